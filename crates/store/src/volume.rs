@@ -337,6 +337,51 @@ impl StoreWriter {
         })
     }
 
+    /// Creates a volume without a name, whose files are to come: as [`StoreWriter::create_volume`]
+    /// for `name`, but only [`StoreWriter::publish_volume`] gives it the name. After a crash before
+    /// that, the next writer removes it. Returns the key of its row, and the row.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::create_volume`].
+    pub fn create_hidden_volume(
+        &mut self,
+        name: &str,
+        mut row: VolumeRow,
+        first: &dyn Fn(u32) -> Batch,
+    ) -> Result<(String, VolumeRow)> {
+        layout::check_name(name)?;
+        self.refuse_taken(name)?;
+        self.guarded(|writer| {
+            let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
+            row.snapshot = u32::try_from(number)
+                .map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
+            let hidden = layout::replaced_key(&row.snapshot.to_string());
+            let mut batch = first(row.snapshot);
+            let next = (number + 1).to_le_bytes().to_vec();
+            batch.put(Table::Counters, NEXT_SNAPSHOT, next);
+            batch.put(Table::Volumes, hidden.as_bytes(), row.encode());
+            writer.commit(batch)?;
+            Ok((hidden, row))
+        })
+    }
+
+    /// Gives the volume with the row `hidden` its name.
+    ///
+    /// # Errors
+    /// `Busy` if the name is taken; `Io`, `Full`, `Corrupt`.
+    pub fn publish_volume(&mut self, hidden: &str, name: &str) -> Result<()> {
+        self.refuse_taken(name)?;
+        let value = self.engine.get(Table::Volumes, hidden.as_bytes())?;
+        let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
+        self.guarded(|writer| {
+            writer.show_volume(name)?;
+            let mut batch = Batch::default();
+            batch.remove(Table::Volumes, hidden.as_bytes());
+            batch.put(Table::Volumes, name.as_bytes(), value);
+            writer.commit(batch)
+        })
+    }
+
     fn show_volume(&self, name: &str) -> Result<()> {
         let disk = &*self.store.disk;
         match disk.list(layout::VOLUMES) {

@@ -72,6 +72,16 @@ pub fn create(
     secret: [u8; 16],
     now: i128,
 ) -> Result<()> {
+    let (row, root) = first_rows(options, secret, now)?;
+    writer(store)?.create_volume(name, row, &|snapshot| root_batch(snapshot, &root))
+}
+
+/// The rows of a new volume and of its root directory.
+pub fn first_rows(
+    options: &VolumeOptions,
+    secret: [u8; 16],
+    now: i128,
+) -> Result<(VolumeRow, InodeRow)> {
     if !(4096..=16 << 20).contains(&options.chunk_len) || !options.chunk_len.is_power_of_two() {
         return Err(Error::invalid(format!(
             "chunks of {} bytes: expected a power of two from 4K to 16M",
@@ -110,11 +120,14 @@ pub fn create(
         xattr_count: 0,
         target: Vec::new(),
     };
-    writer(store)?.create_volume(name, row, &|snapshot| {
-        let mut batch = Batch::default();
-        batch.put(Table::Inodes, &number_key(snapshot, 1), root.encode());
-        batch
-    })
+    Ok((row, root))
+}
+
+/// The rows that a new volume begins with, its own aside.
+pub fn root_batch(snapshot: u32, root: &InodeRow) -> Batch {
+    let mut batch = Batch::default();
+    batch.put(Table::Inodes, &number_key(snapshot, 1), root.encode());
+    batch
 }
 
 /// The volumes of a store, sorted by name.

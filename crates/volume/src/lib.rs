@@ -2,7 +2,8 @@
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `namespace`, `content`, `xattr`
-//! (operations) → `index`, `commit` (a layer becomes durable) → `create`, `check` → `volume`.
+//! (operations) → `index`, `commit` (a layer becomes durable) → `create`, `check` → `volume` →
+//! `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`
@@ -15,6 +16,7 @@ mod commit;
 mod content;
 mod core;
 mod create;
+mod import;
 mod index;
 mod layer;
 mod namespace;
@@ -28,6 +30,7 @@ mod xattr;
 
 pub use check::{CheckOptions, Report, check};
 pub use create::{VolumeInfo, create, list, remove};
+pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;
 pub use options::{OpenOptions, SyncMode, VolumeOptions};

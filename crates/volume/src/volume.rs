@@ -4,7 +4,7 @@ use crate::cache::Blocks;
 use crate::commit::Committer;
 use crate::core::{Core, State, failed, refused, stat_of};
 use crate::create::codec_spec;
-use crate::layer::Layer;
+use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::options::{OpenOptions, SyncMode};
@@ -17,8 +17,9 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 use weald_codec::Encoder;
+use weald_format::volume::VolumeRow;
 use weald_format::{ErrorKind, Result};
-use weald_store::{CollectOptions, Store, WriteOptions};
+use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
 use weald_vfs::{
     AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
     Stat, WritableFs, XattrMode,
@@ -84,6 +85,19 @@ impl Volume {
     pub fn open(store: &Store, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
         let writer = store.write(WriteOptions::new(options.who.clone()))?;
         let row = writer.volume_row(name)?;
+        Self::of_writer(store, writer, (name, row), options)
+    }
+
+    /// Opens the volume with this row, through the writer of its store.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`.
+    pub(crate) fn of_writer(
+        store: &Store,
+        writer: StoreWriter,
+        (name, row): (&str, VolumeRow),
+        options: OpenOptions,
+    ) -> Result<Arc<Self>> {
         let encoder = Encoder::new(codec_spec(&row)?, row.chunk_len.into())?;
         let engine = writer.engine();
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
@@ -206,6 +220,19 @@ impl Volume {
         let reserve = RESERVE_MAX.min(space.total / 100 * 8);
         let free = space.free.saturating_sub(reserve);
         self.core.free.store(free, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Commits all changes, and gives a volume that has no name yet its name.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`]; `Busy` if the name is taken.
+    pub(crate) fn publish(&self, name: &str) -> Result<()> {
+        self.commit()?;
+        let mut committer = self.committer.lock();
+        let hidden = committer.name.clone();
+        committer.writer.publish_volume(&hidden, name)?;
+        committer.name = name.to_owned();
         Ok(())
     }
 
@@ -346,6 +373,24 @@ impl Volume {
             .progress
             .wait_for(&mut wake, Duration::from_millis(20));
         Ok(())
+    }
+
+    /// Puts content into a file that has none there: what an image has.
+    pub(crate) fn put_segments(
+        &self,
+        ino: Ino,
+        segments: Vec<Segment>,
+        now: Nanoseconds,
+    ) -> Outcome<()> {
+        let in_memory = segments.iter().map(|segment| match segment.source {
+            Source::Bytes(..) => segment.len(),
+            _ => 0,
+        });
+        self.admit(in_memory.sum())?;
+        let offset = segments.first().map_or(0, |first| first.range.start);
+        self.change(now, |core, state| {
+            core.write(state, ino.0, offset, segments, now)
+        })
     }
 
     fn change<T>(

@@ -51,6 +51,7 @@ pub const COMMANDS: [&str; 47] = [
     "volume stat",
     "volume check",
     "volume rm",
+    "volume seal",
     "export",
     "export composefs",
     "export dump",

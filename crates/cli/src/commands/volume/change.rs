@@ -3,17 +3,22 @@
 use super::{Named, VolumePath};
 use crate::commands::store::{random_uuid, show_path};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::interrupt::interrupt_flag;
 use crate::json::Object;
 use crate::output::Output;
 use crate::parse;
-use anyhow::bail;
+use crate::progress::{bytes, count};
+use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_builder::CodecSpec;
+use weald_format::ErrorKind;
+use weald_image::{Image, ImageStart, OpenOptions};
 use weald_store::check_name;
-use weald_volume::VolumeOptions;
+use weald_volume::{ImportSource, VolumeImport, VolumeOptions, create_from};
 
 /// Sections of the help.
 pub const CREATE_HELP: Help = Help {
@@ -25,6 +30,11 @@ pub const CREATE_HELP: Help = Help {
         "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
          and need less metadata. Smaller chunks find more repeats, and a small read or a small \
          overwrite costs less. The size of a volume's chunks never changes.",
+        "With --from, the volume begins with the files of an image, and changes of the volume \
+         never change the image. If the image is in the same store, both share their blocks: data \
+         is copied only where a volume cannot read the blocks of an image, which are those of \
+         programs, of recipes, of dictionaries and of base images. --compress and --chunk hold \
+         for data that is copied or new. If the command fails, there is no volume.",
         "lz4 costs little CPU time. zstd makes less data and costs more CPU time; see \
          docs/volume.md.",
     ],
@@ -35,6 +45,10 @@ pub const CREATE_HELP: Help = Help {
             "weald volume create --compress zstd:9 --chunk 512K /srv/store:archive",
         ),
         (
+            "Make a volume with the files of an image",
+            "weald volume create /srv/store:work --from forest.weald",
+        ),
+        (
             "Make a volume that finds README and readme to be the same name",
             "weald volume create --case-insensitive /srv/store:share",
         ),
@@ -42,13 +56,16 @@ pub const CREATE_HELP: Help = Help {
     exit_status: DONE_OR_FAILED,
 };
 
-/// Make an empty volume in a store
+/// Make a volume in a store, empty or with the files of an image
 #[derive(Args, Debug)]
 #[command(after_help = CREATE_HELP.short(), after_long_help = CREATE_HELP.long())]
 pub(super) struct CreateArgs {
     /// Volume to make: STORE:NAME
     #[arg(value_name = "STORE:NAME", value_hint = ValueHint::DirPath)]
     volume: PathBuf,
+    /// Begin with the files of this image: a file, or STORE:NAME
+    #[arg(long, value_name = "IMAGE", value_hint = ValueHint::AnyPath)]
+    from: Option<PathBuf>,
     /// Size of a chunk: a power of two from 4K to 16M
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = chunk)]
     chunk: u32,
@@ -118,20 +135,66 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_nanos() as i128);
-    weald_volume::create(&named.store, &named.name, &options, random_uuid()?, now)?;
+    let imported = match &args.from {
+        Some(image) => Some(import(&named, image, &options, now)?),
+        None => {
+            weald_volume::create(&named.store, &named.name, &options, random_uuid()?, now)?;
+            None
+        }
+    };
     let mut output = Output::new();
     if args.json {
         let mut object = Object::new();
         object.insert("name".into(), named.name.as_str().into());
         object.insert("chunk_len".into(), args.chunk.into());
         object.insert("is_case_insensitive".into(), args.case_insensitive.into());
+        if let Some(imported) = imported {
+            object.insert("name_count".into(), imported.name_count.into());
+            object.insert("shared_len".into(), imported.shared_len.into());
+            object.insert("copied_len".into(), imported.copied_len.into());
+        }
         output.json(&object.into())?;
     } else if !args.quiet {
         let path = show_path(&args.volume);
-        writeln!(output, "{path}: an empty volume")?;
+        match imported {
+            None => writeln!(output, "{path}: an empty volume")?,
+            Some(imported) => writeln!(
+                output,
+                "{path}: {} names, {} shared with the image, {} copied",
+                count(imported.name_count),
+                bytes(imported.shared_len),
+                bytes(imported.copied_len)
+            )?,
+        }
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Makes the volume with the files of `image`.
+fn import(
+    named: &Named,
+    path: &Path,
+    options: &VolumeOptions,
+    now: i128,
+) -> anyhow::Result<VolumeImport> {
+    let image = Image::open_path(path, ImageStart::Auto, &OpenOptions::default())?;
+    let stored = weald_store::split(path);
+    let is_own = |dir: &Path| dir.canonicalize().is_ok_and(|dir| dir == named.dir);
+    let name = stored.filter(|(dir, _)| is_own(dir)).map(|(_, name)| name);
+    let source = ImportSource {
+        image: &image,
+        name: name.as_deref(),
+    };
+    let interrupted = interrupt_flag()?;
+    let options = (options, random_uuid()?, now);
+    let imported = create_from(&named.store, &named.name, source, options, &mut |_| {
+        !interrupted.load(Ordering::Relaxed)
+    });
+    match imported {
+        Err(error) if error.kind() == ErrorKind::Busy => Err(error.into()),
+        other => other.with_context(|| show_path(path)),
+    }
 }
 
 /// Sections of the help.

@@ -1,0 +1,412 @@
+//! A new volume with the files of an image.
+//!
+//! An image of the same store shares its blocks with the volume, as far as a volume can decode
+//! them: blocks of ordinary and of incompressible data without a dictionary and without a history.
+//! All other data is copied: programs (their blocks are filtered by their address), data that
+//! recipes make, and data of base images.
+
+use crate::create::{first_rows, root_batch};
+use crate::layer::{Segment, Source};
+use crate::options::{OpenOptions, VolumeOptions};
+use crate::volume::Volume;
+use hashbrown::HashMap;
+use rustix::io::Errno;
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use weald_format::container::{Codec, RecordType};
+use weald_format::directory::Category;
+use weald_format::pages;
+use weald_format::store::{ImageMap, Part};
+use weald_format::{Error, FileKind, InodeNo, ROOT_INODE, Result, Timestamp};
+use weald_image::{Image, Inode};
+use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
+use weald_vfs::{Failure, Ino, Nanoseconds, NewInode, NewStat, Outcome, WritableFs};
+
+/// Bytes that are copied at once.
+const COPY_LEN: u64 = 4 << 20;
+
+/// Shared ranges that enter the volume in one change, which takes memory.
+const SEGMENTS_AT_ONCE: usize = 4096;
+
+/// The image that a volume is made of.
+#[derive(Clone, Copy)]
+pub struct ImportSource<'a> {
+    /// The image.
+    pub image: &'a Image,
+    /// Its name in the store of the new volume, if it is there.
+    pub name: Option<&'a str>,
+}
+
+/// Figures about a volume that was made of an image.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeImport {
+    /// Number of names, the root left out.
+    pub name_count: u64,
+    /// Bytes that lie in blocks of the image.
+    pub shared_len: u64,
+    /// Bytes that were copied.
+    pub copied_len: u64,
+}
+
+/// Callback that gets the figures so far and returns whether to go on.
+pub type OnProgress<'a> = dyn FnMut(&VolumeImport) -> bool + 'a;
+
+/// Creates the volume `name` with the files of an image: `secret` and `now` as for
+/// [`crate::create`]; `options` as there, except that the root directory is that of the image.
+///
+/// # Errors
+/// As [`crate::create`]; `Corrupt` if the image is damaged; `Invalid` if the volume cannot have one
+/// of its names, or if `on_progress` returns false. After an error there is no volume.
+pub fn create_from(
+    store: &Store,
+    name: &str,
+    source: ImportSource<'_>,
+    (options, secret, now): (&VolumeOptions, [u8; 16], Nanoseconds),
+    on_progress: &mut OnProgress<'_>,
+) -> Result<VolumeImport> {
+    let who = format!("process {} (weald volume create)", std::process::id());
+    let mut writer = store.write(WriteOptions::new(who.clone()))?;
+    let (row, root) = first_rows(options, secret, now)?;
+    let first = &|snapshot| root_batch(snapshot, &root);
+    let shared = match source.name {
+        Some(name) => SharedBlocks::of(source.image, &store.map(name)?)?,
+        None => SharedBlocks::default(),
+    };
+    let (hidden, row) = writer.create_hidden_volume(name, row, first)?;
+    let open_options = OpenOptions {
+        background: false,
+        who,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::of_writer(store, writer, (&hidden, row), open_options)?;
+    let mut import = Import {
+        volume: &volume,
+        image: source.image,
+        shared,
+        links: HashMap::new(),
+        done: VolumeImport::default(),
+        now,
+    };
+    let imported = import.tree(on_progress);
+    let done = import.done;
+    match imported.and_then(|()| volume.publish(name)) {
+        Ok(()) => volume.close().map(|()| done),
+        Err(error) => {
+            drop(volume);
+            // The error that the caller gets says more than one of the removal, which the next
+            // writer completes.
+            let _ = remove_unfinished(store);
+            Err(error)
+        }
+    }
+}
+
+/// A block and an offset in it; `None` for bytes that are copied.
+type Place = Option<(u64, u32)>;
+
+/// Opens the store again, which removes volumes without a name, and frees their space.
+fn remove_unfinished(store: &Store) -> Result<()> {
+    let who = format!("process {} (weald volume create)", std::process::id());
+    let mut writer: StoreWriter = store.write(WriteOptions::new(who))?;
+    let options = CollectOptions {
+        copy_below_percent: 0,
+        ..CollectOptions::default()
+    };
+    let go_on = &mut |_: &_| ControlFlow::Continue(());
+    writer.collect(&options, go_on).map(drop)
+}
+
+/// A block of a stream: its first address, its length, and its number in the store if a volume can
+/// refer to it.
+#[derive(Debug, Clone, Copy)]
+struct StreamBlock {
+    start: u64,
+    len: u64,
+    id: Option<u64>,
+}
+
+/// The blocks of each stream of an image, in order.
+#[derive(Debug, Default)]
+struct SharedBlocks(Vec<Vec<StreamBlock>>);
+
+impl SharedBlocks {
+    fn of(image: &Image, map: &ImageMap) -> Result<Self> {
+        let mut at = 0;
+        let mut ids: HashMap<u64, u64> = HashMap::new();
+        for part in &map.parts {
+            if let Part::Block { id, .. } = part {
+                ids.insert(at, *id);
+            }
+            at += part.len();
+        }
+        let mut streams = Vec::new();
+        for (no, stream) in (0u8..).zip(&image.directory().streams) {
+            let mut blocks = Vec::new();
+            let is_plain = matches!(
+                stream.category,
+                Category::General | Category::Incompressible
+            );
+            let mut start = 0;
+            image.each_record(RecordType::Data, no, &mut |record, _| {
+                let decodes_alone = matches!(
+                    record.codec,
+                    Codec::None | Codec::Lz4 | Codec::Zstd | Codec::Xz | Codec::Brotli
+                );
+                blocks.push(StreamBlock {
+                    start,
+                    len: record.raw_len,
+                    id: ids
+                        .get(&record.offset)
+                        .copied()
+                        .filter(|_| is_plain && decodes_alone),
+                });
+                start += record.raw_len;
+                Ok(())
+            })?;
+            streams.push(blocks);
+        }
+        Ok(Self(streams))
+    }
+
+    /// Splits `len` bytes of a stream from `address` on by blocks: calls `visit` with the length of
+    /// each part, and block and offset of those that a volume can share.
+    fn each_part(&self, (stream, address, len): (u8, u64, u64), visit: &mut dyn FnMut(u64, Place)) {
+        let blocks = self
+            .0
+            .get(usize::from(stream))
+            .map_or(&[][..], Vec::as_slice);
+        let first = blocks.partition_point(|block| block.start + block.len <= address);
+        let (mut at, end) = (address, address + len);
+        for block in blocks.get(first..).unwrap_or_default() {
+            if at >= end {
+                return;
+            }
+            let part_end = end.min(block.start + block.len);
+            let offset = (at - block.start) as u32;
+            visit(part_end - at, block.id.map(|id| (id, offset)));
+            at = part_end;
+        }
+        if at < end {
+            visit(end - at, None);
+        }
+    }
+}
+
+/// A directory of the image whose entries are to come.
+struct Pending {
+    from: InodeNo,
+    to: Ino,
+    /// Its path, for messages.
+    path: Vec<u8>,
+    times: NewStat,
+}
+
+struct Import<'a> {
+    volume: &'a Volume,
+    image: &'a Image,
+    shared: SharedBlocks,
+    /// Inodes with several names, by their number in the image.
+    links: HashMap<InodeNo, Ino>,
+    done: VolumeImport,
+    now: Nanoseconds,
+}
+
+fn nanoseconds(time: Timestamp) -> Nanoseconds {
+    i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
+}
+
+impl Import<'_> {
+    fn tree(&mut self, on_progress: &mut OnProgress<'_>) -> Result<()> {
+        let root = self.image.inode(ROOT_INODE)?;
+        let named = |failure| error_of(failure, b"/");
+        self.root(&root).map_err(named)?;
+        let mut pending = vec![Pending {
+            from: root.ino,
+            to: Ino::ROOT,
+            path: Vec::new(),
+            times: self.times(&root),
+        }];
+        while let Some(dir) = pending.pop() {
+            let mut entries: Vec<(Vec<u8>, Inode)> = Vec::new();
+            self.image.read_dir(dir.from, 0, &mut |_, name, inode| {
+                entries.push((name.to_vec(), inode.clone()));
+                ControlFlow::Continue(())
+            })?;
+            for (name, inode) in entries {
+                if !on_progress(&self.done) {
+                    return Err(Error::invalid("interrupted"));
+                }
+                let path = [&dir.path[..], b"/", &name].concat();
+                let made = self.entry(dir.to, &name, &inode);
+                let to = made.map_err(|failure| error_of(failure, &path))?;
+                self.done.name_count += 1;
+                if inode.kind == FileKind::Directory {
+                    let times = self.times(&inode);
+                    pending.push(Pending {
+                        from: inode.ino,
+                        to,
+                        path,
+                        times,
+                    });
+                }
+            }
+            let set = self.volume.set_stat(dir.to, &dir.times, self.now);
+            set.map_err(|failure| error_of(failure, &dir.path))?;
+        }
+        Ok(())
+    }
+
+    fn times(&self, inode: &Inode) -> NewStat {
+        let mtime = nanoseconds(inode.times.mtime);
+        NewStat {
+            mtime: Some(mtime),
+            atime: Some(inode.times.atime.map_or(mtime, nanoseconds)),
+            ctime: inode.times.ctime.map(nanoseconds),
+            ..NewStat::default()
+        }
+    }
+
+    fn root(&self, root: &Inode) -> Outcome<()> {
+        let new = NewStat {
+            permissions: Some(root.attributes.permissions),
+            uid: Some(root.attributes.uid),
+            gid: Some(root.attributes.gid),
+            ..NewStat::default()
+        };
+        self.volume.set_stat(Ino::ROOT, &new, self.now)?;
+        for xattr in self.image.xattrs(root)?.iter() {
+            let mode = weald_vfs::XattrMode::Set;
+            self.volume
+                .set_xattr(Ino::ROOT, &xattr.name, &xattr.value, mode, self.now)?;
+        }
+        Ok(())
+    }
+
+    /// Creates one name. Returns its inode.
+    fn entry(&mut self, dir: Ino, name: &[u8], inode: &Inode) -> Outcome<Ino> {
+        let has_links = inode.nlink > 1 && inode.kind != FileKind::Directory;
+        if has_links && let Some(known) = self.links.get(&inode.ino) {
+            let ctime = self.volume.stat(*known)?.ctime;
+            return Ok(self.volume.link(*known, dir, name, ctime)?.ino);
+        }
+        let xattrs = self.image.xattrs(inode)?;
+        let xattrs: Vec<(&[u8], &[u8])> = xattrs
+            .iter()
+            .map(|xattr| (xattr.name.as_slice(), xattr.value.as_slice()))
+            .collect();
+        let target = match inode.kind {
+            FileKind::Symlink => self.image.read_link(inode)?,
+            _ => Vec::new(),
+        };
+        let (major, minor) = (
+            inode.attributes.rdev >> 32,
+            inode.attributes.rdev & 0xffff_ffff,
+        );
+        let new = NewInode {
+            kind: inode.kind,
+            permissions: inode.attributes.permissions,
+            uid: inode.attributes.uid,
+            gid: inode.attributes.gid,
+            // `new_encode_dev` in the kernel's `include/linux/kdev_t.h`.
+            rdev: (minor & 0xff | major << 8 | (minor & !0xff) << 12) as u32,
+            target: &target,
+            xattrs: &xattrs,
+        };
+        let btime = inode.times.btime.map_or(self.now, nanoseconds);
+        let ino = self.volume.create(dir, name, &new, btime)?.ino;
+        if has_links {
+            self.links.insert(inode.ino, ino);
+        }
+        if inode.kind == FileKind::Regular && inode.size.0 > 0 {
+            self.content(ino, inode)?;
+        }
+        let times = self.times(inode);
+        self.volume.set_stat(ino, &times, self.now)?;
+        Ok(ino)
+    }
+
+    fn content(&mut self, ino: Ino, inode: &Inode) -> Outcome<()> {
+        let size = NewStat {
+            size: Some(inode.size.0),
+            ..NewStat::default()
+        };
+        self.volume.set_stat(ino, &size, self.now)?;
+        let Some(content) = inode.content else {
+            return Ok(());
+        };
+        // Ranges in order; those without a block are copied.
+        let mut ranges: Vec<(Range<u64>, Place)> = Vec::new();
+        let mut at = 0;
+        self.image.each_extent_of(content, &mut |extent| {
+            let pages::Source::Stream { stream, address } = extent.source else {
+                at += extent.len;
+                return Ok(());
+            };
+            let place = (stream, address, extent.len);
+            self.shared.each_part(place, &mut |len, block| {
+                match ranges.last_mut() {
+                    Some((last, None)) if block.is_none() && last.end == at => last.end += len,
+                    _ => ranges.push((at..at + len, block)),
+                }
+                at += len;
+            });
+            Ok(())
+        })?;
+        let mut segments = Vec::new();
+        for (range, block) in ranges {
+            match block {
+                Some((id, offset)) => {
+                    self.done.shared_len += range.end - range.start;
+                    let source = Source::Block(id, offset);
+                    segments.push(Segment { range, source });
+                }
+                None => self.copy(ino, inode, range)?,
+            }
+        }
+        for run in segments.chunk_by(|a: &Segment, b| a.range.end == b.range.start) {
+            for part in run.chunks(SEGMENTS_AT_ONCE) {
+                self.volume.put_segments(ino, part.to_vec(), self.now)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn copy(&mut self, ino: Ino, inode: &Inode, range: Range<u64>) -> Outcome<()> {
+        let mut at = range.start;
+        while at < range.end {
+            // Whole windows stay whole.
+            let end = range.end.min((at / COPY_LEN + 1) * COPY_LEN);
+            let bytes = self.image.read(inode, at, (end - at) as usize)?;
+            let bytes: Arc<[u8]> = Arc::from(&bytes[..]);
+            if bytes.len() as u64 != end - at {
+                return Err(Error::invalid("the image has less content than it says").into());
+            }
+            let segment = Segment {
+                range: at..end,
+                source: Source::Bytes(bytes, 0),
+            };
+            self.volume.put_segments(ino, vec![segment], self.now)?;
+            self.done.copied_len += end - at;
+            at = end;
+        }
+        Ok(())
+    }
+}
+
+/// The error of an operation on `path`.
+fn error_of(failure: Failure, path: &[u8]) -> Error {
+    let shown = weald_vfs::shown(path);
+    let error = match (failure.cause, failure.errno) {
+        (Some(cause), _) => cause,
+        (None, Errno::EXIST) => Error::invalid(
+            "the volume would not tell this name from another one of its directory: leave out \
+             --case-insensitive",
+        ),
+        (None, Errno::NOSPC) => Error::new(
+            weald_format::ErrorKind::Full,
+            "no space left on the disk of the store",
+        ),
+        (None, errno) => Error::invalid(errno.to_string()),
+    };
+    error.context(shown)
+}
