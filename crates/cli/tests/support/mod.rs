@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 47] = [
+pub const COMMANDS: [&str; 48] = [
     "build",
     "mount",
     "umount",
