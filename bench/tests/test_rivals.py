@@ -66,7 +66,7 @@ class Tools(unittest.TestCase):
     def test_every_rival_that_is_there_packs_a_tree(self) -> None:
         for rival in rivals.ALL:
             # The crates of DwarFS are built by `make bench`, not by a test.
-            if rival.name == "dwarfs" or rival.problem():
+            if rival.name == "dwarfs" or not rival.packs or rival.problem():
                 continue
             with self.subTest(rival.name), tempfile.TemporaryDirectory() as place:
                 tree, target, work = (Path(place) / name for name in ("tree", "target", "work"))

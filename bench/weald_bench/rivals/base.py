@@ -29,6 +29,8 @@ class Rival:
     tools: tuple[str, ...] = ()
     #: The file system type of the kernel that mounts its images, if any does.
     kind: str | None = None
+    #: Whether it packs trees. A file system that is only written to does not.
+    packs = True
 
     def problem(self) -> str | None:
         """Why it cannot be run; None if it can. A rival that can install itself does so here."""

@@ -46,6 +46,7 @@ class Btrfs(Rival):
     label = "btrfs, zstd"
     tools = ("mkfs.btrfs",)
     kind = "btrfs"
+    packs = False
 
     def version(self) -> str:
         return machine.first_line("mkfs.btrfs", "--version") or "btrfs"
@@ -56,12 +57,15 @@ class Passthrough(Rival):
 
     name = "passthrough"
     label = "libfuse passthrough_hp on ext4"
+    tools = ("g++", "pkg-config", "bindfs")
+    packs = False
 
     def problem(self) -> str | None:
         """Builds it at the first call."""
-        if PROGRAM.is_file():
-            return None
-        if shutil.which("g++") is None or not Path("/usr/include/cxxopts.hpp").is_file():
+        problem = super().problem()
+        if problem or PROGRAM.is_file():
+            return problem
+        if not Path("/usr/include/cxxopts.hpp").is_file():
             return "missing: run 'bash scripts/setup.sh volume' for what builds passthrough_hp"
         place = TOOLS / "passthrough"
         shutil.rmtree(place, ignore_errors=True)
