@@ -139,6 +139,11 @@ impl ModelFs {
         state.inodes.retain(|_, inode| inode.stat.nlink > 0);
     }
 
+    /// Number of the next inode.
+    pub fn next_ino(&self) -> Ino {
+        Ino(self.0.lock().next_ino)
+    }
+
     /// Numbers of all inodes, those without a name included.
     pub fn inos(&self) -> Vec<Ino> {
         self.0.lock().inodes.keys().copied().collect()

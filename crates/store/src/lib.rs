@@ -27,6 +27,8 @@ mod remove;
 mod replace;
 mod salvage;
 mod segment;
+#[cfg(any(test, feature = "planted-bugs"))]
+pub mod simulated_disk;
 #[cfg(test)]
 mod simulation;
 mod store;

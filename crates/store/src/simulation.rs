@@ -3,12 +3,10 @@
 //!
 //! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
-mod disk;
-
 use crate::disk::Disk;
+use crate::simulated_disk::{Fault, Random, SimDisk};
 use crate::writer::Bug;
 use crate::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
-use disk::{Fault, Random, SimDisk};
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::ops::Range;

@@ -124,6 +124,8 @@ impl Committer {
         let row = self.put_log(layer, &mut work.batch);
         #[cfg(any(test, feature = "planted-bugs"))]
         self.plant(core, &mut work)?;
+        #[cfg(test)]
+        core.hook.reach(crate::hook::Stage::Written);
         let keep = &mut |dead: &[Dead]| core.blocks.reader().keep_dying(dead);
         let dead = self.writer.commit_counts(&work.counts, work.batch, keep)?;
         self.row = row;
@@ -160,7 +162,6 @@ impl Committer {
                 let dead = self.writer.would_die(&work.counts)?;
                 self.writer.free(&dead)?;
             }
-            #[cfg(feature = "planted-bugs")]
             Some(PlantedBug::MetadataBeforeData) => self.writer.skips_sync = true,
             _ => {}
         }

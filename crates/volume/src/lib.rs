@@ -16,12 +16,16 @@ mod commit;
 mod content;
 mod core;
 mod create;
+#[cfg(test)]
+mod hook;
 mod import;
 mod index;
 mod layer;
 mod namespace;
 mod options;
 mod reader;
+#[cfg(test)]
+mod simulation;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -28,7 +28,7 @@ use weald_vfs::{
 /// Most bytes of the disk that are kept free for removals and commits.
 const RESERVE_MAX: u64 = 64 << 20;
 /// Least memory of a layer.
-const LAYER_MIN: u64 = 1 << 20;
+const LAYER_MIN: u64 = 64 << 10;
 
 /// Figures about an open volume.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -65,7 +65,7 @@ struct Signal {
 /// An open volume.
 #[derive(Debug)]
 pub struct Volume {
-    core: Core,
+    pub(crate) core: Core,
     committer: Mutex<Committer>,
     store: Store,
     /// When the oldest change that waits was made.
@@ -130,6 +130,8 @@ impl Volume {
             name_key,
             is_case_insensitive: row.is_case_insensitive,
             free: AtomicU64::new(0),
+            #[cfg(test)]
+            hook: crate::hook::Hook::default(),
             options,
         };
         let index_len = core.options.index_len;
@@ -183,6 +185,8 @@ impl Volume {
         };
         *self.dirty_since.lock() = None;
         self.signal.progress.notify_all();
+        #[cfg(test)]
+        self.core.hook.reach(crate::hook::Stage::Frozen);
         let done = committer.commit(&self.core, &layer);
         let done = match done {
             Ok(done) => done,
@@ -192,6 +196,8 @@ impl Volume {
                 return Err(error);
             }
         };
+        #[cfg(test)]
+        self.core.hook.reach(crate::hook::Stage::Committed);
         self.core
             .thaw(&layer, sequence, &done.windows, &done.dropped);
         drop(layer);

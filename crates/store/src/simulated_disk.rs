@@ -1,6 +1,6 @@
 //! A disk in memory that loses and tears unsynced writes, and fails on request.
 
-use crate::disk::{Access, Disk, DiskFile};
+use crate::disk::{Access, Disk, DiskFile, DiskSpace};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +25,13 @@ pub enum Fault {
 pub struct Random(u64);
 
 impl Random {
+    /// Begins a sequence.
     pub fn new(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
+    /// The next number, of 53 bits.
+    #[expect(clippy::should_implement_trait, reason = "it never ends")]
     pub fn next(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
@@ -41,6 +44,7 @@ impl Random {
         self.next() % end
     }
 
+    /// Whether an event of this probability happens.
     pub fn is_one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
@@ -151,7 +155,10 @@ struct State {
     random: Random,
     calls: u64,
     fault: Option<(u64, Fault)>,
+    fault_count: u64,
     is_off: bool,
+    /// Bytes that all files may have together.
+    capacity: u64,
 }
 
 /// The simulated disk; clones share its state.
@@ -179,6 +186,7 @@ const ENOENT: i32 = 2;
 const ENOSPC: i32 = 28;
 
 impl SimDisk {
+    /// An empty disk, whose tears follow from `seed`.
     pub fn new(seed: u64) -> Self {
         Self(Arc::new(Mutex::new(State {
             files: Vec::new(),
@@ -190,8 +198,15 @@ impl SimDisk {
             random: Random::new(seed ^ 0xd15c),
             calls: 0,
             fault: None,
+            fault_count: 0,
             is_off: false,
+            capacity: u64::MAX,
         })))
+    }
+
+    /// Lets all files together have at most `capacity` bytes.
+    pub fn limit(&self, capacity: u64) {
+        self.0.lock().capacity = capacity;
     }
 
     /// Makes a later call fail: the one after `count` more calls.
@@ -205,6 +220,7 @@ impl SimDisk {
         self.0.lock().fault = None;
     }
 
+    /// Whether the power is off.
     pub fn is_off(&self) -> bool {
         self.0.lock().is_off
     }
@@ -234,8 +250,41 @@ impl SimDisk {
             random,
             calls: 0,
             fault: None,
+            fault_count: 0,
             is_off: false,
+            capacity: state.capacity,
         })))
+    }
+
+    /// Returns the disk after the process was killed: all that it wrote, synced or not. The killed
+    /// process cannot reach it.
+    pub fn restart(&self) -> Self {
+        let mut state = self.0.lock();
+        state.is_off = true;
+        Self(Arc::new(Mutex::new(State {
+            files: state.files.clone(),
+            current: state.current.clone(),
+            durable: state.durable.clone(),
+            pending: state.pending.clone(),
+            locks: Vec::new(),
+            next_handle: 0,
+            random: state.random.clone(),
+            calls: 0,
+            fault: None,
+            fault_count: 0,
+            is_off: false,
+            capacity: state.capacity,
+        })))
+    }
+
+    /// Number of failures that happened since the disk was made, or [`SimDisk::reboot`].
+    pub fn fault_count(&self) -> u64 {
+        self.0.lock().fault_count
+    }
+
+    /// Names of all files.
+    pub fn file_names(&self) -> Vec<String> {
+        self.0.lock().current.files.keys().cloned().collect()
     }
 
     /// Bytes of all files below `dir`.
@@ -268,6 +317,7 @@ impl SimDisk {
         match state.fault {
             Some((at, fault)) if state.calls > at => {
                 state.fault = None;
+                state.fault_count += 1;
                 state.is_off = fault == Fault::PowerCut;
                 Ok(Some(fault))
             }
@@ -294,6 +344,12 @@ impl SimDisk {
 }
 
 impl State {
+    /// Bytes of all files that have a name.
+    fn used(&self) -> u64 {
+        let files = self.current.files.values();
+        files.map(|&no| self.files[no].current.len() as u64).sum()
+    }
+
     fn change_names(&mut self, dir: String, changes: Vec<NameChange>) {
         self.current.apply(&changes);
         self.pending.entry(dir).or_default().push(changes);
@@ -387,6 +443,16 @@ impl Disk for SimDisk {
     fn shown(&self) -> String {
         "store".to_owned()
     }
+
+    fn space(&self) -> Result<DiskSpace> {
+        let mut state = self.0.lock();
+        self.plain_call(&mut state)?;
+        let total = state.capacity.min(1 << 62);
+        Ok(DiskSpace {
+            total,
+            free: total.saturating_sub(state.used()),
+        })
+    }
 }
 
 impl SimFile {
@@ -397,7 +463,16 @@ impl SimFile {
     fn changed(&self, change: Pending) -> Result<()> {
         self.with(|disk, state| {
             let fault = disk.call(state)?;
+            let len = state.files[self.file].current.len();
+            let end = match &change {
+                Pending::Write(offset, bytes) => offset + bytes.len(),
+                Pending::SetLen(len) => *len,
+            };
+            let growth = end.saturating_sub(len) as u64;
+            let is_full =
+                growth > 0 && state.capacity < u64::MAX && state.used() + growth > state.capacity;
             let code = match fault {
+                None if is_full => Some(ENOSPC),
                 None => None,
                 Some(Fault::NoSpace) => Some(ENOSPC),
                 Some(Fault::Io | Fault::PowerCut) => Some(EIO),

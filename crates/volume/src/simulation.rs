@@ -1,0 +1,87 @@
+//! Runs the whole volume on a simulated disk, one run per seed. After any crash or failure the
+//! volume must be as the model was after one of its operations, and not before the last one that
+//! was acknowledged by a sync; a check must find nothing.
+//!
+//! `WEALD_SEEDS=FIRST..END` selects the seeds. A failure prints its seed and the fewest steps that
+//! still fail.
+
+mod perform;
+mod run;
+mod steps;
+
+use crate::options::PlantedBug;
+use run::Plan;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+/// Seeds of a run of the tests.
+const SEEDS: Range<u64> = 0..10_000;
+/// Seeds within which each planted bug must be found.
+const BUG_SEEDS: u64 = 1000;
+
+fn seeds() -> Range<u64> {
+    let Ok(text) = std::env::var("WEALD_SEEDS") else {
+        return SEEDS;
+    };
+    let (first, end) = text.split_once("..").expect("WEALD_SEEDS=FIRST..END");
+    first.parse().expect("a seed")..end.parse().expect("a seed")
+}
+
+/// The first seed whose run fails, tried by all processors.
+fn first_failure(seeds: Range<u64>, bug: Option<PlantedBug>) -> Option<u64> {
+    let next = AtomicU64::new(seeds.start);
+    let failed = AtomicU64::new(u64::MAX);
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds.end || seed > failed.load(Ordering::Relaxed) {
+                return;
+            }
+            if Plan::of_seed(seed, bug).run().0.is_err() {
+                failed.fetch_min(seed, Ordering::Relaxed);
+            }
+        }
+    };
+    thread::scope(|scope| {
+        let count = thread::available_parallelism().map_or(1, usize::from);
+        for _ in 0..count {
+            scope.spawn(work);
+        }
+    });
+    Some(failed.into_inner()).filter(|seed| *seed != u64::MAX)
+}
+
+// Would catch an order of writes, syncs and commits in which a crash or an error loses a synced
+// operation, keeps a part of one, changes a byte, miscounts or leaks space.
+#[test]
+fn a_volume_is_a_prefix_of_its_operations_after_every_fault() {
+    let Some(seed) = first_failure(seeds(), None) else {
+        return;
+    };
+    let plan = Plan::of_seed(seed, None);
+    let count = plan.steps.len();
+    let plan = plan.minimise();
+    let (verdict, history) = plan.run();
+    panic!(
+        "seed {seed}: {verdict:?}\n{} of {count} steps:\n  {}",
+        plan.steps.len(),
+        history.join("\n  ")
+    );
+}
+
+// Would catch a simulation that finds no bug.
+#[test]
+fn planted_bugs_are_found_within_a_thousand_seeds() {
+    let mut missed = Vec::new();
+    for bug in PlantedBug::ALL {
+        let seed = first_failure(0..BUG_SEEDS, Some(bug));
+        let Some(seed) = seed else {
+            missed.push(bug);
+            continue;
+        };
+        let (verdict, _) = Plan::of_seed(seed, Some(bug)).run();
+        println!("{bug:?}: found by seed {seed}: {verdict:?}");
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

@@ -1,0 +1,435 @@
+//! A run: steps on a volume over a simulated disk, beside the model.
+
+use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
+use super::steps::{Op, Step, choose};
+use crate::hook::Stage;
+use crate::options::PlantedBug;
+use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create};
+use parking_lot::Mutex;
+use rustix::io::Errno;
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use weald_codec::CodecSpec;
+use weald_format::FileKind;
+use weald_model::ModelFs;
+use weald_store::simulated_disk::{Random, SimDisk};
+use weald_store::{CollectOptions, Store, WriteOptions};
+use weald_vfs::{Ino, NewStat, Outcome, WritableFs};
+
+/// `Err` describes the first difference that a run found.
+pub type Verdict = Result<(), String>;
+
+/// A seed and the steps that follow from it.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub seed: u64,
+    pub steps: Vec<Step>,
+    pub bug: Option<PlantedBug>,
+}
+
+impl Plan {
+    pub fn of_seed(seed: u64, bug: Option<PlantedBug>) -> Self {
+        let steps = choose(&mut Random::new(seed));
+        Self { seed, steps, bug }
+    }
+
+    /// Runs it and returns the verdict and the history.
+    pub fn run(&self) -> (Verdict, Vec<String>) {
+        let history = Arc::new(Mutex::new(Vec::new()));
+        let run = AssertUnwindSafe(|| Run::begin(self, history.clone()).steps(&self.steps));
+        let verdict = catch_unwind(run).unwrap_or_else(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+            Err(format!("panic: {}", text.unwrap_or_default()))
+        });
+        let history = std::mem::take(&mut *history.lock());
+        (verdict, history)
+    }
+
+    /// Takes steps out as long as the run still fails.
+    pub fn minimise(mut self) -> Self {
+        let mut len = self.steps.len() / 2;
+        while len > 0 {
+            let mut at = 0;
+            while at < self.steps.len() {
+                let mut fewer = self.clone();
+                fewer.steps.drain(at..(at + len).min(self.steps.len()));
+                match fewer.run().0 {
+                    Err(_) => self = fewer,
+                    Ok(()) => at += len,
+                }
+            }
+            len /= 2;
+        }
+        self
+    }
+}
+
+/// The model and what it was before.
+struct World {
+    model: ModelFs,
+    /// The model after each operation since the last one that is known to be durable.
+    states: Vec<ModelFs>,
+    now: i128,
+    history: Arc<Mutex<Vec<String>>>,
+    /// The first difference that an operation beside a commit found.
+    beside: Verdict,
+}
+
+impl World {
+    fn note(&self, what: impl Into<String>) {
+        self.history.lock().push(what.into());
+    }
+
+    /// Performs `op` on both sides. `may_fail` says whether the disk failed.
+    fn perform(&mut self, volume: &Volume, op: Op, may_fail: impl Fn() -> bool) -> Verdict {
+        self.now += 1;
+        let resolver = Resolver::new(&self.model);
+        let found = resolver.perform(volume, op, self.now);
+        let shown = |outcome: &Outcome<Answer>| match outcome {
+            Ok(Answer::Bytes(bytes)) => format!("{} bytes", bytes.len()),
+            Ok(Answer::Stat(stat)) => format!("inode {}, {} bytes", stat.ino.0, stat.size),
+            Ok(answer) => format!("{answer:?}"),
+            Err(failure) => format!("{:?}", failure.errno),
+        };
+        self.note(format!("{op:?} -> {}", shown(&found)));
+        if let Err(failure) = &found
+            && matches!(failure.errno, Errno::IO | Errno::ROFS | Errno::NOSPC)
+            && may_fail()
+        {
+            return Ok(());
+        }
+        let wanted = resolver.perform(&self.model, op, self.now);
+        let is_equal = match (&found, &wanted) {
+            (Ok(found), Ok(wanted)) => found == wanted,
+            (Err(found), Err(wanted)) => found.errno == wanted.errno,
+            _ => false,
+        };
+        if !is_equal {
+            return Err(format!("{op:?}: found {found:?}, not {wanted:?}"));
+        }
+        if wanted.is_ok() {
+            self.states.push(self.model.clone());
+        }
+        Ok(())
+    }
+
+    /// The last states are durable.
+    fn synced(&mut self, count: usize) {
+        self.states.drain(..count);
+    }
+}
+
+struct Run {
+    bug: Option<PlantedBug>,
+    cache_len: u64,
+    index_len: u64,
+    disk: SimDisk,
+    volume: Option<Arc<Volume>>,
+    world: Arc<Mutex<World>>,
+    random: Random,
+}
+
+impl Run {
+    fn begin(plan: &Plan, history: Arc<Mutex<Vec<String>>>) -> Self {
+        let mut random = Random::new(plan.seed ^ 0x5eed);
+        let disk = SimDisk::new(plan.seed);
+        let segment_len = [20_000, 60_000, 1 << 20][random.below(3) as usize];
+        let store = Store::create(Arc::new(disk.clone()), [plan.seed as u8; 16], segment_len);
+        let store = store.expect("create a store");
+        let options = VolumeOptions {
+            chunk_len: 4096,
+            codec: match random.below(3) {
+                0 => CodecSpec::None,
+                _ => CodecSpec::Lz4,
+            },
+            ..VolumeOptions::default()
+        };
+        create(&store, "v", &options, [plan.seed as u8; 16], 0).expect("create a volume");
+        let model = ModelFs::new(0o755, 0);
+        let mut run = Self {
+            bug: plan.bug,
+            cache_len: [0, 256 << 10, 64 << 20][random.below(3) as usize],
+            index_len: [0, 400, 1 << 20][random.below(3) as usize],
+            disk,
+            volume: None,
+            world: Arc::new(Mutex::new(World {
+                states: vec![model.clone()],
+                model,
+                now: 0,
+                history,
+                beside: Ok(()),
+            })),
+            random,
+        };
+        drop(store);
+        run.volume = Some(run.open().expect("open a new volume"));
+        run
+    }
+
+    fn open(&self) -> weald_format::Result<Arc<Volume>> {
+        let store = Store::open(Arc::new(self.disk.clone()))?;
+        let options = OpenOptions {
+            background: false,
+            cache_len: self.cache_len,
+            index_len: self.index_len,
+            bug: self.bug,
+            who: "the simulation".to_owned(),
+            ..OpenOptions::default()
+        };
+        Volume::open(&store, "v", options)
+    }
+
+    fn volume(&self) -> Arc<Volume> {
+        self.volume.clone().expect("an open volume")
+    }
+
+    /// Whether the disk has failed since it was made.
+    fn has_failed(&self) -> bool {
+        self.disk.fault_count() > 0
+    }
+
+    fn steps(mut self, steps: &[Step]) -> Verdict {
+        for step in steps {
+            self.step(step)?;
+            self.after_step()?;
+        }
+        self.end()
+    }
+
+    fn step(&mut self, step: &Step) -> Verdict {
+        if !matches!(step, Step::Do(_)) {
+            self.world.lock().note(format!("{step:?}"));
+        }
+        match step {
+            Step::Do(op) => {
+                let disk = self.disk.clone();
+                let volume = self.volume();
+                let mut world = self.world.lock();
+                world.perform(&volume, *op, || disk.fault_count() > 0)
+            }
+            Step::Sync => {
+                let states = self.world.lock().states.len();
+                let outcome = self.volume().sync();
+                self.acknowledge(
+                    outcome.map_err(|failure| format!("{failure:?}")),
+                    states - 1,
+                )
+            }
+            Step::Commit(beside) => self.commit(beside),
+            Step::ReturnSpace => match self.volume().return_space() {
+                Err(error) if !self.has_failed() => Err(format!("return space: {error}")),
+                _ => Ok(()),
+            },
+            Step::Fail(fault, count) => {
+                self.disk.fail_after(*count, *fault);
+                Ok(())
+            }
+            Step::Compare => self.compare_live(),
+            Step::Reopen => {
+                let states = self.world.lock().states.len();
+                let closed = self.volume().close().map_err(|e| e.to_string());
+                self.acknowledge(closed, states - 1)?;
+                self.volume = None;
+                self.disk = self.disk.restart();
+                self.recover()
+            }
+            Step::Kill => {
+                self.disk = self.disk.restart();
+                self.recover()
+            }
+            Step::PowerCut => {
+                self.disk = self.disk.reboot();
+                self.recover()
+            }
+        }
+    }
+
+    fn commit(&mut self, beside: &[(Stage, Op)]) -> Verdict {
+        let states = self.world.lock().states.len();
+        let volume = self.volume();
+        let (weak, world) = (Arc::downgrade(&volume), self.world.clone());
+        let (disk, beside) = (self.disk.clone(), beside.to_vec());
+        volume.core.hook.set(move |stage| {
+            let Some(volume) = weak.upgrade() else { return };
+            let mut world = world.lock();
+            for (_, op) in beside.iter().filter(|(at, _)| *at == stage) {
+                world.note(format!("at {stage:?}:"));
+                let verdict = world.perform(&volume, *op, || disk.fault_count() > 0);
+                if world.beside.is_ok() {
+                    world.beside = verdict;
+                }
+            }
+            let live = compare_with_unnamed(&*volume, &world.model);
+            if let Err(Difference::Differs(what)) = live
+                && world.beside.is_ok()
+            {
+                world.beside = Err(format!("at {stage:?}: {what}"));
+            }
+        });
+        let done = volume.commit().map_err(|e| e.to_string());
+        volume.core.hook.clear();
+        std::mem::replace(&mut self.world.lock().beside, Ok(()))?;
+        self.acknowledge(done, states - 1)
+    }
+
+    /// Takes the answer to a sync: an error must have a reason, and a success makes `count` states
+    /// obsolete.
+    fn acknowledge(&self, synced: Result<(), String>, count: usize) -> Verdict {
+        match synced {
+            Ok(()) => {
+                self.world.lock().synced(count);
+                Ok(())
+            }
+            Err(_) if self.has_failed() => Ok(()),
+            Err(error) => Err(format!("sync: {error}")),
+        }
+    }
+
+    /// The open volume must be as the model, also after a failure of the disk.
+    fn compare_live(&self) -> Verdict {
+        let volume = self.volume();
+        let world = self.world.lock();
+        match compare_with_unnamed(&*volume, &world.model) {
+            Ok(()) => Ok(()),
+            Err(Difference::Unreadable(what)) if self.has_failed() => {
+                world.note(format!("unreadable: {what}"));
+                Ok(())
+            }
+            Err(difference) => Err(format!("live: {difference:?}")),
+        }
+    }
+
+    /// Ends what a failure of the disk began.
+    fn after_step(&mut self) -> Verdict {
+        if self.disk.is_off() {
+            self.disk = self.disk.reboot();
+            self.world.lock().note("reboot");
+            return self.recover();
+        }
+        if !self.has_failed() {
+            return Ok(());
+        }
+        self.compare_live()?;
+        let volume = self.volume();
+        if volume.core.state.read().failure.is_some() {
+            if volume.sync().is_ok() && self.bug != Some(PlantedBug::SyncReturnsEarly) {
+                return Err("a sync succeeds after a failure".to_owned());
+            }
+            let changed = volume.set_stat(Ino::ROOT, &NewStat::default(), 0);
+            if !changed.is_err_and(|failure| failure.errno == Errno::ROFS) {
+                return Err("a change succeeds after a failure".to_owned());
+            }
+        }
+        self.world.lock().note("mounted again");
+        self.disk = match self.random.below(3) {
+            0 => self.disk.reboot(),
+            _ => self.disk.restart(),
+        };
+        self.recover()
+    }
+
+    /// Opens the volume after a crash: it must be as one of the states, and consistent.
+    fn recover(&mut self) -> Verdict {
+        self.volume = None;
+        // The disk may fail while the volume is being opened, and again.
+        let volume = loop {
+            match self
+                .checked()
+                .and_then(|()| self.open().map_err(|e| format!("open: {e:?}")))
+            {
+                Ok(volume) => break volume,
+                Err(_) if self.disk.is_off() => self.disk = self.disk.reboot(),
+                Err(_) if self.has_failed() => self.disk = self.disk.restart(),
+                Err(what) => return Err(what),
+            }
+            self.world.lock().note("opened again");
+        };
+        let mut world = self.world.lock();
+        let mut first = None;
+        let found = world.states.iter().rev().find(|state| {
+            // States that differ only in what was removed again have other numbers.
+            let next = volume.core.state.read().active.next_ino;
+            let differs = match state.next_ino() == Ino(next) {
+                true => compare(&*volume, state).err(),
+                false => Some(Difference::Differs(format!("the next inode is {next}"))),
+            };
+            let is_equal = differs.is_none();
+            first = first.take().or(differs);
+            is_equal
+        });
+        let Some(found) = found.cloned() else {
+            let count = world.states.len();
+            return Err(format!("none of {count} states; the last one: {first:?}"));
+        };
+        found.drop_orphans();
+        world.states = vec![found.clone()];
+        world.model = found;
+        drop(world);
+        self.volume = Some(volume);
+        Ok(())
+    }
+
+    /// The check finds nothing.
+    fn checked(&self) -> Verdict {
+        let store = Store::open(Arc::new(self.disk.clone())).map_err(|e| format!("open: {e:?}"))?;
+        let options = CheckOptions { reads_data: true };
+        let report = check(&store, "v", &options).map_err(|e| format!("check: {e}"))?;
+        match report.findings.is_empty() {
+            true => Ok(()),
+            false => Err(format!("check: {:?}", report.findings)),
+        }
+    }
+
+    /// Compares a last time, then removes everything; no space may be left over.
+    fn end(&mut self) -> Verdict {
+        self.disk.heal();
+        self.compare_live()?;
+        self.step(&Step::Reopen)?;
+        let volume = self.volume();
+        empty(&*volume, Ino::ROOT).map_err(|f| format!("remove everything: {f:?}"))?;
+        volume.sync().map_err(|f| format!("sync: {f:?}"))?;
+        volume
+            .return_space()
+            .map_err(|e| format!("return space: {e}"))?;
+        volume.close().map_err(|e| format!("close: {e}"))?;
+        drop(volume);
+        self.volume = None;
+        self.disk = self.disk.restart();
+        self.checked()?;
+        let store = Store::open(Arc::new(self.disk.clone())).map_err(|e| format!("open: {e}"))?;
+        let mut writer = store
+            .write(WriteOptions::new("the simulation"))
+            .map_err(|e| format!("open: {e}"))?;
+        writer
+            .collect(&CollectOptions::default(), &mut |_| {
+                ControlFlow::Continue(())
+            })
+            .map_err(|e| format!("collect: {e}"))?;
+        match self.disk.len_below("segments/") {
+            0 => Ok(()),
+            len => Err(format!("{len} bytes are left of an emptied volume")),
+        }
+    }
+}
+
+/// Removes everything below `dir`.
+fn empty(fs: &dyn WritableFs, dir: Ino) -> Outcome<()> {
+    let mut names = Vec::new();
+    fs.list(dir, 0, &mut |entry| {
+        names.push((entry.name.to_vec(), entry.stat.ino, entry.stat.kind));
+        true
+    })?;
+    for (name, ino, kind) in names {
+        let removed = match kind {
+            FileKind::Directory => {
+                empty(fs, ino)?;
+                fs.rmdir(dir, &name, 1)?
+            }
+            _ => fs.unlink(dir, &name, 1)?,
+        };
+        fs.forget(removed.ino)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,307 @@
+//! Steps of a simulated run, chosen from a seed. A step names its files by numbers that every state
+//! of the file system can resolve, so that a history still runs after any step was taken out.
+
+use crate::hook::Stage;
+use weald_store::simulated_disk::{Fault, Random};
+
+/// Bytes to write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fill {
+    Zeros,
+    /// One of a few contents that come again and again.
+    Common(u8),
+    Unique(u64),
+}
+
+impl Fill {
+    pub fn bytes(self, len: usize) -> Vec<u8> {
+        let seed = match self {
+            Self::Zeros => return vec![0; len],
+            Self::Common(no) => u64::from(no),
+            Self::Unique(seed) => seed | 1 << 40,
+        };
+        let mut random = Random::new(seed);
+        (0..len).map(|_| random.next() as u8).collect()
+    }
+}
+
+/// A change of the file system, or a look at it. `file` and `dir` count the inodes of the model,
+/// `name` those of a directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    Create {
+        dir: u8,
+        name: u8,
+        kind: u8,
+    },
+    CreateUnnamed {
+        dir: u8,
+    },
+    Link {
+        file: u8,
+        dir: u8,
+        name: u8,
+    },
+    Unlink {
+        dir: u8,
+        name: u8,
+    },
+    RemoveDir {
+        dir: u8,
+        name: u8,
+    },
+    Rename {
+        from: (u8, u8),
+        to: (u8, u8),
+        mode: u8,
+    },
+    Forget {
+        file: u8,
+    },
+    Write {
+        file: u8,
+        offset: u64,
+        len: u32,
+        fill: Fill,
+    },
+    SetSize {
+        file: u8,
+        size: u64,
+    },
+    SetStat {
+        file: u8,
+        which: u8,
+        value: u16,
+    },
+    Allocate {
+        file: u8,
+        mode: u8,
+        offset: u64,
+        len: u64,
+    },
+    Copy {
+        from: (u8, u64),
+        to: (u8, u64),
+        len: u64,
+    },
+    SetXattr {
+        file: u8,
+        name: u8,
+        len: u16,
+        mode: u8,
+    },
+    RemoveXattr {
+        file: u8,
+        name: u8,
+    },
+    Read {
+        file: u8,
+        offset: u64,
+        len: u32,
+    },
+    Seek {
+        file: u8,
+        offset: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    Do(Op),
+    Sync,
+    /// A commit, and what happens beside it.
+    Commit(Vec<(Stage, Op)>),
+    ReturnSpace,
+    /// The call of the disk after this many others fails.
+    Fail(Fault, u64),
+    Compare,
+    /// Unmount and mount.
+    Reopen,
+    /// kill -9 and mount.
+    Kill,
+    /// Power cut and mount.
+    PowerCut,
+}
+
+const PAGE: u64 = 4096;
+
+fn any(random: &mut Random) -> u8 {
+    random.next() as u8
+}
+
+fn offset(random: &mut Random) -> u64 {
+    match random.below(40) {
+        0 => (1 << 40) + random.below(3 * PAGE),
+        1 => i64::MAX as u64 - random.below(3 * PAGE),
+        2..20 => random.below(8) * PAGE,
+        _ => random.below(9 * PAGE),
+    }
+}
+
+fn len(random: &mut Random) -> u32 {
+    let len = match random.below(8) {
+        0 => random.below(20),
+        1..4 => random.below(3 * PAGE),
+        4..7 => (1 + random.below(4)) * PAGE,
+        _ => random.below(6 * PAGE),
+    };
+    len as u32
+}
+
+fn fill(random: &mut Random) -> Fill {
+    match random.below(8) {
+        0 => Fill::Zeros,
+        1..5 => Fill::Common(random.below(3) as u8),
+        _ => Fill::Unique(random.next()),
+    }
+}
+
+fn names_op(random: &mut Random) -> Op {
+    let r = random;
+    match r.below(13) {
+        0..5 => Op::Create {
+            dir: any(r),
+            name: any(r),
+            kind: any(r),
+        },
+        5 => Op::CreateUnnamed { dir: any(r) },
+        6 => Op::Link {
+            file: any(r),
+            dir: any(r),
+            name: any(r),
+        },
+        7..9 => Op::Unlink {
+            dir: any(r),
+            name: any(r),
+        },
+        9 => Op::RemoveDir {
+            dir: any(r),
+            name: any(r),
+        },
+        10 => Op::Forget { file: any(r) },
+        _ => Op::Rename {
+            from: (any(r), any(r)),
+            to: (any(r), any(r)),
+            mode: any(r),
+        },
+    }
+}
+
+fn file_op(random: &mut Random) -> Op {
+    let r = random;
+    match r.below(20) {
+        0..9 => Op::Write {
+            file: any(r),
+            offset: offset(r),
+            len: len(r),
+            fill: fill(r),
+        },
+        9..11 => Op::SetSize {
+            file: any(r),
+            size: offset(r),
+        },
+        11 => Op::SetStat {
+            file: any(r),
+            which: any(r),
+            value: r.next() as u16,
+        },
+        12..14 => Op::Allocate {
+            file: any(r),
+            mode: any(r),
+            offset: offset(r),
+            len: len(r).into(),
+        },
+        14..16 => Op::Copy {
+            from: (any(r), offset(r)),
+            to: (any(r), offset(r)),
+            len: len(r).into(),
+        },
+        16 => Op::SetXattr {
+            file: any(r),
+            name: any(r),
+            len: r.below(300) as u16,
+            mode: any(r),
+        },
+        17 => Op::RemoveXattr {
+            file: any(r),
+            name: any(r),
+        },
+        18 => Op::Seek {
+            file: any(r),
+            offset: offset(r),
+        },
+        _ => Op::Read {
+            file: any(r),
+            offset: offset(r),
+            len: len(r),
+        },
+    }
+}
+
+fn op(random: &mut Random) -> Op {
+    match random.below(5) {
+        0..2 => names_op(random),
+        _ => file_op(random),
+    }
+}
+
+/// An operation that a commit in the same thread does not make wait for itself.
+fn op_beside(random: &mut Random) -> Op {
+    loop {
+        let op = op(random);
+        let waits = matches!(op, Op::Copy { .. } | Op::Allocate { .. });
+        if !waits {
+            return op;
+        }
+    }
+}
+
+fn commit(random: &mut Random) -> Step {
+    let count = [0, 0, 1, 2, 3][random.below(5) as usize];
+    let mut beside: Vec<_> = (0..count)
+        .map(|_| {
+            let stages = [Stage::Frozen, Stage::Written, Stage::Committed];
+            (stages[random.below(3) as usize], op_beside(random))
+        })
+        .collect();
+    beside.sort_by_key(|(stage, _)| *stage as u8);
+    Step::Commit(beside)
+}
+
+/// The steps of a run.
+pub fn choose(random: &mut Random) -> Vec<Step> {
+    let mut steps = Vec::new();
+    // Something to work on.
+    for kind in [0, 1, 0] {
+        steps.push(Step::Do(Op::Create {
+            dir: any(random),
+            name: any(random),
+            kind,
+        }));
+    }
+    let has_faults = !random.is_one_in(4);
+    for _ in 0..15 + random.below(35) {
+        let step = match random.below(100) {
+            0..8 => Step::Sync,
+            8..18 => commit(random),
+            18..20 => Step::ReturnSpace,
+            20..22 => Step::Compare,
+            22 => Step::Reopen,
+            23..25 => Step::Kill,
+            25..28 => Step::PowerCut,
+            _ => Step::Do(op(random)),
+        };
+        let touches_disk = !matches!(step, Step::Do(_));
+        if has_faults && touches_disk && random.is_one_in(3) {
+            let fault = match random.below(8) {
+                0..5 => Fault::PowerCut,
+                5..7 => Fault::Io,
+                _ => Fault::NoSpace,
+            };
+            let window = [4, 15, 40, 120][random.below(4) as usize];
+            steps.push(Step::Fail(fault, random.below(window)));
+        }
+        steps.push(step);
+    }
+    steps
+}
