@@ -21,7 +21,7 @@
 # make suites   pjdfstest, fsx, git, SQLite, PostgreSQL, cargo, rsync and loop devices on a mounted volume; needs root
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
-# make soak       random trees and options, MINUTES=30, then stores with faults, 10^5 seeds; needs root
+# make soak       random trees and options, MINUTES=30, then stores (10^5 seeds) and volumes (10^6) with faults; needs root
 # make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local

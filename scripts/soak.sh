@@ -54,3 +54,8 @@ seeds=${WEALD_SEEDS:-0..100000}
 step "stores on a simulated disk with faults, seeds $seeds"
 WEALD_SEEDS=$seeds cargo test --quiet --locked -p weald-store --lib a_store_equals_its_model_after_every_fault
 say "soak: every store was equal to its model"
+
+seeds=${WEALD_SEEDS:-0..1000000}
+step "volumes on a simulated disk with faults, seeds $seeds"
+WEALD_SEEDS=$seeds cargo test --quiet --release --locked -p weald-volume --lib a_volume_is_a_prefix
+say "soak: every volume was a prefix of its operations"

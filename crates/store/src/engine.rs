@@ -140,6 +140,13 @@ pub trait Engine: Debug + Send + Sync {
     /// `Io`, `Full`. The batch is then applied or not; the caller learns which by reopening the
     /// store.
     fn commit(&self, batch: &Batch) -> Result<()>;
+
+    /// Gives the space of removed rows back to the disk. Moves rows, so that it takes seconds for
+    /// each gigabyte, and other calls wait. Nobody may be within [`Engine::scan`].
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    fn compact(&self) -> Result<()>;
 }
 
 /// Encodes the number `id` as a key.

@@ -107,7 +107,7 @@ impl SegmentWriter {
         Ok(location)
     }
 
-    fn write_out(&mut self) -> Result<()> {
+    pub fn write_out(&mut self) -> Result<()> {
         self.file.write_at(&self.buffer, self.written_len)?;
         self.written_len += self.buffer.len() as u64;
         self.buffer.clear();

@@ -9,6 +9,20 @@ use weald_format::{Error, ErrorKind, Result};
 /// Bytes that a disk writes completely or not at all.
 const SECTOR_LEN: usize = 512;
 
+/// Bytes of a limited disk that others take.
+const OTHERS_LEN: u64 = 16 << 20;
+
+/// Bytes that a file takes at least.
+const PAGE_LEN: usize = 4096;
+
+/// Bytes of the pages of a file that are not all zeros.
+fn taken(bytes: &[u8]) -> u64 {
+    let pages = bytes.chunks(PAGE_LEN);
+    let zeros = [0; PAGE_LEN];
+    let pages = pages.filter(|page| **page != zeros[..page.len()]);
+    pages.count() as u64 * PAGE_LEN as u64
+}
+
 /// A failure of one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -204,7 +218,8 @@ impl SimDisk {
         })))
     }
 
-    /// Lets all files together have at most `capacity` bytes.
+    /// Lets all files together have at most `capacity` bytes. The rest of the disk is taken by
+    /// others.
     pub fn limit(&self, capacity: u64) {
         self.0.lock().capacity = capacity;
     }
@@ -282,6 +297,11 @@ impl SimDisk {
         self.0.lock().fault_count
     }
 
+    /// Bytes of all files that have a name.
+    pub fn used(&self) -> u64 {
+        self.0.lock().used()
+    }
+
     /// Names of all files.
     pub fn file_names(&self) -> Vec<String> {
         self.0.lock().current.files.keys().cloned().collect()
@@ -305,7 +325,9 @@ impl SimDisk {
         let mut state = self.0.lock();
         let file = state.current.files[name];
         state.files[file].current[byte] ^= 1 << bit;
-        state.files[file].durable[byte] ^= 1 << bit;
+        if let Some(byte) = state.files[file].durable.get_mut(byte) {
+            *byte ^= 1 << bit;
+        }
     }
 
     /// Counts a call and returns the failure to simulate, if any.
@@ -344,10 +366,28 @@ impl SimDisk {
 }
 
 impl State {
-    /// Bytes of all files that have a name.
+    /// Bytes that all files with a name take. A page of zeros takes none, as if it were a hole.
     fn used(&self) -> u64 {
         let files = self.current.files.values();
-        files.map(|&no| self.files[no].current.len() as u64).sum()
+        files.map(|&no| taken(&self.files[no].current)).sum()
+    }
+
+    /// Bytes that `change` of a file takes anew.
+    fn growth(&self, file: FileNo, change: &Pending) -> u64 {
+        let Pending::Write(offset, bytes) = change else {
+            return 0;
+        };
+        if taken(bytes) == 0 {
+            return 0;
+        }
+        let current = &self.files[file].current;
+        let pages = offset / PAGE_LEN..(offset + bytes.len()).div_ceil(PAGE_LEN);
+        let is_hole = |page: &usize| {
+            let end = ((page + 1) * PAGE_LEN).min(current.len());
+            let page = current.get(page * PAGE_LEN..end);
+            page.is_none_or(|page| taken(page) == 0)
+        };
+        pages.filter(is_hole).count() as u64 * PAGE_LEN as u64
     }
 
     fn change_names(&mut self, dir: String, changes: Vec<NameChange>) {
@@ -447,10 +487,10 @@ impl Disk for SimDisk {
     fn space(&self) -> Result<DiskSpace> {
         let mut state = self.0.lock();
         self.plain_call(&mut state)?;
-        let total = state.capacity.min(1 << 62);
+        let total = state.capacity.saturating_add(OTHERS_LEN).min(1 << 62);
         Ok(DiskSpace {
             total,
-            free: total.saturating_sub(state.used()),
+            free: state.capacity.min(1 << 62).saturating_sub(state.used()),
         })
     }
 }
@@ -463,14 +503,8 @@ impl SimFile {
     fn changed(&self, change: Pending) -> Result<()> {
         self.with(|disk, state| {
             let fault = disk.call(state)?;
-            let len = state.files[self.file].current.len();
-            let end = match &change {
-                Pending::Write(offset, bytes) => offset + bytes.len(),
-                Pending::SetLen(len) => *len,
-            };
-            let growth = end.saturating_sub(len) as u64;
-            let is_full =
-                growth > 0 && state.capacity < u64::MAX && state.used() + growth > state.capacity;
+            let is_full = state.capacity < u64::MAX
+                && state.used() + state.growth(self.file, &change) > state.capacity;
             let code = match fault {
                 None if is_full => Some(ENOSPC),
                 None => None,

@@ -48,6 +48,8 @@ pub struct Core {
     pub is_case_insensitive: bool,
     /// Bytes that can still be written, as of the last look at the disk.
     pub free: std::sync::atomic::AtomicU64,
+    /// Bytes of the disk that are kept free for removals and commits.
+    pub reserve: std::sync::atomic::AtomicU64,
     /// Runs operations of a test beside a commit.
     #[cfg(test)]
     pub hook: crate::hook::Hook,

@@ -129,6 +129,10 @@ impl RangeMap {
 /// Attributes by inode and name; `None` is a removed one.
 pub type Xattrs = BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>;
 
+/// Bytes that the tables take for a changed row until the next commit: a leaf and a part of the
+/// pages above it are written anew.
+const ROW_SPACE: u64 = 8 << 10;
+
 /// All operations between two commits.
 #[derive(Debug, Default)]
 pub struct Layer {
@@ -157,6 +161,12 @@ pub struct Layer {
 }
 
 impl Layer {
+    /// Bytes of the disk that its commit takes at most, roughly.
+    pub fn space(&self) -> u64 {
+        let rows = self.cost.saturating_sub(self.written) / ROW_COST;
+        self.written.saturating_add(rows.saturating_mul(ROW_SPACE))
+    }
+
     /// Sets the row of an inode.
     pub fn put_inode(&mut self, ino: u64, row: Option<Arc<InodeRow>>) {
         if self.inodes.insert(ino, row).is_none() {

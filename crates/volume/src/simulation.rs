@@ -10,10 +10,17 @@ mod run;
 mod steps;
 
 use crate::options::PlantedBug;
+use crate::{OpenOptions, Volume, VolumeOptions, create};
 use run::Plan;
+use rustix::io::Errno;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
+use weald_format::FileKind;
+use weald_store::Store;
+use weald_store::simulated_disk::SimDisk;
+use weald_vfs::{Ino, NewInode, WritableFs};
 
 /// Seeds of a run of the tests.
 const SEEDS: Range<u64> = 0..10_000;
@@ -84,4 +91,47 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
         println!("{bug:?}: found by seed {seed}: {verdict:?}");
     }
     assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+// Would catch a commit that does not fit on the disk, because the tables were not counted, and a
+// full volume that cannot be emptied.
+#[test]
+fn a_volume_that_filled_its_disk_with_names_can_be_emptied() {
+    let disk = SimDisk::new(1);
+    let store = Store::create(Arc::new(disk.clone()), [1; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 0).expect("a volume");
+    disk.limit(disk.used() + (4 << 20));
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options).expect("open");
+    let new = NewInode {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        xattrs: &[],
+    };
+    let name = |number: u32| format!("{number:0200}").into_bytes();
+    let count =
+        (0..100_000).find(
+            |number| match volume.create(Ino::ROOT, &name(*number), &new, 1) {
+                Ok(_) => false,
+                Err(failure) if failure.errno == Errno::NOSPC => true,
+                Err(failure) => panic!("file {number}: {failure:?}"),
+            },
+        );
+    let count = count.expect("a full disk");
+    assert!(count > 1000, "full after {count} files");
+    volume.sync().expect("sync");
+    for number in 0..count {
+        let removed = volume.unlink(Ino::ROOT, &name(number), 2).expect("unlink");
+        volume.forget(removed.ino).expect("forget");
+    }
+    volume.sync().expect("sync");
+    volume.create(Ino::ROOT, b"new", &new, 3).expect("create");
+    volume.close().expect("close");
 }

@@ -75,6 +75,8 @@ pub struct Volume {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
     /// Whether blocks died since space was returned.
     has_dead: AtomicBool,
+    /// Whether rows were removed since the tables were compacted.
+    has_removed: AtomicBool,
 }
 
 impl Volume {
@@ -130,6 +132,7 @@ impl Volume {
             name_key,
             is_case_insensitive: row.is_case_insensitive,
             free: AtomicU64::new(0),
+            reserve: AtomicU64::new(0),
             #[cfg(test)]
             hook: crate::hook::Hook::default(),
             options,
@@ -143,6 +146,8 @@ impl Volume {
             signal: Arc::default(),
             thread: Mutex::new(None),
             has_dead: AtomicBool::new(false),
+            // Earlier mounts may have removed some.
+            has_removed: AtomicBool::new(true),
         });
         volume.refresh_free()?;
         if volume.core.options.background && !volume.core.options.is_read_only {
@@ -226,6 +231,8 @@ impl Volume {
         let reserve = RESERVE_MAX.min(space.total / 100 * 8);
         let free = space.free.saturating_sub(reserve);
         self.core.free.store(free, Ordering::Relaxed);
+        let reserve = reserve.min(space.free);
+        self.core.reserve.store(reserve, Ordering::Relaxed);
         Ok(())
     }
 
@@ -265,6 +272,23 @@ impl Volume {
         };
         let go_on = &mut |_: &_| ControlFlow::Continue(());
         if let Err(error) = committer.writer.collect(&options, go_on) {
+            self.core.fail(&error);
+            return Err(error);
+        }
+        self.refresh_free()
+    }
+
+    /// Gives the space of removed names and files in the tables back to the disk, if there are any
+    /// since the last time and the disk is full.
+    fn compact(&self) -> Result<()> {
+        let committer = self.committer.lock();
+        self.refresh_free()?;
+        if self.core.free.load(Ordering::Relaxed) > 0
+            || !self.has_removed.swap(false, Ordering::Relaxed)
+        {
+            return Ok(());
+        }
+        if let Err(error) = committer.writer.engine().compact() {
             self.core.fail(&error);
             return Err(error);
         }
@@ -329,8 +353,8 @@ impl Volume {
                 if state.failure.is_some() || self.core.options.is_read_only {
                     return Err(Errno::ROFS.into());
                 }
-                let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
-                (state.active.cost, state.active.written + frozen)
+                let frozen = state.frozen.as_ref().map_or(0, |layer| layer.space());
+                (state.active.cost, state.active.space() + frozen)
             };
             if cost > self.layer_max() {
                 self.make_room()?;
@@ -344,7 +368,7 @@ impl Volume {
             }
             self.commit().map_err(|e| refused(Errno::IO, e))?;
             self.return_space().map_err(|e| refused(Errno::IO, e))?;
-            self.refresh_free()?;
+            self.compact().map_err(|e| refused(Errno::IO, e))?;
             is_fresh = true;
         }
     }
@@ -352,15 +376,20 @@ impl Volume {
     /// Waits until there is memory for a change that needs no space on the disk: a removal must
     /// work on a full one.
     fn admit_memory(&self) -> Outcome<()> {
+        self.has_removed.store(true, Ordering::Relaxed);
         loop {
-            let cost = {
+            let (cost, dirty) = {
                 let state = self.core.state.read();
                 if state.failure.is_some() || self.core.options.is_read_only {
                     return Err(Errno::ROFS.into());
                 }
-                state.active.cost
+                let frozen = state.frozen.as_ref().map_or(0, |layer| layer.space());
+                (state.active.cost, state.active.space() + frozen)
             };
-            if cost <= self.layer_max() {
+            // The commit of a layer must fit into the reserve. A layer of one change always does.
+            let free = self.core.free.load(Ordering::Relaxed);
+            let reserve = self.core.reserve.load(Ordering::Relaxed);
+            if cost <= self.layer_max() && (dirty == 0 || dirty <= free + reserve / 2) {
                 return Ok(());
             }
             self.make_room()?;

@@ -40,4 +40,8 @@ impl Engine for MemoryEngine {
         }
         Ok(())
     }
+
+    fn compact(&self) -> Result<()> {
+        Ok(())
+    }
 }

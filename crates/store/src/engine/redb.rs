@@ -6,14 +6,16 @@
 use super::{Batch, Change, Engine, Table, VisitRow};
 use crate::disk::DiskFile;
 use ::redb::{
-    Builder, Database, DatabaseError, ReadableDatabase, StorageBackend, StorageError,
-    TableDefinition, TableError,
+    Builder, CompactionError, Database, DatabaseError, ReadableDatabase, StorageBackend,
+    StorageError, TableDefinition, TableError,
 };
+use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes of a row's checksum.
@@ -23,7 +25,7 @@ const CHECKSUM_LEN: usize = 4;
 #[derive(Debug)]
 pub struct RedbEngine {
     /// `None` from the drop on.
-    database: Option<Database>,
+    database: RwLock<Option<Database>>,
     shown: String,
     /// Whether redb has panicked.
     has_panicked: AtomicBool,
@@ -103,7 +105,7 @@ impl RedbEngine {
             Err(error) => return Err(damaged(&shown, &error.to_string())),
         };
         let engine = Self {
-            database: Some(database),
+            database: RwLock::new(Some(database)),
             shown,
             has_panicked: AtomicBool::new(false),
         };
@@ -116,13 +118,26 @@ impl RedbEngine {
 
     /// Calls redb, which is not called again after a panic.
     fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        // Visitors of a scan call again, which works because nobody waits for the other lock.
+        let database = self.database.read();
         let is_usable = !self.has_panicked.load(Ordering::Relaxed);
-        let database = self.database.as_ref().filter(|_| is_usable);
+        let database = database.as_ref().filter(|_| is_usable);
         let database = database.ok_or_else(|| senseless(&self.shown))?;
         caught(|| call(database)).unwrap_or_else(|| {
             self.has_panicked.store(true, Ordering::Relaxed);
             Err(senseless(&self.shown))
         })
+    }
+
+    /// The database, as soon as nobody else uses it; `None` after some seconds.
+    fn alone(&self) -> Option<RwLockWriteGuard<'_, Option<Database>>> {
+        for _ in 0..300 {
+            if let Some(database) = self.database.try_write() {
+                return Some(database);
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        None
     }
 
     /// Whether a table is missing: in a new file, or in one of an older version.
@@ -176,7 +191,7 @@ impl Drop for RedbEngine {
     fn drop(&mut self) {
         // What has panicked may panic again when it closes its file; nothing waits to be written.
         if self.has_panicked.load(Ordering::Relaxed) {
-            std::mem::forget(self.database.take());
+            std::mem::forget(self.database.get_mut().take());
         }
     }
 }
@@ -283,5 +298,26 @@ impl Engine for RedbEngine {
 
     fn commit(&self, batch: &Batch) -> Result<()> {
         self.call(|database| self.commit_to(database, batch))
+    }
+
+    fn compact(&self) -> Result<()> {
+        {
+            let Some(mut database) = self.alone() else {
+                return Ok(());
+            };
+            let is_usable = !self.has_panicked.load(Ordering::Relaxed);
+            let database = database.as_mut().filter(|_| is_usable);
+            let database = database.ok_or_else(|| senseless(&self.shown))?;
+            let compacted = caught(|| database.compact()).ok_or_else(|| {
+                self.has_panicked.store(true, Ordering::Relaxed);
+                senseless(&self.shown)
+            })?;
+            match compacted {
+                Ok(_) | Err(CompactionError::TransactionInProgress) => {}
+                Err(error) => return Err(self.failed(error)),
+            }
+        }
+        // redb does not keep what it needs to reopen quickly while it compacts.
+        self.commit(&Batch::default())
     }
 }

@@ -257,7 +257,7 @@ fn new_inode(kind: FileKind, number: u8, name: &[u8]) -> NewInode<'_> {
         gid: u32::from(number % 5),
         rdev: if kind == FileKind::CharDevice { 259 } else { 0 },
         target: if kind == FileKind::Symlink { name } else { b"" },
-        xattrs: if number % 11 == 0 {
+        xattrs: if number.is_multiple_of(11) {
             &[(b"user.inherited", b"yes")]
         } else {
             &[]

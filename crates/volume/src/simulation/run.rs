@@ -72,6 +72,8 @@ struct World {
     /// The model after each operation since the last one that is known to be durable.
     states: Vec<ModelFs>,
     now: i128,
+    /// Whether the disk may be full.
+    is_limited: bool,
     history: Arc<Mutex<Vec<String>>>,
     /// The first difference that an operation beside a commit found.
     beside: Verdict,
@@ -95,8 +97,8 @@ impl World {
         };
         self.note(format!("{op:?} -> {}", shown(&found)));
         if let Err(failure) = &found
-            && matches!(failure.errno, Errno::IO | Errno::ROFS | Errno::NOSPC)
-            && may_fail()
+            && (failure.errno == Errno::NOSPC && self.is_limited
+                || matches!(failure.errno, Errno::IO | Errno::ROFS | Errno::NOSPC) && may_fail())
         {
             return Ok(());
         }
@@ -158,12 +160,18 @@ impl Run {
                 states: vec![model.clone()],
                 model,
                 now: 0,
+                is_limited: false,
                 history,
                 beside: Ok(()),
             })),
             random,
         };
         drop(store);
+        if run.random.is_one_in(6) {
+            run.world.lock().is_limited = true;
+            run.disk
+                .limit(run.disk.used() + (1 << 20) + run.random.below(1 << 20));
+        }
         run.volume = Some(run.open().expect("open a new volume"));
         run
     }
@@ -254,6 +262,8 @@ impl Run {
         volume.core.hook.set(move |stage| {
             let Some(volume) = weak.upgrade() else { return };
             let mut world = world.lock();
+            // On a full disk, an operation waits for a commit.
+            let beside: &[_] = if world.is_limited { &[] } else { &beside };
             for (_, op) in beside.iter().filter(|(at, _)| *at == stage) {
                 world.note(format!("at {stage:?}:"));
                 let verdict = world.perform(&volume, *op, || disk.fault_count() > 0);
@@ -371,6 +381,36 @@ impl Run {
         Ok(())
     }
 
+    /// Flips bits of a closed volume. What it still answers must be right, unless a check finds the
+    /// damage.
+    fn damage(&mut self) -> Verdict {
+        self.volume().close().map_err(|e| format!("close: {e}"))?;
+        self.volume = None;
+        self.disk = self.disk.restart();
+        let names = self.disk.file_names();
+        let name = &names[self.random.below(names.len() as u64) as usize];
+        let len = self.disk.len_below(name) as u64;
+        let start = self.random.below(len.max(1));
+        for byte in (start..len).take(1 + self.random.below(16) as usize) {
+            self.disk
+                .flip(name, byte as usize, self.random.below(8) as u8);
+        }
+        self.world
+            .lock()
+            .note(format!("damaged {name} from byte {start}"));
+        let checked = self.checked();
+        let Ok(volume) = self.open() else {
+            return Ok(());
+        };
+        match (compare(&*volume, &self.world.lock().model), checked) {
+            (Err(Difference::Differs(what)), Ok(())) => Err(format!("unnoticed damage: {what}")),
+            (Err(Difference::Differs(what)), _) if what.contains("content") => {
+                Err(format!("wrong content: {what}"))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The check finds nothing.
     fn checked(&self) -> Verdict {
         let store = Store::open(Arc::new(self.disk.clone())).map_err(|e| format!("open: {e:?}"))?;
@@ -387,6 +427,9 @@ impl Run {
         self.disk.heal();
         self.compare_live()?;
         self.step(&Step::Reopen)?;
+        if self.random.is_one_in(3) {
+            return self.damage();
+        }
         let volume = self.volume();
         empty(&*volume, Ino::ROOT).map_err(|f| format!("remove everything: {f:?}"))?;
         volume.sync().map_err(|f| format!("sync: {f:?}"))?;

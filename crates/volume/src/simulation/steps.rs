@@ -248,10 +248,11 @@ fn op(random: &mut Random) -> Op {
 /// An operation that a commit in the same thread does not make wait for itself.
 fn op_beside(random: &mut Random) -> Op {
     loop {
-        let op = op(random);
-        let waits = matches!(op, Op::Copy { .. } | Op::Allocate { .. });
-        if !waits {
-            return op;
+        match op(random) {
+            Op::Copy { .. } | Op::Allocate { .. } => {}
+            // More than a layer may take.
+            Op::Write { len, .. } if len > 3 * PAGE as u32 => {}
+            op => return op,
         }
     }
 }
@@ -291,8 +292,8 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
             25..28 => Step::PowerCut,
             _ => Step::Do(op(random)),
         };
-        let touches_disk = !matches!(step, Step::Do(_));
-        if has_faults && touches_disk && random.is_one_in(3) {
+        let rarity = if matches!(step, Step::Do(_)) { 15 } else { 3 };
+        if has_faults && random.is_one_in(rarity) {
             let fault = match random.below(8) {
                 0..5 => Fault::PowerCut,
                 5..7 => Fault::Io,
@@ -301,7 +302,24 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
             let window = [4, 15, 40, 120][random.below(4) as usize];
             steps.push(Step::Fail(fault, random.below(window)));
         }
+        if random.is_one_in(200) {
+            steps.extend(burst(random));
+        }
         steps.push(step);
     }
     steps
+}
+
+/// Small writes all over a page, which then has too many pieces to keep.
+fn burst(random: &mut Random) -> Vec<Step> {
+    let (file, start) = (any(random), random.below(4) * PAGE);
+    let write = |at| {
+        Step::Do(Op::Write {
+            file,
+            offset: start + at,
+            len: 7,
+            fill: Fill::Common(at as u8),
+        })
+    };
+    (0..PAGE).step_by(110).map(write).collect()
 }
