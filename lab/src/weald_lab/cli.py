@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
 
 import click
+from rich.console import Console
 
 from weald_lab import judge, outputs, page, protocols2015, record
+from weald_lab.plan import Plan, parse_specs, problems
+from weald_lab.runner import STATE, Interrupted, Runner
 
-CANNOT = 2
+DIFFERENT, CANNOT, INTERRUPTED = 1, 2, 130
+CONSOLE = Console(stderr=True, highlight=False)
 
 
 @click.group()
@@ -77,3 +82,90 @@ def report(sources: tuple[Path, ...], html: Path | None, csv: Path | None,
             outputs.plots(judgements, plots)
     except (record.LabError, OSError) as error:
         _fail(error)
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    units = {"s": 1, "m": 60, "h": 3600}
+    number, unit = (text[:-1], text[-1]) if text[-1:] in units else (text, "s")
+    try:
+        return float(number) * units[unit]
+    except ValueError:
+        raise click.BadParameter(f"{text!r}: expected a time such as 90s, 15m or 2h") from None
+
+
+@main.command()
+@click.option("--on", default="", help="Stacks: NAME or NAME=KIND, separated by commas.")
+@click.option("--stack-file", type=click.Path(path_type=Path),
+              help="TOML file with command lines of your own stacks.")
+@click.option("--set", "sets", multiple=True, help="NAME.KEY=VALUE: mkfs, mount, create, pack, "
+              "path; repeatable.")
+@click.option("--shape", default="small", show_default=True,
+              help="small (20x100), big (100x1000) or DIRSxFILES.")
+@click.option("--rounds", type=click.IntRange(1), default=10, show_default=True)
+@click.option("--time", "time_", help="Begin no round that would end after this time, 15m.")
+@click.option("--until", type=float, help="Stop when every interval of a median is within "
+              "this many percent.")
+@click.option("--out", required=True, type=click.Path(path_type=Path),
+              help="New directory for the record.")
+@click.option("--work", type=click.Path(path_type=Path),
+              help="New directory for disks and mounts (default: OUT/work).")
+@click.option("--device", help="Block device for one kernel file system. It is overwritten.")
+@click.option("--confirm-device", help="The same device again: yes, overwrite it.")
+@click.option("--seed", type=int, default=1, show_default=True,
+              help="Order of the stacks and contents of the files.")
+@click.option("--size", type=int, help="Size of each file system in MiB (default: by shape).")
+@click.option("--weald", default="weald", show_default=True, help="The program weald.")
+@click.option("--step-timeout", default="1h", show_default=True)
+@click.option("--annex-test", is_flag=True, help="Run git annex test in each round, too.")
+def run(on: str, stack_file: Path | None, sets: tuple[str, ...], shape: str, rounds: int,
+        time_: str | None, until: float | None, out: Path, work: Path | None,
+        device: str | None, confirm_device: str | None, seed: int, size: int | None, weald: str,
+        step_timeout: str, annex_test: bool) -> None:
+    """Times the life of a data set on stacks of file systems."""
+    try:
+        if device and device != confirm_device:
+            raise record.LabError(f"{device} will be overwritten: to confirm, say "
+                                  f"--confirm-device {device}")
+        specs = parse_specs(on, sets, stack_file)
+        plan = Plan([vars(s) for s in specs], shape, rounds, seed,
+                    str((work or out / "work").absolute()), weald, device, _seconds(time_),
+                    until, _seconds(step_timeout) or 3600.0, annex_test, size)
+        found = problems(plan, out)
+        if found:
+            raise record.LabError("nothing was made:\n  " + "\n  ".join(found))
+        runner = Runner(plan, out, _tell)
+        _finish(runner, runner.start)
+    except (record.LabError, OSError) as error:
+        _fail(error)
+
+
+@main.command()
+@click.argument("out", type=click.Path(path_type=Path))
+def resume(out: Path) -> None:
+    """Goes on with a run that was interrupted."""
+    try:
+        if not (out / STATE).exists():
+            raise record.LabError(f"{out}: no run of weald-lab to go on with: {STATE} is missing")
+        settings = record.read_torn(out / record.FILE_NAME)[0]["settings"]
+        runner = Runner(Plan(**settings), out, _tell)
+        _finish(runner, runner.go_on)
+    except (record.LabError, OSError) as error:
+        _fail(error)
+
+
+def _tell(text: str) -> None:
+    CONSOLE.print(text, markup=False, soft_wrap=True)
+
+
+def _finish(runner: Runner, work: Callable[[], None]) -> None:
+    try:
+        work()
+    except Interrupted:
+        _tell(f"interrupted: everything is unmounted; weald-lab resume {runner.out} goes on")
+        raise SystemExit(INTERRUPTED) from None
+    _tell(f"{runner.out / record.FILE_NAME}: {len(runner.state.done)} rounds of stacks, "
+          f"{runner.failed_count} failed steps")
+    if runner.failed_count:
+        raise SystemExit(DIFFERENT)

@@ -49,6 +49,13 @@ def read(path: Path) -> list[Row]:
     return rows
 
 
+def read_torn(path: Path) -> list[Row]:
+    """Reads a record that a killed run may have ended within a line; that line is left out."""
+    data = path.read_bytes()
+    whole = data[:data.rfind(b"\n") + 1]
+    return [json.loads(line) for line in whole.splitlines() if line]
+
+
 def _row(where: str, line: bytes, kind: str, validators: dict[str, Draft202012Validator]) -> Row:
     try:
         row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)

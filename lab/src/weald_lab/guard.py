@@ -1,0 +1,173 @@
+"""The work directory: everything that a run makes lies in it, and only that is ever undone.
+
+`run` makes the directory, which must not exist, and marks it. A mount below it, a loop device whose
+file lies below it and the process group named in it belong to the run; nothing else does.
+
+Started as a program (`python -m weald_lab.guard DIR`), it waits until its standard input ends
+and then cleans up. A run that is killed leaves no mounts behind that way.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MARK = ".weald-lab"
+RUNNING = ".running"
+BUSY_S = 60.0
+
+
+def make(work: Path) -> None:
+    """Makes and marks the work directory. Fails if the path exists."""
+    work.mkdir(parents=True)
+    (work / MARK).write_text("made by weald-lab run; see the record beside it\n", "utf-8")
+
+
+def is_made(work: Path) -> bool:
+    """Tells whether a run made the directory."""
+    return (work / MARK).is_file()
+
+
+def mounts_below(work: Path) -> list[Path]:
+    """Returns the mount points below the directory, the last mounted first."""
+    found = []
+    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+        text = line.split()[4].encode("ascii", "surrogateescape").decode("unicode_escape")
+        path = Path(os.fsdecode(text.encode("latin-1", "surrogateescape")))
+        if path.is_relative_to(work.resolve()) and path != work.resolve():
+            found.append(path)
+    return found[::-1]
+
+
+def loops_below(work: Path) -> list[str]:
+    """Returns the loop devices whose files lie below the directory."""
+    out = subprocess.run(["losetup", "--json", "--list", "--output", "NAME,BACK-FILE"],
+                         capture_output=True, text=True, check=False).stdout
+    devices = json.loads(out)["loopdevices"] if out.strip() else []
+    inside = str(work.resolve()) + "/"
+    return [d["name"] for d in devices if (d["back-file"] or "").startswith(inside)]
+
+
+def unmount(path: Path) -> None:
+    """Unmounts; waits while a server or a leaving process keeps the mount busy."""
+    end = time.monotonic() + BUSY_S
+    while True:
+        done = subprocess.run(["umount", str(path)], capture_output=True, text=True, check=False)
+        if done.returncode == 0:
+            return
+        if time.monotonic() > end:
+            raise OSError(f"{path}: cannot unmount: {done.stderr.strip()}")
+        time.sleep(0.1)
+
+
+def detach(device: str) -> None:
+    """Detaches a loop device and waits until it is free."""
+    subprocess.run(["losetup", "--detach", device], capture_output=True, check=False)
+    backing = Path(f"/sys/block/{Path(device).name}/loop/backing_file")
+    end = time.monotonic() + BUSY_S
+    while backing.exists():
+        if time.monotonic() > end:
+            raise OSError(f"{device}: cannot detach: something keeps it open")
+        time.sleep(0.05)
+
+
+def start_time(pid: int) -> str:
+    """Returns when a process started, in clock ticks; empty if there is none."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()[19]
+    except OSError:
+        return ""
+
+
+def note_running(work: Path, pid: int) -> None:
+    """Notes the process group of a step, so that a cleaner can end it."""
+    (work / RUNNING).write_text(f"{pid} {start_time(pid)}\n", "utf-8")
+
+
+def _end_running(work: Path) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        pid, started = (work / RUNNING).read_text("utf-8").split()
+        if start_time(int(pid)) == started:
+            os.killpg(int(pid), signal.SIGKILL)
+
+
+def clean(work: Path) -> list[str]:
+    """Ends the step that runs, unmounts and detaches; returns what could not be undone."""
+    if not is_made(work):
+        return []
+    _end_running(work)
+    failed: list[str] = []
+    # Twice: a device or a mount may lie on another mount of the run.
+    for _ in range(2):
+        failed = []
+        for path in mounts_below(work):
+            try:
+                unmount(path)
+            except OSError as error:
+                failed.append(str(error))
+        for device in loops_below(work):
+            try:
+                detach(device)
+            except OSError as error:
+                failed.append(str(error))
+        if not failed and not mounts_below(work):
+            break
+    return failed
+
+
+def clean_below(work: Path, part: Path) -> None:
+    """Unmounts and detaches what lies below a part of the work directory, as far as it can."""
+    for path in mounts_below(work):
+        if path.is_relative_to(part.resolve()):
+            with contextlib.suppress(OSError):
+                unmount(path)
+    for device in loops_below(work):
+        backing = Path(f"/sys/block/{Path(device).name}/loop/backing_file")
+        with contextlib.suppress(OSError):
+            if Path(backing.read_text("utf-8").strip()).is_relative_to(part.resolve()):
+                detach(device)
+
+
+def remove(work: Path) -> None:
+    """Removes the work directory with everything in it, after a last look for mounts."""
+    if not is_made(work):
+        raise OSError(f"{work}: not made by weald-lab run: it is left alone")
+    if mounts_below(work):
+        raise OSError(f"{work}: something is still mounted below it: it is left alone")
+    shutil.rmtree(work)
+
+
+class Guardian:
+    """A process that cleans up if this one dies without doing so."""
+
+    def __init__(self, work: Path) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "weald_lab.guard", str(work)], stdin=subprocess.PIPE,
+            start_new_session=True)
+
+    def dismiss(self) -> None:
+        """Ends the guardian: the run has cleaned up."""
+        assert self._process.stdin
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(b"done\n")
+            self._process.stdin.close()
+        self._process.wait()
+
+
+def _main() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    if sys.stdin.read() == "":
+        for text in clean(Path(sys.argv[1])):
+            print(f"weald-lab: {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    _main()

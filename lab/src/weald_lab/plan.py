@@ -1,0 +1,283 @@
+"""The plan of a run, and what must be there before anything is made."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from weald_lab import images, life, stacks
+from weald_lab.record import LabError, Row
+from weald_lab.stacks import Place, Spec, Stack
+
+MIB = 1 << 20
+KINDS: dict[str, type[Stack]] = {
+    "ext4": stacks.KernelStack, "xfs": stacks.KernelStack, "btrfs": stacks.KernelStack,
+    "tmpfs": stacks.TmpfsStack, "directory": stacks.DirectoryStack,
+    "weald-volume": stacks.WealdVolumeStack, "weald-image": images.WealdImageStack,
+    "squashfs": images.SquashfsStack, "erofs": images.ErofsStack, "dwarfs": images.DwarfsStack,
+    "command": stacks.CommandStack,
+}
+ALWAYS = ("git", "git-annex", "pigz", "tar", "du", "find", "grep", "sh")
+# Measured: a file of a repository takes 40 KiB and 20 inodes with its clone, at 4 KiB a block;
+# half as much again is reserve. An archive that a round leaves takes 12 KiB a file.
+FILE_BYTES, ARCHIVE_BYTES, FILE_ENTRIES = 96 << 10, 16 << 10, 40
+
+
+@dataclass
+class Plan:
+    """All that a run needs to know; it is kept in the record's header, so that `resume` has it."""
+
+    on: list[dict[str, Any]]
+    shape: str
+    rounds: int
+    seed: int
+    work: str
+    weald: str = "weald"
+    device: str | None = None
+    time_s: float | None = None
+    until: float | None = None
+    step_timeout_s: float = 3600.0
+    annex_test: bool = False
+    size_mib: int | None = None
+    cold: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def size_bytes(self) -> int:
+        """Size of each file system."""
+        if self.size_mib:
+            return self.size_mib * MIB
+        shape = life.parse_shape(self.shape)
+        extra = 512 * MIB if self.annex_test else 0
+        return (512 * MIB + extra + shape.total * FILE_BYTES
+                + shape.total * self.rounds * ARCHIVE_BYTES)
+
+    def place(self) -> Place:
+        """Where stacks may make things."""
+        shape = life.parse_shape(self.shape)
+        return Place(Path(self.work), self.size_bytes, 65536 + shape.total * FILE_ENTRIES,
+                     self.weald, environment(Path(self.work)),
+                     Path(self.device) if self.device else None)
+
+    def stacks(self) -> list[Stack]:
+        """Returns the stacks."""
+        place = self.place()
+        return [KINDS[s["kind"]](Spec(**s), place) for s in self.on]
+
+    def dump(self) -> dict[str, Any]:
+        """Returns the settings for the header."""
+        return asdict(self)
+
+
+def environment(work: Path) -> dict[str, str]:
+    """Returns the environment of all steps: own HOME, one locale, nothing of the user's git."""
+    return {
+        "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin",
+        "HOME": str(work / "home"), "LC_ALL": "C.UTF-8", "TZ": "UTC", "GIT_CONFIG_NOSYSTEM": "1",
+        "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(work / "tmp"),
+        "XDG_RUNTIME_DIR": str(work / "tmp"),
+    }
+
+
+GIT_CONFIG = """[user]
+\tname = Weald Lab
+\temail = lab@example.invalid
+[init]
+\tdefaultBranch = main
+[gc]
+\tauto = 0
+\tautoDetach = false
+[maintenance]
+\tauto = false
+[safe]
+\tdirectory = *
+"""
+
+
+def parse_specs(on: str, sets: tuple[str, ...], stack_file: Path | None) -> list[Spec]:
+    """Reads `--on NAME[=KIND],…`, `--set NAME.KEY=VALUE` and the stack file."""
+    specs = {s.name: s for s in (stacks.read_stack_file(stack_file) if stack_file else [])}
+    for word in filter(None, on.split(",")):
+        name, _, kind = word.partition("=")
+        kind = kind or name
+        if name in specs:
+            raise LabError(f"stack {name!r} is named twice: give the second one a name of its "
+                           f"own, {name}-2={kind}")
+        if kind not in KINDS or kind == "command":
+            raise LabError(f"stack {word!r}: unknown kind {kind!r}: expected one of "
+                           f"{', '.join(k for k in KINDS if k != 'command')}")
+        if not name or "/" in name or name.startswith("."):
+            raise LabError(f"stack {word!r}: a name is the name of a directory, too: no slash, "
+                           "no dot at its beginning")
+        specs[name] = Spec(name, kind)
+    for text in sets:
+        target, _, value = text.partition("=")
+        name, _, key = target.rpartition(".")
+        if name not in specs:
+            raise LabError(f"--set {text}: expected NAME.KEY=VALUE with a NAME of --on")
+        known = KINDS[specs[name].kind].settings
+        if key not in known:
+            raise LabError(f"--set {text}: {specs[name].kind} has no setting {key!r}: expected "
+                           f"{' or '.join(known) or 'none'}")
+        specs[name].settings[key] = value
+    if not specs:
+        raise LabError("no stack: give --on or --stack-file")
+    return list(specs.values())
+
+
+def problems(plan: Plan, out: Path) -> list[str]:
+    """Returns what stands in the way, all of it, before anything is made."""
+    found = []
+    made = plan.stacks()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        found.append(f"{out}: is there already: give a new directory, or use weald-lab resume")
+    if Path(plan.work).exists():
+        found.append(f"{plan.work}: is there already: the work directory must be a new one")
+    if os.geteuid() != 0:
+        rooted = [s.name for s in made if s.needs_root]
+        if rooted:
+            found.append(f"not root: {', '.join(rooted)} must be mounted; only 'directory' needs "
+                         "no root")
+    found += _missing_tools(made)
+    found += _missing_file_systems(made)
+    found += _space(plan, made)
+    if plan.device:
+        found += device_problems(plan.device, made)
+    for stack in made:
+        path = stack.spec.settings.get("path")
+        if path and stack.spec.kind == "directory" and not Path(path).is_dir():
+            found.append(f"{stack.name}: {path} is not a directory")
+    return found
+
+
+def _missing_tools(made: list[Stack]) -> list[str]:
+    path = environment(Path("/"))["PATH"]
+    found = [f"{tool} is missing: every stack needs it" for tool in ALWAYS
+             if not shutil.which(tool, path=path)]
+    for stack in made:
+        missing = [t for t in stack.tools if not shutil.which(t, path=path)]
+        if missing:
+            found.append(f"{stack.name}: missing: {', '.join(missing)}")
+    return found
+
+
+def _missing_file_systems(made: list[Stack]) -> list[str]:
+    known = {line.split()[-1] for line in
+             Path("/proc/filesystems").read_text("utf-8").splitlines() if line}
+    found = []
+    for stack in made:
+        for name in stack.file_systems:
+            if name not in known and subprocess.run(
+                    ["modprobe", "--dry-run", "--quiet", name], capture_output=True,
+                    check=False).returncode if shutil.which("modprobe") else name not in known:
+                found.append(f"{stack.name}: this kernel has no {name}")
+    if any("fuse" in s.file_systems for s in made) and not Path("/dev/fuse").exists():
+        found.append("/dev/fuse is missing: FUSE stacks need it")
+    if any("losetup" in s.tools for s in made) and not Path("/dev/loop-control").exists():
+        found.append("/dev/loop-control is missing: kernel file systems need loop devices")
+    return found
+
+
+def _existing_parent(path: Path) -> Path:
+    path = path.absolute()
+    while not path.exists():
+        path = path.parent
+    return path
+
+
+def _space(plan: Plan, made: list[Stack]) -> list[str]:
+    shape = life.parse_shape(plan.shape)
+    rounds = min(plan.rounds, 50) if plan.time_s else plan.rounds
+    each = shape.total * (FILE_BYTES + rounds * ARCHIVE_BYTES) + 64 * MIB
+    files = [s for s in made if s.spec.kind != "tmpfs" and not plan.device]
+    needed = each * len(files)
+    parent = _existing_parent(Path(plan.work))
+    room = shutil.disk_usage(parent).free
+    found = []
+    if needed > room:
+        found.append(f"{parent}: {needed // MIB} MiB needed for {len(files)} stacks, "
+                     f"{room // MIB} MiB free: take fewer stacks, a smaller shape or another "
+                     "--work")
+    least = {"xfs": 300, "btrfs": 120}
+    for stack in made:
+        if plan.size_bytes < least.get(stack.spec.kind, 0) * MIB:
+            found.append(f"{stack.name}: --size {plan.size_bytes // MIB} MiB is too small: "
+                         f"{stack.spec.kind} needs {least[stack.spec.kind]} MiB")
+    if any(s.spec.kind == "tmpfs" for s in made):
+        memory = _memory_free_bytes()
+        if each > memory:
+            found.append(f"tmpfs: {each // MIB} MiB needed, {memory // MIB} MiB of memory free")
+    return found
+
+
+def _memory_free_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text("utf-8").splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def device_problems(device: str, made: list[Stack]) -> list[str]:
+    """Says why a block device must not be overwritten; a device in use is never touched."""
+    path = Path(device)
+    if not path.is_block_device():
+        return [f"{device}: not a block device"]
+    found = []
+    if len(made) != 1 or made[0].spec.kind not in ("ext4", "xfs", "btrfs"):
+        found.append(f"{device}: a device holds one file system: give one of ext4, xfs and btrfs")
+    name = path.resolve().name
+    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+        if line.partition(" - ")[2].split()[1] in (device, str(path.resolve())):
+            found.append(f"{device}: is mounted on {line.split()[4]}")
+    holders = Path(f"/sys/class/block/{name}/holders")
+    if holders.is_dir() and any(holders.iterdir()):
+        found.append(f"{device}: is used by {', '.join(h.name for h in holders.iterdir())}")
+    if list(Path(f"/sys/class/block/{name}").glob(f"{name}*")):
+        found.append(f"{device}: has partitions: name one of them, or a device without any")
+    try:
+        os.close(os.open(path, os.O_RDONLY | os.O_EXCL))
+    except OSError as error:
+        found.append(f"{device}: in use: {error.strerror}")
+    return found
+
+
+def _version(*words: str) -> str:
+    try:
+        done = subprocess.run(words, capture_output=True, text=True, check=False,
+                              stdin=subprocess.DEVNULL)
+    except OSError:
+        return ""
+    lines = (done.stdout + done.stderr).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def header(plan: Plan) -> Row:
+    """Returns the record's first line: machine, versions and settings."""
+    tools = {"python": platform.python_version(), "pigz": _version("pigz", "--version"),
+             "tar": _version("tar", "--version")}
+    words = {"ext4": ("mkfs.ext4", "-V"), "xfs": ("mkfs.xfs", "-V"),
+             "btrfs": ("mkfs.btrfs", "--version"), "squashfs": ("mksquashfs", "-version"),
+             "erofs": ("mkfs.erofs", "--version"), "dwarfs": ("mkdwarfs", "--version"),
+             "weald-volume": (plan.weald, "--version"), "weald-image": (plan.weald, "--version")}
+    for spec in plan.on:
+        if spec["kind"] in words:
+            tools[spec["kind"]] = _version(*words[spec["kind"]])
+    parent = _existing_parent(Path(plan.work))
+    host = _version("stat", "--file-system", "--format=%T", str(parent))
+    cpu = next((line.partition(": ")[2] for line in
+                Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+                if line.startswith("model name")), platform.machine())
+    memory = next(int(line.split()[1]) for line in
+                  Path("/proc/meminfo").read_text("utf-8").splitlines())
+    return {
+        "type": "run", "version": 1, "source": "weald-lab run", "seed": plan.seed,
+        "kernel": platform.release(), "git": _version("git", "--version"),
+        "git_annex": _version("git", "annex", "version"), "tools": tools,
+        "machine": {"cpu": cpu, "cores": os.cpu_count() or 0, "memory_mib": memory // 1024,
+                    "host_file_system": host},
+        "settings": plan.dump(),
+    }

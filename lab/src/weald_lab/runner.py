@@ -1,0 +1,329 @@
+"""Runs a plan: rounds over stacks in random order, one record, and a way back at any moment."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import random
+import shutil
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import fmean
+from typing import IO, Any
+
+import numpy as np
+
+from weald_lab import guard, judge, life, measure, record, stats
+from weald_lab.images import ImageStack
+from weald_lab.plan import GIT_CONFIG, Plan, header
+from weald_lab.record import LabError, Row
+from weald_lab.stacks import Stack
+
+STATE = "state.json"
+Tell = Callable[[str], None]
+
+
+class Interrupted(Exception):
+    """SIGINT or SIGTERM arrived. Everything is unmounted; `resume` goes on."""
+
+
+class State:
+    """What is done, beside the record; written whole, so that a kill never tears it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.done: set[tuple[int, str]] = set()
+        self.created: set[str] = set()
+        self.broken: dict[str, str] = {}
+        self.spent_s = 0.0
+        if path.exists():
+            found = json.loads(path.read_text("utf-8"))
+            self.done = {(r, s) for r, s in found["done"]}
+            self.created, self.broken = set(found["created"]), found["broken"]
+            self.spent_s = found["spent_s"]
+
+    def save(self) -> None:
+        """Replaces the file."""
+        text = json.dumps({"done": sorted(self.done), "created": sorted(self.created),
+                           "broken": self.broken, "spent_s": self.spent_s})
+        fresh = self._path.with_suffix(".new")
+        fresh.write_text(text + "\n", "utf-8")
+        os.replace(fresh, self._path)
+
+
+class Runner:
+    """One run. `start` begins it, `go_on` continues it; both end with a clean machine."""
+
+    def __init__(self, plan: Plan, out: Path, tell: Tell) -> None:
+        self.plan, self.out, self._tell = plan, out, tell
+        self.work = Path(plan.work)
+        self.shape = life.parse_shape(plan.shape)
+        self.stacks = {stack.name: stack for stack in plan.stacks()}
+        self.state = State(out / STATE)
+        self.failed_count = 0
+        self._took: dict[str, list[float]] = defaultdict(list)
+        self._file: IO[str] | None = None
+
+    def start(self) -> None:
+        """Makes the directories and the record, and runs."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        self.plan.cold = {name: stack.cold_method for name, stack in self.stacks.items()}
+        record.write(self.out / record.FILE_NAME, [header(self.plan)])
+        self._run()
+
+    def go_on(self) -> None:
+        """Continues: rounds that were not finished are dropped from the record and run again."""
+        kept = []
+        for row in record.read_torn(self.out / record.FILE_NAME):
+            if row["type"] == "run" or (row["round"], row["stack"]) in self.state.done:
+                kept.append(row)
+        fresh = self.out / (record.FILE_NAME + ".new")
+        record.write(fresh, kept)
+        os.replace(fresh, self.out / record.FILE_NAME)
+        left = guard.clean(self.work)
+        if left:
+            raise LabError("; ".join(left))
+        self._run()
+
+    def _run(self) -> None:
+        with _locked(self.out), _signals():
+            if not self.work.exists():
+                guard.make(self.work)
+                self.state.created.clear()
+                self.state.save()
+            (self.work / "home").mkdir(exist_ok=True)
+            (self.work / "tmp").mkdir(exist_ok=True)
+            (self.work / "home/.gitconfig").write_text(GIT_CONFIG, "utf-8")
+            guardian = guard.Guardian(self.work)
+            try:
+                with (self.out / record.FILE_NAME).open("a", encoding="utf-8") as self._file:
+                    self._rounds()
+                self._end()
+            except KeyboardInterrupt:
+                raise Interrupted from None
+            finally:
+                with _deaf():
+                    left = guard.clean(self.work)
+                    self.state.save()
+                    guardian.dismiss()
+                for text in left:
+                    self._tell(text)
+
+    def _end(self) -> None:
+        for stack in self.stacks.values():
+            if stack.name in self.state.created and stack.home.is_dir():
+                stack.destroy()
+        guard.remove(self.work)
+
+    def _rounds(self) -> None:
+        start = time.monotonic() - self.state.spent_s
+        source = self._source()
+        for index in range(self.plan.rounds):
+            names = [n for n in self._order(index) if n not in self.state.broken]
+            todo = [n for n in names if (index, n) not in self.state.done]
+            if todo and not self._has_time(index, time.monotonic() - start, todo):
+                self._tell(f"the time given is over: {index} rounds are complete")
+                return
+            for place, name in enumerate(names):
+                if name not in todo:
+                    continue
+                began = time.monotonic()
+                left = self._left_s(index, names[place:], began - start)
+                self._tell(f"round {index + 1}/{self.plan.rounds}: {name}"
+                           + (f"; about {_clock(left)} left" if left is not None else ""))
+                self._round(self.stacks[name], index, place, source)
+                self._took[name].append(time.monotonic() - began)
+                self.state.spent_s = time.monotonic() - start
+                self.state.save()
+            if self.plan.until and self._is_narrow(self.plan.until):
+                self._tell(f"all intervals are within {self.plan.until:g} %: "
+                           f"{index + 1} rounds are complete")
+                return
+
+    def _order(self, index: int) -> list[str]:
+        """The order of the stacks in a round, from the recorded seed."""
+        names = sorted(self.stacks)
+        random.Random(f"{self.plan.seed}:{index}").shuffle(names)
+        return names
+
+    def _round_s(self, names: list[str]) -> float:
+        known = [fmean(times) for times in self._took.values() if times]
+        return sum(fmean(self._took[n]) if self._took[n] else fmean(known) for n in names) \
+            if known else 0.0
+
+    def _has_time(self, index: int, spent_s: float, todo: list[str]) -> bool:
+        return index == 0 or self.plan.time_s is None \
+            or spent_s + self._round_s(todo) <= self.plan.time_s
+
+    def _left_s(self, index: int, names: list[str], spent_s: float) -> float | None:
+        if not any(self._took.values()):
+            return None
+        later = (self.plan.rounds - index - 1) * self._round_s(list(self.stacks))
+        left = self._round_s(names) + later
+        return left if self.plan.time_s is None else min(left, max(0.0,
+                                                                   self.plan.time_s - spent_s))
+
+    def _source(self) -> Path | None:
+        """Makes the repository that images pack, once a run; the seed makes it the same again."""
+        if not any(stack.is_image for stack in self.stacks.values()):
+            return None
+        source, ready = self.work / "source", self.work / "source.ready"
+        if not ready.exists():
+            shutil.rmtree(source, ignore_errors=True)
+            self._tell("making the tree that images pack")
+            step = life.life_steps(self.work, self.shape, 0, self.plan.seed, False)[0]
+            words = tuple("source" if word == "test0" else word for word in step.words)
+            row = self._measured(life.Step(step.name, words, self.work), measure.Probe())
+            if row["status"] != "ok":
+                raise LabError(f"the tree that images pack could not be made: {row['error']}")
+            ready.touch()
+        for folder, _, files in os.walk(source):
+            for name in files:
+                path = Path(folder, name)
+                if not path.is_symlink():
+                    path.read_bytes()
+        return source
+
+    def _round(self, stack: Stack, index: int, place: int, source: Path | None) -> None:
+        base = {"type": "repetition", "stack": stack.name, "shape": self.plan.shape,
+                "series": self.out.resolve().name, "round": index, "order": place}
+        at = "create"
+        try:
+            if stack.name not in self.state.created or stack.spec.kind == "tmpfs":
+                shutil.rmtree(stack.home, ignore_errors=True)
+                stack.create()
+                self.state.created.add(stack.name)
+                self.state.save()
+            at = "mount"
+            stack.mount()
+            self._clear(stack, index)
+            if isinstance(stack, ImageStack):
+                assert source
+                steps = life.image_steps(stack, source)
+            else:
+                steps = life.life_steps(stack.mount_point, self.shape, index, self.plan.seed,
+                                        self.plan.annex_test)
+            for step in steps:
+                at = f"cold mount before {step.name}"
+                stack.cold()
+                self._step(stack, step, base)
+            at = "unmount"
+            self._clear(stack, index)
+            stack.unmount()
+        except (LabError, OSError) as error:
+            self._broken(stack, base, at, str(error))
+        self.state.done.add((index, stack.name))
+
+    def _broken(self, stack: Stack, base: Row, at: str, text: str) -> None:
+        """A stack that cannot be mounted is left out of later rounds; the record says why."""
+        self._tell(f"{stack.name}: {at} failed: {text}; it is left out from now on")
+        self.state.broken[stack.name] = text
+        self._write({**base, "step": at, "temperature": "cold", "status": "failed",
+                     "error": text[-measure.ERROR_LEN_MAX:]})
+        self.failed_count += 1
+        guard.clean_below(self.work, stack.home)
+
+    def _clear(self, stack: Stack, index: int) -> None:
+        """Removes what a round left. Its archive stays, so that file systems age."""
+        trees = life.left_by_round(stack.mount_point, index)
+        if isinstance(stack, ImageStack):
+            stack.unmount_image()
+            trees = [stack.lower / "extracted"]
+            stack.image.unlink(missing_ok=True)
+        for tree in trees:
+            if tree.is_dir():
+                for folder, _, _ in os.walk(tree):
+                    os.chmod(folder, 0o755)
+                shutil.rmtree(tree)
+
+    def _step(self, stack: Stack, step: life.Step, base: Row) -> None:
+        rows = [self._measured(step, stack.probe()) | {"temperature": "cold"}]
+        if step.repeat and rows[0]["status"] == "ok":
+            rows.append(self._measured(step, stack.probe()) | {"temperature": "warm"})
+        count = {}
+        if step.counted and step.counted.is_dir():
+            count = {"entries": measure.entries(step.counted)}
+        for row in rows:
+            self._write({**base, "step": step.name, "family": step.family, **row, **count})
+            if row["status"] != "ok":
+                self.failed_count += 1
+                self._tell(f"{stack.name}: {step.name}: failed, exit {row['exit']}; the record "
+                           "has its output")
+
+    def _measured(self, step: life.Step, probe: measure.Probe) -> dict[str, Any]:
+        directory = step.directory if step.directory.is_dir() else self.work
+        if directory != step.directory:
+            return {"status": "failed", "exit": 127,
+                    "error": f"{step.directory}: is missing: an earlier step has failed"}
+        environment = self.plan.place().environment
+        return measure.run(measure.Command(step.words, directory, environment,
+                                           self.plan.step_timeout_s), probe, self.work)
+
+    def _write(self, row: Row) -> None:
+        assert self._file
+        self._file.write(json.dumps(row, sort_keys=True) + "\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def _is_narrow(self, percent: float) -> bool:
+        rows = record.read_torn(self.out / record.FILE_NAME)
+        groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+        for row in rows:
+            if row["type"] == "repetition" and row["status"] == "ok" \
+                    and row["temperature"] == "cold":
+                groups[row["stack"], row["step"]].append(row["wall_s"])
+        rng = np.random.default_rng(judge.SEED)
+        for values in groups.values():
+            if len(values) < stats.INTERVAL_COUNT_MIN:
+                return False
+            walls = np.array(values)
+            low, high = stats.interval(np.median(stats.resample(walls, rng, 500), axis=1))
+            if (high - low) / 2 > float(np.median(walls)) * percent / 100:
+                return False
+        return bool(groups)
+
+
+def _clock(seconds: float) -> str:
+    minutes = round(seconds / 60)
+    return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else \
+        f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+@contextlib.contextmanager
+def _locked(out: Path) -> Iterator[None]:
+    with (out / STATE).with_suffix(".lock").open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise LabError(f"{out}: another weald-lab runs there") from error
+        yield
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP act like Ctrl-C."""
+    def interrupt(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+    before = {n: signal.signal(n, interrupt) for n in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _deaf() -> Iterator[None]:
+    """A second Ctrl-C does not stop the cleaning."""
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {n: signal.signal(n, signal.SIG_IGN) for n in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,317 @@
+"""Stacks: what a data set lives on. Each can create, mount, cool, unmount and destroy itself."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from weald_lab import guard
+from weald_lab.measure import Probe
+from weald_lab.record import LabError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a stack may make things, and how large."""
+
+    work: Path
+    size_bytes: int
+    entry_count: int
+    weald: str
+    environment: dict[str, str]
+    device: Path | None = None
+
+
+@dataclass(frozen=True)
+class Spec:
+    """A stack as the user named it: `NAME` or `NAME=KIND`, with its settings."""
+
+    name: str
+    kind: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+    def words(self, key: str) -> list[str]:
+        """Returns the words of a setting."""
+        return self.settings.get(key, "").split()
+
+
+class Stack:
+    """Base: names, directories, and commands that must succeed."""
+
+    tools: tuple[str, ...] = ()
+    file_systems: tuple[str, ...] = ()
+    needs_root = True
+    is_image = False
+    cold_method = "unmount and mount again"
+    settings: tuple[str, ...] = ()
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        self.spec, self.place = spec, place
+        self.name = spec.name
+        self.home = place.work / spec.name
+        self.mount_point = self.home / "mnt"
+
+    def create(self) -> None:
+        """Makes the file system; called once a run."""
+
+    def mount(self) -> None:
+        """Mounts it."""
+
+    def unmount(self) -> None:
+        """Unmounts it; when it returns, everything is on the device."""
+
+    def cold(self) -> None:
+        """Empties caches of this stack and of no other."""
+        self.unmount()
+        self.mount()
+
+    def destroy(self) -> None:
+        """Removes what `create` made."""
+        shutil.rmtree(self.home)
+
+    def probe(self) -> Probe:
+        """Returns what to watch while a step runs."""
+        return Probe()
+
+    def run(self, *words: str | Path) -> str:
+        """Runs a command that must succeed; returns its output."""
+        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False,
+                              env=self.place.environment, stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise LabError(f"{self.name}: {' '.join(map(str, words))}: exit {done.returncode}: "
+                           f"{(done.stderr or done.stdout).strip()}")
+        return done.stdout
+
+
+class Disk:
+    """A kernel file system on a loop device with direct I/O, or on a device of the user."""
+
+    def __init__(self, owner: Stack, kind: str, mount_point: Path, make: list[str],
+                 options: str = "") -> None:
+        self._owner, self._kind, self._make, self._options = owner, kind, make, options
+        self.mount_point = mount_point
+        self._image = owner.home / "disk.img"
+        self.device = str(owner.place.device or "")
+
+    def create(self) -> None:
+        """Makes the file system."""
+        self.mount_point.mkdir(parents=True)
+        if not self._owner.place.device:
+            with self._image.open("xb") as handle:
+                os.truncate(handle.fileno(), self._owner.place.size_bytes)
+        self._attach()
+        self._owner.run(f"mkfs.{self._kind}", *MKFS_QUIET[self._kind], *self._make, self.device)
+        self._detach()
+
+    def _attach(self) -> None:
+        if not self._owner.place.device:
+            self.device = self._owner.run(
+                "losetup", "--find", "--show", "--direct-io=on", self._image).strip()
+
+    def _detach(self) -> None:
+        if not self._owner.place.device:
+            guard.detach(self.device)
+
+    def mount(self) -> None:
+        """Attaches and mounts."""
+        self._attach()
+        options = ["-o", self._options] if self._options else []
+        self._owner.run("mount", "-t", self._kind, *options, self.device, self.mount_point)
+
+    def unmount(self) -> None:
+        """Unmounts and detaches, so that no page of the device stays in memory."""
+        guard.unmount(self.mount_point)
+        self._detach()
+
+
+MKFS_QUIET = {"ext4": ["-q", "-F"], "xfs": ["-q", "-f"], "btrfs": ["-q", "-f"]}
+
+
+class KernelStack(Stack):
+    """ext4, XFS or Btrfs."""
+
+    settings = ("mkfs", "mount")
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        self.tools = (f"mkfs.{spec.kind}", "losetup", "mount", "umount")
+        self.file_systems = (spec.kind,)
+        make = spec.words("mkfs")
+        if spec.kind == "ext4" and "-N" not in make:
+            make += ["-N", str(place.entry_count)]
+        self._disk = Disk(self, spec.kind, self.mount_point, make, spec.settings.get("mount", ""))
+
+    def create(self) -> None:
+        self._disk.create()
+
+    def mount(self) -> None:
+        self._disk.mount()
+
+    def unmount(self) -> None:
+        self._disk.unmount()
+
+    def probe(self) -> Probe:
+        return Probe(block_devices=[self._disk.device])
+
+
+class TmpfsStack(Stack):
+    """Memory: the floor below all others. It has no cold state."""
+
+    tools = ("mount", "umount")
+    file_systems = ("tmpfs",)
+    settings = ("mount",)
+    cold_method = "none: it lives in memory"
+
+    def create(self) -> None:
+        self.mount_point.mkdir(parents=True)
+
+    def mount(self) -> None:
+        options = [f"size={self.place.size_bytes}", self.spec.settings.get("mount", "")]
+        self.run("mount", "-t", "tmpfs", "-o", ",".join(o for o in options if o),
+                 "weald-lab", self.mount_point)
+
+    def unmount(self) -> None:
+        guard.unmount(self.mount_point)
+
+    def cold(self) -> None:
+        return
+
+
+class DirectoryStack(Stack):
+    """A new directory below one that the user names, or in the work directory."""
+
+    needs_root = False
+    settings = ("path",)
+    cold_method = "sync, and POSIX_FADV_DONTNEED for every file: names and attributes stay warm"
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        if "path" in spec.settings:
+            self.home = Path(spec.settings["path"]) / f"weald-lab-{os.getpid()}-{spec.name}"
+            self.mount_point = self.home / "mnt"
+
+    def create(self) -> None:
+        self.mount_point.mkdir(parents=True)
+
+    def cold(self) -> None:
+        os.sync()
+        for folder, _, files in os.walk(self.mount_point):
+            for name in files:
+                try:
+                    handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW)
+                except OSError:
+                    continue
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+                os.close(handle)
+
+
+class LowerStack(Stack):
+    """A stack whose file lies on ext4 on a loop device, so that cold is cold for all alike."""
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        self.lower = self.home / "lower"
+        self._disk = Disk(self, "ext4", self.lower, ["-N", str(place.entry_count)])
+
+    def create(self) -> None:
+        self.mount_point.mkdir(parents=True)
+        self._disk.create()
+
+    def probe(self) -> Probe:
+        return Probe(block_devices=[self._disk.device])
+
+
+class WealdVolumeStack(LowerStack):
+    """A writable volume of Weald, its store on ext4."""
+
+    file_systems = ("ext4", "fuse")
+    settings = ("create", "mount")
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        self.tools = ("mkfs.ext4", "losetup", "mount", "umount", place.weald)
+
+    def _name(self) -> str:
+        return f"{self.lower}/store:lab"
+
+    def create(self) -> None:
+        super().create()
+        self._disk.mount()
+        self.run(self.place.weald, "store", "create", self.lower / "store")
+        self.run(self.place.weald, "volume", "create", self._name(), *self.spec.words("create"))
+        self._disk.unmount()
+
+    def mount(self) -> None:
+        self._disk.mount()
+        options = self.spec.settings.get("mount")
+        self.run(self.place.weald, "mount", *(["-o", options] if options else []),
+                 self._name(), self.mount_point)
+
+    def unmount(self) -> None:
+        self.run(self.place.weald, "umount", self.mount_point)
+        self._disk.unmount()
+
+    def probe(self) -> Probe:
+        return Probe(self.mount_point, [self._disk.device])
+
+
+class CommandStack(Stack):
+    """Command lines of the user, with MNT, DIR and SIZE in their environment."""
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        self.place_environment = {
+            **place.environment, "MNT": str(self.mount_point), "DIR": str(self.home),
+            "SIZE": str(place.size_bytes)}
+
+    def _shell(self, key: str) -> None:
+        text = self.spec.settings.get(key, "")
+        if not text:
+            return
+        done = subprocess.run(["sh", "-ec", text], capture_output=True, text=True, check=False,
+                              env=self.place_environment, cwd=self.home,
+                              stdin=subprocess.DEVNULL)
+        if done.returncode:
+            raise LabError(f"{self.name}: {key}: {text}: exit {done.returncode}: "
+                           f"{(done.stderr or done.stdout).strip()}")
+
+    def create(self) -> None:
+        self.mount_point.mkdir(parents=True)
+        self._shell("create")
+
+    def mount(self) -> None:
+        self._shell("mount")
+
+    def unmount(self) -> None:
+        self._shell("unmount")
+
+    def destroy(self) -> None:
+        self._shell("destroy")
+        super().destroy()
+
+    def probe(self) -> Probe:
+        return Probe(self.mount_point)
+
+
+def read_stack_file(path: Path) -> list[Spec]:
+    """Reads the stacks of a TOML file: `[[stack]]` with name, create, mount, unmount, destroy."""
+    try:
+        found = tomllib.loads(path.read_text("utf-8")).get("stack", [])
+    except (OSError, ValueError) as error:
+        raise LabError(f"{path}: cannot read the stacks: {error}") from error
+    keys = {"name", "create", "mount", "unmount", "destroy"}
+    specs = []
+    for item in found:
+        if not isinstance(item, dict) or not {"name", "mount", "unmount"} <= set(item) <= keys \
+                or not all(isinstance(v, str) for v in item.values()):
+            raise LabError(f"{path}: a [[stack]] has the text keys name, mount, unmount and, if "
+                           f"needed, create and destroy; found {item!r}")
+        specs.append(Spec(item["name"], "command",
+                          {k: v for k, v in item.items() if k != "name"}))
+    if not specs:
+        raise LabError(f"{path}: no [[stack]] found")
+    return specs
