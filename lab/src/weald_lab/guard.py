@@ -22,6 +22,7 @@ from pathlib import Path
 MARK = ".weald-lab"
 RUNNING = ".running"
 BUSY_S = 60.0
+SETTLE_S = 20.0
 
 
 def make(work: Path) -> None:
@@ -98,15 +99,29 @@ def _end_running(work: Path) -> None:
             os.killpg(int(pid), signal.SIGKILL)
 
 
+def _is_busy(work: Path) -> bool:
+    """Tells whether a process names a path below the directory, such as a mount that begins."""
+    inside = os.fsencode(work.resolve()) + b"/"
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                words = Path(entry.path, "cmdline").read_bytes().split(b"\0")
+                if any(word.startswith(inside) for word in words):
+                    return True
+    return False
+
+
 def clean(work: Path) -> list[str]:
-    """Ends the step that runs, unmounts and detaches; returns what could not be undone."""
+    """Ends the step that runs, unmounts and detaches; returns what could not be undone.
+
+    It looks again while commands of the run still end: one of them may mount at the last moment.
+    """
     if not is_made(work):
         return []
     _end_running(work)
-    failed: list[str] = []
-    # Twice: a device or a mount may lie on another mount of the run.
-    for _ in range(2):
-        failed = []
+    end = time.monotonic() + SETTLE_S
+    while True:
+        failed: list[str] = []
         for path in mounts_below(work):
             try:
                 unmount(path)
@@ -117,9 +132,10 @@ def clean(work: Path) -> list[str]:
                 detach(device)
             except OSError as error:
                 failed.append(str(error))
-        if not failed and not mounts_below(work):
-            break
-    return failed
+        left = mounts_below(work) or loops_below(work) or _is_busy(work)
+        if failed or not left or time.monotonic() > end:
+            return failed
+        time.sleep(0.1)
 
 
 def clean_below(work: Path, part: Path) -> None:

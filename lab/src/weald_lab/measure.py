@@ -16,7 +16,6 @@ from typing import Any
 from weald_lab import guard
 
 ERROR_LEN_MAX = 4000
-TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass(frozen=True)
@@ -55,11 +54,10 @@ def server_pids(mount_point: Path) -> list[int]:
 def _server_cpu_s(pids: list[int]) -> float:
     total = 0.0
     for pid in pids:
-        try:
-            fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
-        except OSError:
-            continue
-        total += (int(fields[11]) + int(fields[12])) / TICKS_PER_S
+        # The CPU clock of a process, as clock_getcpuclockid(3) makes its number: nanoseconds of
+        # all its threads, where /proc has ticks of 10 ms.
+        with contextlib.suppress(OSError):
+            total += time.clock_gettime((~pid << 3) | 2)
     return total
 
 
