@@ -359,6 +359,55 @@ impl ExtentsRow {
     }
 }
 
+/// The quota of a directory: the account of everything below it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct QuotaRow {
+    /// The directory with a quota that this one lies in, or 0.
+    pub parent: u64,
+    /// Most bytes below the directory; 0 for no limit.
+    pub len_max: u64,
+    /// Most inodes below the directory; 0 for no limit.
+    pub count_max: u64,
+    /// Allocated bytes of all inodes below the directory.
+    pub len: u64,
+    /// Number of these inodes.
+    pub count: u64,
+}
+
+impl QuotaRow {
+    /// The value of the row.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(32);
+        for number in [
+            self.parent,
+            self.len_max,
+            self.count_max,
+            self.len,
+            self.count,
+        ] {
+            put_varint(&mut out, number);
+        }
+        out
+    }
+
+    /// Checks a value.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "quota row");
+        let row = Self {
+            parent: cursor.varint()?,
+            len_max: cursor.varint()?,
+            count_max: cursor.varint()?,
+            len: cursor.varint()?,
+            count: cursor.varint()?,
+        };
+        cursor.finish()?;
+        Ok(row)
+    }
+}
+
 /// A row of the log of commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LogRow {
@@ -391,7 +440,7 @@ impl LogRow {
     }
 }
 
-/// Key of an inode, of an orphan, and of a commit in the log.
+/// Key of an inode, of an orphan, of a quota, and of a commit in the log.
 pub fn number_key(snapshot: u32, number: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(20);
     key.extend_from_slice(&snapshot.to_be_bytes());

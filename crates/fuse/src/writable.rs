@@ -180,8 +180,8 @@ impl WritableDriver {
             Operation::Readdirplus { offset, size } => self.list(node, *offset, *size, true, out),
             Operation::Getxattr { name, size } => self.getxattr(node, name, *size, out),
             Operation::Listxattr { size } => self.listxattr(node, *size, out),
-            Operation::Setxattr { body } => self.setxattr(node, body),
-            Operation::Removexattr { name } => self.removexattr(node, name),
+            Operation::Setxattr { body } => self.setxattr(node, body, request.uid),
+            Operation::Removexattr { name } => self.removexattr(node, name, request.uid),
             Operation::Setattr { fixed } => self.setattr(node, fixed, out),
             Operation::Lseek { offset, whence } => self.lseek(node, *offset, *whence, out),
             Operation::Fallocate { fixed } => {
@@ -236,7 +236,7 @@ impl WritableDriver {
             }
             // No flag: see "Caches" above.
             Opcode::Opendir => Ok(record(out, &OpenOut::default())),
-            Opcode::Statfs => self.statfs(out),
+            Opcode::Statfs => self.statfs(node, out),
             Opcode::Fsync | Opcode::Fsyncdir => {
                 self.check("sync", node, self.fs.sync_inode(ino(node)))?;
                 Ok(Answer::Buffered)
@@ -401,8 +401,8 @@ impl WritableDriver {
         Ok(Answer::Buffered)
     }
 
-    fn statfs(&self, out: &mut Vec<u8>) -> Answered {
-        let capacity = self.check("figures", NodeId::ROOT, self.fs.capacity())?;
+    fn statfs(&self, node: NodeId, out: &mut Vec<u8>) -> Answered {
+        let capacity = self.check("figures", node, self.fs.capacity_at(ino(node)))?;
         let free_inodes = capacity.free / INODE_LEN;
         let answer = StatfsOut {
             blocks: capacity.total / STATFS_BLOCK_LEN,

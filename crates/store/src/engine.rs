@@ -34,13 +34,15 @@ pub enum Table {
     Xattrs,
     /// Inodes without a name, whose rows have to be removed.
     Orphans,
+    /// Quotas of directories.
+    Quotas,
     /// Commits of volumes.
     Log,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Counters,
         Self::Blocks,
         Self::Segments,
@@ -51,6 +53,7 @@ impl Table {
         Self::Extents,
         Self::Xattrs,
         Self::Orphans,
+        Self::Quotas,
         Self::Log,
     ];
 
@@ -76,6 +79,7 @@ impl Table {
             Self::Extents => "extents",
             Self::Xattrs => "xattrs",
             Self::Orphans => "orphans",
+            Self::Quotas => "quotas",
             Self::Log => "log",
         }
     }

@@ -60,6 +60,7 @@ fn read_volumes(engine: &dyn Engine) -> Result<OldVolumes> {
         Table::Extents,
         Table::Xattrs,
         Table::Orphans,
+        Table::Quotas,
         Table::Log,
     ] {
         engine.scan(table, &[], &mut |key, value| {

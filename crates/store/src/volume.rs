@@ -155,6 +155,14 @@ impl StoreWriter {
         self.guarded(|writer| writer.put_block(record, stored))
     }
 
+    /// As [`StoreWriter::put`], but always a new block, without a search.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn put_new(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+        self.guarded(|writer| writer.put_new_block(record, stored))
+    }
+
     /// Whether block `id` exists, changes that wait for a commit included.
     ///
     /// # Errors
@@ -434,6 +442,7 @@ impl StoreWriter {
                 Table::Xattrs,
                 Table::Inodes,
                 Table::Orphans,
+                Table::Quotas,
                 Table::Log,
             ] {
                 self.take_rows(table, snapshot, &mut batch, &mut counts)?;

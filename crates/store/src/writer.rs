@@ -363,9 +363,21 @@ impl StoreWriter {
             offset: 0,
             ..*record
         };
-        if let Some(id) = self.find(&record)? {
-            return Ok(id);
+        match self.find(&record)? {
+            Some(id) => Ok(id),
+            None => self.put_new_block(&record, stored),
         }
+    }
+
+    /// Appends this record as a new block without references.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::put_block`].
+    pub(crate) fn put_new_block(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+        let record = RecordRef {
+            offset: 0,
+            ..*record
+        };
         let location = self.append(&record, stored)?;
         let id = self.next_block;
         self.next_block += 1;

@@ -308,4 +308,10 @@ pub trait WritableFs: Send + Sync {
 
     /// Figures for statfs(2).
     fn capacity(&self) -> Outcome<FsCapacity>;
+
+    /// Figures for statfs(2) of an inode, for which quotas may leave less.
+    fn capacity_at(&self, ino: Ino) -> Outcome<FsCapacity> {
+        let _ = ino;
+        self.capacity()
+    }
 }

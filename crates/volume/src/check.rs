@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
-use weald_format::volume::{ExtentsRow, InodeRow, NameRow, split_key, split_pair_key};
+use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, split_key, split_pair_key};
 use weald_format::{FileKind, Result, limits};
 use weald_store::engine::Table;
 use weald_store::{Store, StoreWriter, WriteOptions};
@@ -125,6 +125,7 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
         report.findings.push(what);
     }
     let orphans = check_names(&writer, volume.snapshot, &inodes, &mut report)?;
+    check_quotas(&writer, volume.snapshot, &inodes, &mut report)?;
     check_contents(
         &writer,
         (volume.snapshot, volume.chunk_len),
@@ -199,6 +200,44 @@ fn check_names(
         }
     }
     Ok(orphans)
+}
+
+/// Recounts the accounts of quotas.
+fn check_quotas(
+    writer: &StoreWriter,
+    snapshot: u32,
+    inodes: &BTreeMap<u64, InodeRow>,
+    report: &mut Report,
+) -> Result<()> {
+    let mut quotas: BTreeMap<u64, QuotaRow> = BTreeMap::new();
+    each_row(writer, Table::Quotas, snapshot, &mut |key, value| {
+        quotas.insert(split_key(key)?.1, QuotaRow::parse(value)?);
+        Ok(())
+    })?;
+    let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    for (ino, inode) in inodes {
+        if inode.quota != 0 && !quotas.contains_key(&inode.quota) {
+            let what = format!("inode {ino}: directory {} has no quota", inode.quota);
+            report.findings.push(what);
+        }
+        let (mut at, mut depth) = (inode.quota, 0);
+        while let Some(row) = quotas.get(&at).filter(|_| depth <= quotas.len()) {
+            let account = counted.entry(at).or_default();
+            account.0 = account.0.saturating_add(inode.allocated);
+            account.1 += 1;
+            (at, depth) = (row.parent, depth + 1);
+        }
+    }
+    for (dir, row) in &quotas {
+        let (len, count) = counted.get(dir).copied().unwrap_or_default();
+        if (row.len, row.count) != (len, count) {
+            report.findings.push(format!(
+                "quota of directory {dir}: {} bytes in {} inodes, {len} in {count} were counted",
+                row.len, row.count
+            ));
+        }
+    }
+    Ok(())
 }
 
 /// Compares extents and attributes with inodes.

@@ -8,10 +8,11 @@ use crate::index::{Index, Place};
 use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
+use crate::properties::Rules;
 use crate::tables::{Counts, of_piece};
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use weald_codec::Encoder;
+use weald_codec::{CodecSpec, Encoder};
 use weald_format::container::{RecordRef, RecordType};
 use weald_format::volume::{
     ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key, xattr_key,
@@ -46,8 +47,11 @@ struct Work {
     counts: Counts,
     /// Changed windows and their pieces.
     windows: Vec<(u64, u64, Vec<NewPiece>)>,
-    /// Bytes of the pack that is being filled, and the runs in it.
+    /// How the data of the current file is stored.
+    rules: Rules,
+    /// Bytes of the pack that is being filled, its codec, and the runs in it.
     pack: Vec<u8>,
+    pack_codec: Option<CodecSpec>,
     runs: Vec<(Digest, u32)>,
     /// Digests of the runs of the pack that is being filled.
     open_runs: hashbrown::HashMap<Digest, u32>,
@@ -78,6 +82,8 @@ pub struct Committer {
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
     encoder: Encoder,
+    /// Encoders of files whose properties name a codec.
+    encoders: Vec<(CodecSpec, Encoder)>,
     index: Index,
 }
 
@@ -102,6 +108,7 @@ impl Committer {
             row,
             drops: BTreeSet::new(),
             encoder,
+            encoders: Vec::new(),
             index: Index::new(index_len),
         }
     }
@@ -112,10 +119,17 @@ impl Committer {
     /// `Io`, `Full`, `Corrupt`: nothing can be committed after an error.
     pub fn commit(&mut self, core: &Core, layer: &Layer) -> Result<Done> {
         let mut work = Work::default();
+        let mut files = Vec::with_capacity(layer.files.len());
         for (ino, map) in &layer.files {
             if !matches!(layer.inodes.get(ino), Some(None)) {
-                self.settle_file(core, &mut work, *ino, map)?;
+                files.push((core.rules(layer, *ino)?, *ino, map));
             }
+        }
+        // Runs of several files share a pack, which has one codec.
+        files.sort_by_key(|(rules, ..)| rules.codec.map(|codec| format!("{codec:?}")));
+        for (rules, ino, map) in files {
+            work.rules = rules;
+            self.settle_file(core, &mut work, ino, map)?;
         }
         self.flush_pack(&mut work)?;
         put_rows(core, layer, &mut work.batch);
@@ -230,7 +244,8 @@ impl Committer {
     ) -> Result<Vec<NewPiece>> {
         let is_bytes = |segment: &Segment| matches!(segment.source, Source::Bytes(..));
         let mut joined = group(segments, |a, b| is_bytes(a) && is_bytes(b));
-        if joined.len() > PIECES_MAX {
+        let chunks = core.tables.chunk_len() / work.rules.chunk_len;
+        if joined.len() > PIECES_MAX.max(2 * chunks as usize) {
             joined = group(segments, |_, _| true);
         }
         let mut pieces = Vec::with_capacity(joined.len());
@@ -241,19 +256,28 @@ impl Committer {
             };
             let start = (first.range.start - base) as u32;
             let len = (last.range.end - first.range.start) as u32;
-            let at = match (&first.source, run.len()) {
-                (Source::Block(id, offset), 1) => At::Block(*id, *offset),
+            let run: &[u8] = match (&first.source, run.len()) {
+                (Source::Block(id, offset), 1) => {
+                    pieces.push((start, len, At::Block(*id, *offset)));
+                    continue;
+                }
                 (Source::Bytes(shared, offset), 1) => {
                     let part = shared.get(*offset..offset + len as usize);
-                    self.store_run(core, work, part.unwrap_or(&[]))?
+                    part.unwrap_or(&[])
                 }
                 _ => {
                     bytes.clear();
                     core.copy_out(run, &mut bytes)?;
-                    self.store_run(core, work, &bytes)?
+                    &bytes
                 }
             };
-            pieces.push((start, len, at));
+            let (mut start, mut rest) = (start, run);
+            while !rest.is_empty() {
+                let room = work.rules.chunk_len - start % work.rules.chunk_len;
+                let (part, others) = rest.split_at(rest.len().min(room as usize));
+                pieces.push((start, part.len() as u32, self.store_run(core, work, part)?));
+                (start, rest) = (start + part.len() as u32, others);
+            }
         }
         Ok(pieces)
     }
@@ -261,7 +285,7 @@ impl Committer {
     /// Finds or stores a run of bytes: a whole window as one block, others in packs.
     fn store_run(&mut self, core: &Core, work: &mut Work, bytes: &[u8]) -> Result<At> {
         let chunk = core.tables.chunk_len() as usize;
-        let is_looked_up = bytes.len() >= DEDUP_LEN_MIN;
+        let is_looked_up = work.rules.finds_repeats && bytes.len() >= DEDUP_LEN_MIN;
         let digest = match is_looked_up {
             true => Digest::of(bytes),
             false => Digest::default(),
@@ -276,14 +300,18 @@ impl Committer {
                 return Ok(At::Pack(work.packs.len(), *offset));
             }
         }
-        if bytes.len() >= chunk {
-            let block = self.store_block(bytes)?;
-            self.index.insert(digest, Place { block, offset: 0 });
+        if bytes.len() >= work.rules.chunk_len as usize {
+            let block = self.store_block(bytes, work.rules.codec, is_looked_up)?;
+            if is_looked_up {
+                self.index.insert(digest, Place { block, offset: 0 });
+            }
             return Ok(At::Block(block, 0));
         }
-        if work.pack.len() + bytes.len() > chunk {
+        let is_other = work.pack_codec != work.rules.codec;
+        if is_other || work.pack.len() + bytes.len() > chunk {
             self.flush_pack(work)?;
         }
+        work.pack_codec = work.rules.codec;
         let offset = work.pack.len() as u32;
         work.pack.extend_from_slice(bytes);
         if is_looked_up {
@@ -297,7 +325,7 @@ impl Committer {
         if work.pack.is_empty() {
             return Ok(());
         }
-        let block = self.store_block(&work.pack)?;
+        let block = self.store_block(&work.pack, work.pack_codec, true)?;
         for (digest, offset) in work.runs.drain(..) {
             self.index.insert(digest, Place { block, offset });
         }
@@ -307,8 +335,27 @@ impl Committer {
         Ok(())
     }
 
-    fn store_block(&mut self, raw: &[u8]) -> Result<u64> {
-        let encoded = self.encoder.encode(raw)?;
+    fn store_block(
+        &mut self,
+        raw: &[u8],
+        codec: Option<CodecSpec>,
+        finds_repeats: bool,
+    ) -> Result<u64> {
+        let encoded = match codec {
+            None => self.encoder.encode(raw)?,
+            Some(codec) => {
+                let known = self.encoders.iter().position(|(of, _)| *of == codec);
+                let at = match known {
+                    Some(at) => at,
+                    None => {
+                        let encoder = Encoder::new(codec, self.row.chunk_len.into())?;
+                        self.encoders.push((codec, encoder));
+                        self.encoders.len() - 1
+                    }
+                };
+                self.encoders[at].1.encode(raw)?
+            }
+        };
         let stored: &[u8] = match encoded.codec {
             weald_format::container::Codec::None => raw,
             _ => &encoded.stored,
@@ -321,7 +368,10 @@ impl Committer {
             raw_len: raw.len() as u64,
             digest: Digest::of(stored),
         };
-        self.writer.put(&record, stored)
+        match finds_repeats {
+            true => self.writer.put(&record, stored),
+            false => self.writer.put_new(&record, stored),
+        }
     }
 
     /// Adds the rows of changed windows, and counts their references.
@@ -477,5 +527,9 @@ fn put_rows(core: &Core, layer: &Layer, batch: &mut Batch) {
     for (ino, is_orphan) in &layer.orphans {
         let value = is_orphan.then(Vec::new);
         set(Table::Orphans, number_key(snapshot, *ino), value);
+    }
+    for (dir, row) in &layer.quotas {
+        let value = row.map(|row| row.encode());
+        set(Table::Quotas, number_key(snapshot, *dir), value);
     }
 }

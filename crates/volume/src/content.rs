@@ -4,6 +4,7 @@ use crate::core::{Core, State, stat_of};
 use crate::layer::{Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
+use crate::quotas::Limits;
 use rustix::io::Errno;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -128,10 +129,15 @@ impl Core {
         ino: u64,
         range: &Range<u64>,
         segments: Vec<Segment>,
+        limits: Limits,
     ) -> Outcome<()> {
-        let size = self.inode(state, ino)?.size;
+        let (size, quota) = {
+            let row = self.inode(state, ino)?;
+            (row.size, row.quota)
+        };
         let old = self.taken(state, ino, range, size)?;
         let new = data_len(&segments);
+        self.charge(state, quota, (new as i64 - old as i64, 0), limits)?;
         for segment in segments {
             // Behind the end of the file there is a hole already.
             if !segment.source.is_hole() || segment.range.start < size {
@@ -166,7 +172,7 @@ impl Core {
         self.regular(state, ino)?;
         if let Some(last) = segments.last() {
             let range = offset..last.range.end;
-            self.put(state, ino, &range, segments)?;
+            self.put(state, ino, &range, segments, Limits::Hold)?;
         }
         self.touch(state, ino, now)
     }
@@ -203,6 +209,8 @@ impl Core {
             }
             let row = self.inode_mut(state, ino)?;
             row.allocated = row.allocated.saturating_sub(taken);
+            let quota = row.quota;
+            self.charge(state, quota, (-(taken as i64), 0), Limits::Ignore)?;
         }
         self.inode_mut(state, ino)?.size = size;
         Ok(())
@@ -271,7 +279,8 @@ impl Core {
             AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
                 let inside = range.start.min(size)..range.end.min(size);
                 if !inside.is_empty() {
-                    self.put(state, ino, &inside, vec![hole(inside.clone())])?;
+                    let all = vec![hole(inside.clone())];
+                    self.put(state, ino, &inside, all, Limits::Hold)?;
                 }
                 if range.end > size && mode == (AllocateMode::Zero { keeps_size: false }) {
                     self.truncate(state, ino, range.end)?;
@@ -282,7 +291,9 @@ impl Core {
                     return Err(Errno::INVAL.into());
                 }
                 let tail = self.shifted(state, ino, range.end..size, |at| at - len)?;
-                self.put(state, ino, &(range.start..size - len), tail)?;
+                // Data that moves is in both places for a moment.
+                let to = range.start..size - len;
+                self.put(state, ino, &to, tail, Limits::Ignore)?;
                 self.truncate(state, ino, size - len)?;
             }
             AllocateMode::Insert => {
@@ -295,7 +306,8 @@ impl Core {
                 let mut all = vec![hole(range.clone())];
                 all.extend(self.shifted(state, ino, range.start..size, |at| at + len)?);
                 self.truncate(state, ino, size + len)?;
-                self.put(state, ino, &(range.start..size + len), all)?;
+                let to = range.start..size + len;
+                self.put(state, ino, &to, all, Limits::Ignore)?;
             }
         }
         self.touch(state, ino, now)
@@ -350,7 +362,8 @@ impl Core {
         }
         let shift = |at: u64| at - from_offset + to_offset;
         let segments = self.shifted(state, from.0, from_offset..from_end, shift)?;
-        self.put(state, to.0, &(to_offset..to_end), segments)?;
+        let range = to_offset..to_end;
+        self.put(state, to.0, &range, segments, Limits::Hold)?;
         self.touch(state, to.0, now)?;
         Ok(len)
     }

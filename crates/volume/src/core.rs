@@ -8,9 +8,10 @@ use crate::options::PlantedBug;
 use crate::tables::Tables;
 use parking_lot::RwLock;
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use weald_format::volume::InodeRow;
+use weald_format::volume::{InodeRow, QuotaRow};
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
 
@@ -21,6 +22,8 @@ pub struct State {
     pub active: Layer,
     /// The layer that is being committed.
     pub frozen: Option<Arc<Layer>>,
+    /// All quotas, by directory.
+    pub quotas: BTreeMap<u64, QuotaRow>,
     /// Number of changes so far.
     pub sequence: u64,
     /// Number of changes that are durable.

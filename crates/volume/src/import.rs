@@ -8,6 +8,7 @@
 use crate::create::{first_rows, root_batch};
 use crate::layer::{Segment, Source};
 use crate::options::{OpenOptions, VolumeOptions};
+use crate::properties::PREFIX;
 use crate::volume::Volume;
 use hashbrown::HashMap;
 use rustix::io::Errno;
@@ -194,11 +195,10 @@ impl SharedBlocks {
 
 /// A directory of the image whose entries are to come.
 struct Pending {
-    from: InodeNo,
+    inode: Inode,
     to: Ino,
     /// Its path, for messages.
     path: Vec<u8>,
-    times: NewStat,
 }
 
 struct Import<'a> {
@@ -211,6 +211,11 @@ struct Import<'a> {
     now: Nanoseconds,
 }
 
+/// Whether an attribute is a property of a volume.
+fn is_property(xattr: &weald_format::Xattr) -> bool {
+    xattr.name.starts_with(PREFIX)
+}
+
 fn nanoseconds(time: Timestamp) -> Nanoseconds {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
@@ -221,17 +226,17 @@ impl Import<'_> {
         let named = |failure| error_of(failure, b"/");
         self.root(&root).map_err(named)?;
         let mut pending = vec![Pending {
-            from: root.ino,
+            inode: root,
             to: Ino::ROOT,
             path: Vec::new(),
-            times: self.times(&root),
         }];
         while let Some(dir) = pending.pop() {
             let mut entries: Vec<(Vec<u8>, Inode)> = Vec::new();
-            self.image.read_dir(dir.from, 0, &mut |_, name, inode| {
-                entries.push((name.to_vec(), inode.clone()));
-                ControlFlow::Continue(())
-            })?;
+            self.image
+                .read_dir(dir.inode.ino, 0, &mut |_, name, inode| {
+                    entries.push((name.to_vec(), inode.clone()));
+                    ControlFlow::Continue(())
+                })?;
             for (name, inode) in entries {
                 if !on_progress(&self.done) {
                     return Err(Error::invalid("interrupted"));
@@ -241,17 +246,15 @@ impl Import<'_> {
                 let to = made.map_err(|failure| error_of(failure, &path))?;
                 self.done.name_count += 1;
                 if inode.kind == FileKind::Directory {
-                    let times = self.times(&inode);
-                    pending.push(Pending {
-                        from: inode.ino,
-                        to,
-                        path,
-                        times,
-                    });
+                    pending.push(Pending { inode, to, path });
                 }
             }
-            let set = self.volume.set_stat(dir.to, &dir.times, self.now);
-            set.map_err(|failure| error_of(failure, &dir.path))?;
+            let made = self.properties(dir.to, &dir.inode);
+            let made = made.and_then(|()| {
+                let times = self.times(&dir.inode);
+                self.volume.set_stat(dir.to, &times, self.now)
+            });
+            made.map_err(|failure| error_of(failure, &dir.path))?;
         }
         Ok(())
     }
@@ -274,7 +277,12 @@ impl Import<'_> {
             ..NewStat::default()
         };
         self.volume.set_stat(Ino::ROOT, &new, self.now)?;
-        for xattr in self.image.xattrs(root)?.iter() {
+        for xattr in self
+            .image
+            .xattrs(root)?
+            .iter()
+            .filter(|xattr| !is_property(xattr))
+        {
             let mode = weald_vfs::XattrMode::Set;
             self.volume
                 .set_xattr(Ino::ROOT, &xattr.name, &xattr.value, mode, self.now)?;
@@ -292,6 +300,7 @@ impl Import<'_> {
         let xattrs = self.image.xattrs(inode)?;
         let xattrs: Vec<(&[u8], &[u8])> = xattrs
             .iter()
+            .filter(|xattr| !is_property(xattr))
             .map(|xattr| (xattr.name.as_slice(), xattr.value.as_slice()))
             .collect();
         let target = match inode.kind {
@@ -317,7 +326,8 @@ impl Import<'_> {
         if has_links {
             self.links.insert(inode.ino, ino);
         }
-        if inode.kind == FileKind::Regular && inode.size.0 > 0 {
+        if inode.kind == FileKind::Regular {
+            self.properties(ino, inode)?;
             self.content(ino, inode)?;
         }
         let times = self.times(inode);
@@ -325,15 +335,40 @@ impl Import<'_> {
         Ok(ino)
     }
 
+    /// Sets the properties that the image has for an inode. Those of a directory come after its
+    /// entries, which would inherit them.
+    fn properties(&self, ino: Ino, inode: &Inode) -> Outcome<()> {
+        if inode.xattr_set.is_none() {
+            return Ok(());
+        }
+        for xattr in self
+            .image
+            .xattrs(inode)?
+            .iter()
+            .filter(|xattr| is_property(xattr))
+        {
+            let mode = weald_vfs::XattrMode::Set;
+            let set = self
+                .volume
+                .set_xattr(ino, &xattr.name, &xattr.value, mode, self.now);
+            set.map_err(|failure| {
+                let name = weald_vfs::shown(&xattr.name);
+                let what = format!("the volume refuses the attribute {name} of the image");
+                Error::invalid(what).with_source(error_of(failure, &xattr.value))
+            })?;
+        }
+        Ok(())
+    }
+
     fn content(&mut self, ino: Ino, inode: &Inode) -> Outcome<()> {
+        let Some(content) = inode.content else {
+            return Ok(());
+        };
         let size = NewStat {
             size: Some(inode.size.0),
             ..NewStat::default()
         };
         self.volume.set_stat(ino, &size, self.now)?;
-        let Some(content) = inode.content else {
-            return Ok(());
-        };
         // Ranges in order; those without a block are copied.
         let mut ranges: Vec<(Range<u64>, Place)> = Vec::new();
         let mut at = 0;

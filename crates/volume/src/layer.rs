@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use weald_format::volume::{InodeRow, NameRow};
+use weald_format::volume::{InodeRow, NameRow, QuotaRow};
 
 /// Memory that a changed row takes, roughly, bytes.
 const ROW_COST: u64 = 300;
@@ -146,6 +146,8 @@ pub struct Layer {
     pub files: BTreeMap<u64, RangeMap>,
     /// Inodes that became orphans, or (false) got a name again.
     pub orphans: BTreeMap<u64, bool>,
+    /// Changed quotas; `None` is a removed one.
+    pub quotas: BTreeMap<u64, Option<QuotaRow>>,
     /// Orphans that nobody knows any more.
     pub drops: BTreeSet<u64>,
     /// Bytes of memory that it takes, roughly.
@@ -177,6 +179,13 @@ impl Layer {
     /// Sets the row of a name.
     pub fn put_name(&mut self, key: (u64, u64), row: Option<Arc<NameRow>>) {
         if self.names.insert(key, row).is_none() {
+            self.cost += ROW_COST;
+        }
+    }
+
+    /// Sets the quota of a directory.
+    pub fn put_quota(&mut self, dir: u64, row: Option<QuotaRow>) {
+        if self.quotas.insert(dir, row).is_none() {
             self.cost += ROW_COST;
         }
     }

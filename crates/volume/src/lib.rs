@@ -23,6 +23,8 @@ mod index;
 mod layer;
 mod namespace;
 mod options;
+mod properties;
+mod quotas;
 mod reader;
 #[cfg(test)]
 mod simulation;

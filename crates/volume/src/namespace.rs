@@ -3,6 +3,7 @@
 use crate::core::{Core, State, stat_of};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
+use crate::quotas::{Limits, error_of};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -104,7 +105,17 @@ impl Core {
         Ok(entries)
     }
 
-    fn names_after(&self, state: &State, dir: u64, after: u64, count: usize) -> Result<Vec<Found>> {
+    /// Up to `count` names of `dir` after the cookie `after`.
+    ///
+    /// # Errors
+    /// Errors of storage.
+    pub fn names_after(
+        &self,
+        state: &State,
+        dir: u64,
+        after: u64,
+        count: usize,
+    ) -> Result<Vec<Found>> {
         let Some(first) = after.checked_add(1) else {
             return Ok(Vec::new());
         };
@@ -178,6 +189,12 @@ impl Core {
         if (new.kind == FileKind::Symlink) == new.target.is_empty() {
             return Err(Errno::NOENT.into());
         }
+        let quota = self.quota_in(state, parent)?;
+        self.charge(state, quota, (0, 1), Limits::Hold)?;
+        let inherited = match new.kind {
+            FileKind::Directory | FileKind::Regular => self.inherited(state, parent, new.xattrs)?,
+            _ => Vec::new(),
+        };
         let ino = state.active.next_ino;
         state.active.next_ino += 1;
         let row = InodeRow {
@@ -198,12 +215,15 @@ impl Core {
             } else {
                 0
             },
-            quota: 0,
-            xattr_count: new.xattrs.len() as u32,
+            quota,
+            xattr_count: (new.xattrs.len() + inherited.len()) as u32,
             target: new.target.to_vec(),
         };
         for (name, value) in new.xattrs {
             state.active.put_xattr(ino, name, Some((*value).into()));
+        }
+        for (name, value) in inherited {
+            state.active.put_xattr(ino, name, Some(value.into()));
         }
         let stat = stat_of(ino, &row);
         state.active.put_inode(ino, Some(Arc::new(row)));
@@ -295,6 +315,7 @@ impl Core {
         if row.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
+        self.check_quota(state, ino, dir)?;
         let cookie = self.free_cookie(state, dir, name)?;
         self.put_name(state, (dir, cookie), name, (ino, row.kind));
         if row.nlink == 0 {
@@ -406,7 +427,9 @@ impl Core {
             }
             return Ok(None);
         }
+        self.check_quota(state, source.1.ino, to_dir)?;
         if let (RenameMode::Exchange, Some(target)) = (mode, &target) {
+            self.check_quota(state, target.1.ino, from_dir)?;
             self.exchange(state, (from_dir, &source), (to_dir, target), now)?;
             return Ok(None);
         }
@@ -519,9 +542,29 @@ impl Core {
     /// # Errors
     /// Errors of storage.
     pub fn forget(&self, state: &mut State, ino: u64) -> Outcome<()> {
+        let row = self.inode(state, ino)?;
         state.active.put_inode(ino, None);
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
+        let freed = (-(row.allocated as i64), -1);
+        self.charge(state, row.quota, freed, Limits::Ignore)?;
+        self.forget_quota(state, ino)
+    }
+
+    /// Drops the orphans that a crash left.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn drop_orphans(&self) -> Result<()> {
+        let orphans = self.tables.orphans()?;
+        let mut state = self.state.write();
+        for ino in orphans {
+            state.active.is_changed = true;
+            match self.tables.inode(ino)? {
+                Some(_) => self.forget(&mut state, ino).map_err(error_of)?,
+                None => drop(state.active.drops.insert(ino)),
+            }
+        }
         Ok(())
     }
 }

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::Result;
 use weald_format::volume::{
-    ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key, split_key, split_pair_key,
-    xattr_key,
+    ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, number_key, pair_key, split_key,
+    split_pair_key, xattr_key,
 };
 use weald_store::engine::{Engine, Table};
 
@@ -175,6 +175,21 @@ impl Tables {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(orphans)
+    }
+
+    /// Quotas by directory.
+    pub fn quotas(&self) -> Result<BTreeMap<u64, QuotaRow>> {
+        let mut quotas = BTreeMap::new();
+        let start = number_key(self.snapshot, 0);
+        self.engine.scan(Table::Quotas, &start, &mut |key, value| {
+            let (snapshot, dir, _) = split_key(key)?;
+            if snapshot != self.snapshot {
+                return Ok(ControlFlow::Break(()));
+            }
+            quotas.insert(dir, QuotaRow::parse(value)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(quotas)
     }
 
     /// Pieces of one window.

@@ -1,5 +1,7 @@
 //! Tests of the volume as a whole, on a store in a temporary directory.
 
+mod properties;
+
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};
 use rustix::io::Errno;
 use std::path::Path;

@@ -104,17 +104,11 @@ impl Volume {
         let engine = writer.engine();
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(writer.block_reader(), options.cache_len / 2);
-        let mut active = Layer {
+        let active = Layer {
             next_ino: row.next_ino,
             ..Layer::default()
         };
-        if !options.is_read_only {
-            for ino in tables.orphans()? {
-                active.put_inode(ino, None);
-                active.drops.insert(ino);
-                active.is_changed = true;
-            }
-        }
+        let quotas = tables.quotas()?;
         let mut name_key = [0; 32];
         name_key[..16].copy_from_slice(&row.secret);
         name_key[16..].copy_from_slice(&row.secret);
@@ -122,6 +116,7 @@ impl Volume {
             state: RwLock::new(State {
                 active,
                 frozen: None,
+                quotas,
                 sequence: 0,
                 committed: 0,
                 failure: None,
@@ -137,6 +132,9 @@ impl Volume {
             hook: crate::hook::Hook::default(),
             options,
         };
+        if !core.options.is_read_only {
+            core.drop_orphans()?;
+        }
         let index_len = core.options.index_len;
         let volume = Arc::new(Self {
             committer: Mutex::new(Committer::new(writer, name, row, encoder, index_len)),
@@ -706,6 +704,12 @@ impl WritableFs for Volume {
             free: space.free.saturating_sub(used),
             inodes: state.active.next_ino - 1,
         })
+    }
+
+    fn capacity_at(&self, ino: Ino) -> Outcome<FsCapacity> {
+        let capacity = self.capacity()?;
+        let state = self.core.state.read();
+        self.core.capacity_in(&state, ino.0, capacity)
     }
 }
 

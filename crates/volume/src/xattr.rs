@@ -11,7 +11,11 @@ const VALUE_LEN_MAX: usize = 64 << 10;
 const NAME_LEN_MAX: usize = 255;
 
 impl Core {
-    fn find_xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Option<Vec<u8>>> {
+    /// Value of an attribute, if it is set.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn find_xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Option<Vec<u8>>> {
         if self.inode(state, ino)?.xattr_count == 0 {
             return Ok(None);
         }
@@ -29,6 +33,9 @@ impl Core {
     /// # Errors
     /// ENODATA.
     pub fn xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Vec<u8>> {
+        if let Some(used) = self.quota_use(state, ino, name) {
+            return Ok(used);
+        }
         self.find_xattr(state, ino, name)?
             .ok_or_else(|| Errno::NODATA.into())
     }
@@ -73,12 +80,15 @@ impl Core {
         if value.len() > VALUE_LEN_MAX {
             return Err(Errno::TOOBIG.into());
         }
+        let value = self.property_value(state, ino, name, value)?;
+        let value: &[u8] = &value;
         let exists = self.find_xattr(state, ino, name)?.is_some();
         match (mode, exists) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
+        self.set_quota(state, ino, name, Some(value))?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         row.xattr_count += u32::from(!exists);
@@ -100,6 +110,7 @@ impl Core {
         if self.find_xattr(state, ino, name)?.is_none() {
             return Err(Errno::NODATA.into());
         }
+        self.set_quota(state, ino, name, None)?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         row.xattr_count = row.xattr_count.saturating_sub(1);

@@ -1,0 +1,211 @@
+//! Properties of files and directories: extended attributes that say how new data is stored. A new
+//! file or directory takes those of its directory.
+
+use crate::core::{Core, State};
+use crate::layer::Layer;
+use rustix::io::Errno;
+use weald_codec::CodecSpec;
+use weald_format::volume::InodeRow;
+use weald_format::{FileKind, Result};
+use weald_vfs::Outcome;
+
+/// What the names of all properties begin with.
+pub const PREFIX: &[u8] = b"user.weald.";
+/// Codec of new data: `none`, `lz4`, `zstd` or `zstd:N`.
+pub const COMPRESS: &[u8] = b"user.weald.compress";
+/// Length of the pieces that new data is cut into, at most the chunk length of the volume.
+pub const CHUNK: &[u8] = b"user.weald.chunk";
+/// Whether repeats of new data are looked for: `on` or `off`.
+pub const DEDUP: &[u8] = b"user.weald.dedup";
+/// Most bytes below a directory.
+pub const QUOTA: &[u8] = b"user.weald.quota";
+/// Most inodes below a directory.
+pub const QUOTA_COUNT: &[u8] = b"user.weald.quota.count";
+/// Bytes below a directory with a quota; nobody sets it, and listings do not have it.
+pub const USED: &[u8] = b"user.weald.used";
+/// Inodes below a directory with a quota.
+pub const USED_COUNT: &[u8] = b"user.weald.used.count";
+
+/// The properties that a new inode takes from its directory.
+const INHERITED: [&[u8]; 3] = [COMPRESS, CHUNK, DEDUP];
+/// Shortest piece.
+const CHUNK_LEN_MIN: u64 = 4096;
+
+/// How the data of a file is stored.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Rules {
+    /// Codec; `None` for that of the volume.
+    pub codec: Option<CodecSpec>,
+    /// Length of the pieces that data is cut into, bytes.
+    pub chunk_len: u32,
+    /// Whether repeats are looked for.
+    pub finds_repeats: bool,
+}
+
+/// Parses a codec.
+pub fn parse_codec(text: &str) -> Option<CodecSpec> {
+    match text.split_once(':') {
+        None => match text {
+            "none" => Some(CodecSpec::None),
+            "lz4" => Some(CodecSpec::Lz4),
+            "zstd" => Some(CodecSpec::Zstd(3)),
+            _ => None,
+        },
+        Some(("zstd", level)) => {
+            let level = level.parse().ok().filter(|level| (1..=22).contains(level));
+            level.map(CodecSpec::Zstd)
+        }
+        Some(_) => None,
+    }
+}
+
+/// Parses a length with an optional unit K, M, G or T.
+fn parse_len(text: &str) -> Option<u64> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let unit = text.get(digits.len()..)?.to_ascii_uppercase();
+    let shift = match unit.strip_suffix("IB").unwrap_or(&unit) {
+        "" | "B" => 0,
+        "K" => 10,
+        "M" => 20,
+        "G" => 30,
+        "T" => 40,
+        _ => return None,
+    };
+    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| is_plain)?;
+    number
+        .checked_mul(1 << shift)
+        .filter(|len| *len <= i64::MAX as u64)
+}
+
+fn parse_chunk(text: &str, len_max: u32) -> Option<u32> {
+    let len = parse_len(text).filter(|len| len.is_power_of_two())?;
+    let is_possible = (CHUNK_LEN_MIN..=u64::from(len_max)).contains(&len);
+    is_possible.then_some(len as u32)
+}
+
+/// The number of a quota.
+pub fn parse_quota(value: &[u8]) -> Option<u64> {
+    parse_len(std::str::from_utf8(value).ok()?).filter(|number| *number > 0)
+}
+
+impl Core {
+    /// The value that is kept for the attribute `name` of `ino`: that of a property in its usual
+    /// form, any other as it is.
+    ///
+    /// # Errors
+    /// EINVAL for a property that does not exist, or for a value that it cannot have; EPERM for one
+    /// that nobody sets.
+    pub fn property_value(
+        &self,
+        state: &State,
+        ino: u64,
+        name: &[u8],
+        value: &[u8],
+    ) -> Outcome<Vec<u8>> {
+        if !name.starts_with(PREFIX) {
+            return Ok(value.to_vec());
+        }
+        let text = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
+        let usual = match name {
+            COMPRESS => parse_codec(text).map(|_| text.to_owned()),
+            CHUNK => parse_chunk(text, self.tables.chunk_len()).map(|len| len.to_string()),
+            DEDUP => matches!(text, "on" | "off").then(|| text.to_owned()),
+            QUOTA | QUOTA_COUNT => {
+                if self.inode(state, ino)?.kind != FileKind::Directory {
+                    return Err(Errno::INVAL.into());
+                }
+                parse_quota(value).map(|number| number.to_string())
+            }
+            USED | USED_COUNT => return Err(Errno::PERM.into()),
+            _ => None,
+        };
+        let usual = usual.ok_or(Errno::INVAL)?;
+        Ok(usual.into_bytes())
+    }
+
+    /// The properties that a new inode in `dir` takes, those of `own` attributes left out.
+    ///
+    /// # Errors
+    /// Errors of storage.
+    pub fn inherited(
+        &self,
+        state: &State,
+        dir: u64,
+        own: &[(&[u8], &[u8])],
+    ) -> Outcome<Vec<(&'static [u8], Vec<u8>)>> {
+        let mut inherited = Vec::new();
+        if self.inode(state, dir)?.xattr_count == 0 {
+            return Ok(inherited);
+        }
+        for name in INHERITED {
+            if !own.iter().any(|(own, _)| *own == name)
+                && let Some(value) = self.find_xattr(state, dir, name)?
+            {
+                inherited.push((name, value));
+            }
+        }
+        Ok(inherited)
+    }
+
+    /// How the data of `ino` in `layer`, which is being committed, is stored.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn rules(&self, layer: &Layer, ino: u64) -> Result<Rules> {
+        let mut rules = Rules {
+            codec: None,
+            chunk_len: self.tables.chunk_len(),
+            finds_repeats: true,
+        };
+        let row = match layer.inodes.get(&ino) {
+            Some(row) => row.clone(),
+            None => self.tables.inode(ino)?,
+        };
+        if row.is_none_or(|row: std::sync::Arc<InodeRow>| row.xattr_count == 0) {
+            return Ok(rules);
+        }
+        for name in INHERITED {
+            let value = match layer.xattrs.get(&(ino, name.to_vec())) {
+                Some(value) => value.as_ref().map(|value| value.to_vec()),
+                None => self.tables.xattr(ino, name)?,
+            };
+            let text = value.and_then(|value| String::from_utf8(value).ok());
+            let Some(text) = text else { continue };
+            match name {
+                COMPRESS => rules.codec = parse_codec(&text),
+                CHUNK => {
+                    let len = parse_chunk(&text, self.tables.chunk_len());
+                    rules.chunk_len = len.unwrap_or(rules.chunk_len);
+                }
+                _ => rules.finds_repeats = text != "off",
+            }
+        }
+        Ok(rules)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Would catch: a chunk that no file can have, and a quota that is no number.
+    #[test]
+    fn values_have_limits() {
+        assert_eq!(parse_chunk("16K", 1 << 17), Some(16 << 10));
+        assert_eq!(parse_chunk("131072", 1 << 17), Some(1 << 17));
+        for text in [
+            "3", "0", "2K", "96K", "256K", "", "K", "-4K", "+4K", "4 K", "4X",
+        ] {
+            assert_eq!(parse_chunk(text, 1 << 17), None, "{text}");
+        }
+        assert_eq!(parse_quota(b"10G"), Some(10 << 30));
+        for text in ["", "0", "none", "9999999T", "\u{ff}"] {
+            assert_eq!(parse_quota(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(parse_codec("zstd:22"), Some(CodecSpec::Zstd(22)));
+        for text in ["zstd:0", "zstd:23", "zstd:", "lz4:1", "gzip", ""] {
+            assert_eq!(parse_codec(text), None, "{text}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Quotas of directories: limits of the bytes and inodes below a directory, and their accounts.
+//!
+//! Each inode names the innermost directory with a quota above it, and each quota the next one
+//! around it. A charge goes to all of them. The accounts change in the layer of the operation, so
+//! that a commit has both or none. Removed files that are still open stay on the account.
+
+use crate::core::{Core, State};
+use crate::properties::{QUOTA, QUOTA_COUNT, USED, USED_COUNT, parse_quota};
+use hashbrown::HashMap;
+use rustix::io::Errno;
+use std::collections::BTreeSet;
+use weald_format::volume::QuotaRow;
+use weald_format::{Error, FileKind};
+use weald_vfs::{Failure, FsCapacity, Outcome};
+
+/// Whether a charge respects the limits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Limits {
+    /// A charge beyond a limit is refused.
+    Hold,
+    /// The charge frees, or moves data.
+    Ignore,
+}
+
+/// Everything below a directory, up to other quotas.
+#[derive(Debug, Default)]
+struct Members {
+    inodes: Vec<u64>,
+    /// Directories among them that have a quota of their own.
+    nested: Vec<u64>,
+    len: u64,
+    count: u64,
+}
+
+/// The error of storage behind a failure.
+pub fn error_of(failure: Failure) -> Error {
+    let errno = failure.errno;
+    failure
+        .cause
+        .unwrap_or_else(|| Error::invalid(format!("the tables disagree: {errno}")))
+}
+
+fn exceeds(used: u64, new: i64, max: u64) -> bool {
+    max != 0 && new > 0 && used.saturating_add_signed(new) > max
+}
+
+impl Core {
+    /// The directory whose quota an inode in `dir` counts for, or 0.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn quota_in(&self, state: &State, dir: u64) -> Outcome<u64> {
+        if state.quotas.is_empty() {
+            return Ok(0);
+        }
+        match state.quotas.contains_key(&dir) {
+            true => Ok(dir),
+            false => Ok(self.inode(state, dir)?.quota),
+        }
+    }
+
+    /// Checks that `ino` may get a name in `dir`: both count for one quota.
+    ///
+    /// # Errors
+    /// EXDEV.
+    pub fn check_quota(&self, state: &State, ino: u64, dir: u64) -> Outcome<()> {
+        if state.quotas.is_empty() {
+            return Ok(());
+        }
+        match self.inode(state, ino)?.quota == self.quota_in(state, dir)? {
+            true => Ok(()),
+            false => Err(Errno::XDEV.into()),
+        }
+    }
+
+    /// Adds bytes and inodes to the account of `quota` and to those around it.
+    ///
+    /// # Errors
+    /// EDQUOT; nothing has changed then.
+    pub fn charge(
+        &self,
+        state: &mut State,
+        quota: u64,
+        (len, count): (i64, i64),
+        limits: Limits,
+    ) -> Outcome<()> {
+        if quota == 0 || (len, count) == (0, 0) {
+            return Ok(());
+        }
+        let mut at = quota;
+        while let Some(row) = state.quotas.get(&at).filter(|_| limits == Limits::Hold) {
+            if exceeds(row.len, len, row.len_max) || exceeds(row.count, count, row.count_max) {
+                return Err(Errno::DQUOT.into());
+            }
+            at = row.parent;
+        }
+        at = quota;
+        while let Some(row) = state.quotas.get_mut(&at) {
+            row.len = row.len.saturating_add_signed(len);
+            row.count = row.count.saturating_add_signed(count);
+            let row = *row;
+            state.active.put_quota(at, Some(row));
+            self.forget_quota(state, at)?;
+            at = row.parent;
+        }
+        Ok(())
+    }
+
+    /// Removes the quota of `dir` if the directory and everything that was below it are gone.
+    ///
+    /// # Errors
+    /// Errors of storage.
+    pub fn forget_quota(&self, state: &mut State, dir: u64) -> Outcome<()> {
+        if state.quotas.get(&dir).is_none_or(|row| row.count > 0) {
+            return Ok(());
+        }
+        match self.inode(state, dir) {
+            Ok(_) => Ok(()),
+            Err(failure) if failure.errno == Errno::NOENT => {
+                state.quotas.remove(&dir);
+                state.active.put_quota(dir, None);
+                Ok(())
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// The use of a quota, if `name` asks for it.
+    pub fn quota_use(&self, state: &State, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
+        if name != USED && name != USED_COUNT {
+            return None;
+        }
+        let row = state.quotas.get(&dir)?;
+        let used = if name == USED { row.len } else { row.count };
+        Some(used.to_string().into_bytes())
+    }
+
+    /// Sets or removes a limit of `dir`, if `name` is one. The first limit opens an account, which
+    /// counts everything below the directory.
+    ///
+    /// # Errors
+    /// EINVAL for another inode than a directory; EDQUOT if more is used already; EXDEV if a file
+    /// below the directory has a name elsewhere.
+    pub fn set_quota(
+        &self,
+        state: &mut State,
+        dir: u64,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Outcome<()> {
+        if name != QUOTA && name != QUOTA_COUNT {
+            return Ok(());
+        }
+        let inode = self.inode(state, dir)?;
+        if inode.kind != FileKind::Directory {
+            return Err(Errno::INVAL.into());
+        }
+        let limit = match value {
+            Some(value) => parse_quota(value).ok_or(Errno::INVAL)?,
+            None => 0,
+        };
+        let old = state.quotas.get(&dir).copied();
+        let members = match old {
+            Some(_) => None,
+            None => Some(self.members(state, dir)?),
+        };
+        let mut new = old.unwrap_or_else(|| QuotaRow {
+            parent: inode.quota,
+            len: members.as_ref().map_or(0, |members| members.len),
+            count: members.as_ref().map_or(0, |members| members.count),
+            ..QuotaRow::default()
+        });
+        match name == QUOTA {
+            true => new.len_max = limit,
+            false => new.count_max = limit,
+        }
+        let is_over = |used, max| max != 0 && used > max;
+        if value.is_some() && (is_over(new.len, new.len_max) || is_over(new.count, new.count_max)) {
+            return Err(Errno::DQUOT.into());
+        }
+        if (new.len_max, new.count_max) == (0, 0) {
+            let members = self.members(state, dir)?;
+            let orphans = self.orphans_of(state, dir)?;
+            self.assign(state, members.inodes.into_iter().chain(orphans), new.parent)?;
+            self.nest(state, &members.nested, new.parent);
+            state.quotas.remove(&dir);
+            state.active.put_quota(dir, None);
+            return Ok(());
+        }
+        if let Some(members) = members {
+            self.assign(state, members.inodes, dir)?;
+            self.nest(state, &members.nested, dir);
+        }
+        state.quotas.insert(dir, new);
+        state.active.put_quota(dir, Some(new));
+        Ok(())
+    }
+
+    /// Everything below `dir`, up to directories with a quota of their own.
+    fn members(&self, state: &State, dir: u64) -> Outcome<Members> {
+        let mut members = Members::default();
+        // Names found of files that have several.
+        let mut names: HashMap<u64, (u32, u32)> = HashMap::new();
+        let mut pending = vec![dir];
+        while let Some(dir) = pending.pop() {
+            for (_, name) in self.names_after(state, dir, 0, usize::MAX)? {
+                let row = self.inode(state, name.ino)?;
+                let is_dir = row.kind == FileKind::Directory;
+                if !is_dir && row.nlink > 1 {
+                    let found = names.entry(name.ino).or_insert((row.nlink, 0));
+                    found.1 += 1;
+                    if found.1 > 1 {
+                        continue;
+                    }
+                }
+                members.inodes.push(name.ino);
+                members.len = members.len.saturating_add(row.allocated);
+                members.count += 1;
+                match state.quotas.get(&name.ino) {
+                    Some(quota) => {
+                        members.nested.push(name.ino);
+                        members.len = members.len.saturating_add(quota.len);
+                        members.count += quota.count;
+                    }
+                    None if is_dir => pending.push(name.ino),
+                    None => {}
+                }
+            }
+        }
+        match names.values().all(|(links, found)| links == found) {
+            true => Ok(members),
+            false => Err(Errno::XDEV.into()),
+        }
+    }
+
+    /// Removed inodes that still count for the quota of `dir`.
+    fn orphans_of(&self, state: &State, dir: u64) -> Outcome<Vec<u64>> {
+        let mut orphans: BTreeSet<u64> = self.tables.orphans()?.into_iter().collect();
+        for layer in self.layers(state) {
+            orphans.extend(layer.orphans.keys());
+        }
+        let mut found = Vec::new();
+        for ino in orphans {
+            match self.inode(state, ino) {
+                Ok(row) if row.quota == dir && row.nlink == 0 => found.push(ino),
+                Err(failure) if failure.errno != Errno::NOENT => return Err(failure),
+                _ => {}
+            }
+        }
+        Ok(found)
+    }
+
+    fn assign(
+        &self,
+        state: &mut State,
+        inodes: impl IntoIterator<Item = u64>,
+        quota: u64,
+    ) -> Outcome<()> {
+        for ino in inodes {
+            self.inode_mut(state, ino)?.quota = quota;
+        }
+        Ok(())
+    }
+
+    fn nest(&self, state: &mut State, nested: &[u64], parent: u64) {
+        for dir in nested {
+            if let Some(row) = state.quotas.get_mut(dir) {
+                row.parent = parent;
+                let row = *row;
+                state.active.put_quota(*dir, Some(row));
+            }
+        }
+    }
+
+    /// `capacity` as far as the quotas around `ino` leave it.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn capacity_in(
+        &self,
+        state: &State,
+        ino: u64,
+        mut capacity: FsCapacity,
+    ) -> Outcome<FsCapacity> {
+        let mut at = match state.quotas.is_empty() {
+            true => 0,
+            false => self.quota_in(state, ino)?,
+        };
+        while let Some(row) = state.quotas.get(&at) {
+            if row.len_max != 0 {
+                capacity.total = capacity.total.min(row.len_max);
+                capacity.free = capacity.free.min(row.len_max.saturating_sub(row.len));
+            }
+            at = row.parent;
+        }
+        Ok(capacity)
+    }
+}

@@ -1,0 +1,230 @@
+//! Properties of files and quotas of directories.
+
+use super::*;
+use crate::properties::{CHUNK, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, USED, USED_COUNT};
+
+fn set(volume: &Volume, ino: Ino, name: &[u8], value: &str) -> Outcome<()> {
+    volume.set_xattr(ino, name, value.as_bytes(), XattrMode::Set, 7)
+}
+
+fn get(volume: &Volume, ino: Ino, name: &[u8]) -> String {
+    String::from_utf8(volume.xattr(ino, name).expect("an attribute")).expect("UTF-8")
+}
+
+fn used(volume: &Volume, dir: Ino) -> (u64, u64) {
+    let number = |name| get(volume, dir, name).parse().expect("a number");
+    (number(USED), number(USED_COUNT))
+}
+
+/// Text that compresses, different for each seed.
+fn text(len: usize, seed: u64) -> Vec<u8> {
+    let lines = (0..).flat_map(|no: u64| format!("line {seed} {}\n", no * no).into_bytes());
+    lines.take(len).collect()
+}
+
+// Would catch: a property that new files do not take, or that changes nothing.
+#[test]
+fn files_are_stored_as_their_directory_says() {
+    let place = Place::new();
+    let volume = place.open();
+    let top = dir(&volume, Ino::ROOT, "top").ino;
+    for (name, value) in [
+        (COMPRESS, "gzip"),
+        (CHUNK, "3"),
+        (CHUNK, "256K"),
+        (DEDUP, "maybe"),
+        (b"user.weald.other", "x"),
+        (QUOTA, "0"),
+    ] {
+        assert_eq!(
+            errno(set(&volume, top, name, value)),
+            Some(Errno::INVAL),
+            "{value}"
+        );
+    }
+    assert_eq!(errno(set(&volume, top, USED, "1")), Some(Errno::PERM));
+    set(&volume, top, COMPRESS, "zstd:9").expect("set");
+    set(&volume, top, CHUNK, "16K").expect("set");
+    assert_eq!(get(&volume, top, CHUNK), "16384");
+    let below = dir(&volume, top, "below").ino;
+    let packed = file(&volume, below, "packed").ino;
+    let names = volume.xattr_names(packed).expect("names");
+    assert_eq!(names, [CHUNK, COMPRESS]);
+    let plain = file(&volume, Ino::ROOT, "plain").ino;
+    assert!(volume.xattr_names(plain).expect("names").is_empty());
+    let stored = |ino: Ino, seed| {
+        let before = volume.status().expect("status").stored_len;
+        volume
+            .write(ino, 0, &text(1 << 20, seed), 1)
+            .expect("write");
+        volume.sync().expect("sync");
+        volume.status().expect("status").stored_len - before
+    };
+    let (small, large) = (stored(packed, 1), stored(plain, 2));
+    assert!(small < large * 3 / 4, "{small} {large}");
+    // Pieces of 16 KiB are found again at another place.
+    let other = file(&volume, top, "other").ino;
+    let unique = volume.status().expect("status").unique_len;
+    volume
+        .write(other, 0, &text(1 << 20, 1)[16384 * 3..], 1)
+        .expect("write");
+    volume.sync().expect("sync");
+    assert!(volume.status().expect("status").unique_len - unique < 16384);
+    assert!(read(&volume, other) == text(1 << 20, 1)[16384 * 3..]);
+    set(&volume, other, DEDUP, "off").expect("set");
+    volume
+        .write(other, 0, &text(16384 * 8, 1), 1)
+        .expect("write");
+    volume.sync().expect("sync");
+    assert_eq!(
+        volume.status().expect("status").unique_len - unique,
+        16384 * 8
+    );
+    volume.write(other, 5, b"xyz", 1).expect("write");
+    let mut expected = text(1 << 20, 1)[16384 * 3..].to_vec();
+    expected[..16384 * 8].copy_from_slice(&text(16384 * 8, 1));
+    expected[5..8].copy_from_slice(b"xyz");
+    volume.sync().expect("sync");
+    assert!(read(&volume, other) == expected);
+    drop(volume);
+    place.check();
+    assert!(read(&place.open(), other) == expected);
+}
+
+// Would catch: an account that misses a change, a limit that is passed, and a crash that takes the
+// account or the data alone.
+#[test]
+fn a_quota_limits_a_directory() {
+    let place = Place::new();
+    let volume = place.open();
+    let top = dir(&volume, Ino::ROOT, "top").ino;
+    let early = file(&volume, top, "early").ino;
+    volume
+        .write(early, 0, &noise(100_000, 1), 1)
+        .expect("write");
+    volume.link(early, top, b"twin", 1).expect("link");
+    assert_eq!(errno(set(&volume, early, QUOTA, "1M")), Some(Errno::INVAL));
+    assert_eq!(errno(set(&volume, top, QUOTA, "99999")), Some(Errno::DQUOT));
+    assert_eq!(errno(volume.xattr(top, USED)), Some(Errno::NODATA));
+    set(&volume, top, QUOTA, "300K").expect("a quota");
+    assert_eq!(used(&volume, top), (100_000, 1));
+    let sub = dir(&volume, top, "sub").ino;
+    let late = file(&volume, sub, "late").ino;
+    volume.write(late, 0, &noise(200_000, 2), 1).expect("write");
+    let full = volume.write(late, 200_000, &noise(8000, 3), 1);
+    assert_eq!(errno(full), Some(Errno::DQUOT));
+    volume
+        .write(late, 0, &noise(200_000, 4), 1)
+        .expect("an overwrite");
+    assert_eq!(used(&volume, top), (300_000, 3));
+    let copied = volume.copy_range((early, 0), (late, 200_000), 8000, 1);
+    assert_eq!(errno(copied), Some(Errno::DQUOT));
+    assert_eq!(volume.stat(late).expect("stat").size, 200_000);
+    let capacity = volume.capacity_at(late).expect("figures");
+    assert_eq!((capacity.total, capacity.free), (300 << 10, 7200));
+    assert!(volume.capacity_at(Ino::ROOT).expect("figures").total > 300 << 10);
+    // Data may move at the limit, and be given back.
+    volume
+        .allocate(late, AllocateMode::PunchHole, 0, 40_960, 1)
+        .expect("punch");
+    volume
+        .write(early, 100_000, &noise(40_960, 5), 1)
+        .expect("write");
+    volume
+        .allocate(late, AllocateMode::Collapse, 0, 40_960, 1)
+        .expect("collapse");
+    assert_eq!(used(&volume, top), (300_000, 3));
+    volume.sync().expect("sync");
+    let after = place.crashed();
+    after.check();
+    assert_eq!(used(&after.open(), top), (300_000, 3));
+    set(&volume, top, QUOTA_COUNT, "4").expect("a quota");
+    file(&volume, top, "fourth");
+    let new = new(FileKind::Regular);
+    assert_eq!(
+        errno(volume.create(top, b"fifth", &new, 1)),
+        Some(Errno::DQUOT)
+    );
+    // An open file counts until it is closed.
+    volume.unlink(sub, b"late", 1).expect("unlink");
+    assert_eq!(used(&volume, top).1, 4);
+    volume.sync().expect("sync");
+    let after = place.crashed();
+    volume.forget(late).expect("forget");
+    assert_eq!(used(&volume, top), (140_960, 3));
+    drop(volume);
+    place.check();
+    let volume = after.open();
+    assert_eq!(used(&volume, top), (140_960, 3));
+    drop(volume);
+    after.check();
+}
+
+// Would catch: a file that changes sides without its account.
+#[test]
+fn names_stay_on_their_side_of_a_quota() {
+    let place = Place::new();
+    let volume = place.open();
+    let (a, b) = (
+        dir(&volume, Ino::ROOT, "a").ino,
+        dir(&volume, Ino::ROOT, "b").ino,
+    );
+    let inner = dir(&volume, a, "inner").ino;
+    let f = file(&volume, inner, "f").ino;
+    volume.write(f, 0, &noise(10_000, 1), 1).expect("write");
+    let outside = file(&volume, Ino::ROOT, "outside").ino;
+    volume.link(f, b, b"f", 1).expect("link");
+    assert_eq!(errno(set(&volume, a, QUOTA, "1M")), Some(Errno::XDEV));
+    volume.unlink(b, b"f", 1).expect("unlink");
+    set(&volume, inner, QUOTA, "100K").expect("a quota");
+    set(&volume, a, QUOTA, "50K").expect("a quota around it");
+    assert_eq!(
+        (used(&volume, inner), used(&volume, a)),
+        ((10_000, 1), (10_000, 2))
+    );
+    let rename =
+        |from: (Ino, &[u8]), to: (Ino, &[u8]), mode| errno(volume.rename(from, to, mode, 2));
+    let (replace, exchange) = (RenameMode::Replace, RenameMode::Exchange);
+    assert_eq!(rename((inner, b"f"), (a, b"f"), replace), Some(Errno::XDEV));
+    assert_eq!(
+        rename((Ino::ROOT, b"outside"), (a, b"f"), replace),
+        Some(Errno::XDEV)
+    );
+    assert_eq!(
+        rename((Ino::ROOT, b"outside"), (inner, b"f"), exchange),
+        Some(Errno::XDEV)
+    );
+    assert_eq!(errno(volume.link(outside, a, b"f", 1)), Some(Errno::XDEV));
+    assert_eq!(errno(volume.link(f, Ino::ROOT, b"g", 1)), Some(Errno::XDEV));
+    assert_eq!(rename((Ino::ROOT, b"a"), (b, b"a"), replace), None);
+    assert_eq!(rename((inner, b"f"), (inner, b"g"), replace), None);
+    // The limit of the outer one holds inside the inner one.
+    let full = volume.write(f, 10_000, &noise(50_000, 2), 1);
+    assert_eq!(errno(full), Some(Errno::DQUOT));
+    volume.remove_xattr(a, QUOTA, 1).expect("no quota");
+    assert_eq!(errno(volume.xattr(a, USED)), Some(Errno::NODATA));
+    volume
+        .write(f, 10_000, &noise(50_000, 2), 1)
+        .expect("write");
+    assert_eq!(used(&volume, inner), (60_000, 1));
+    volume.sync().expect("sync");
+    place.crashed().check();
+    // A directory goes with its quota, and what is still open in it later.
+    volume.unlink(inner, b"g", 3).expect("unlink");
+    volume.rmdir(a, b"inner", 3).expect("rmdir");
+    volume.forget(inner).expect("forget");
+    volume.sync().expect("sync");
+    place.crashed().check();
+    volume.forget(f).expect("forget");
+    volume.sync().expect("sync");
+    drop(volume);
+    place.check();
+    let volume = place.open();
+    assert_eq!(rename_all(&volume, a), None);
+}
+
+/// Without quotas, names move everywhere.
+fn rename_all(volume: &Volume, dir: Ino) -> Option<Errno> {
+    let moved = volume.rename((Ino::ROOT, b"outside"), (dir, b"x"), RenameMode::Replace, 1);
+    errno(moved)
+}
