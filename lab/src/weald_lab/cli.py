@@ -9,6 +9,7 @@ from typing import NoReturn
 import click
 from rich.console import Console
 
+from weald_lab import compare as comparison
 from weald_lab import judge, outputs, page, protocols2015, record
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.runner import STATE, Interrupted, Runner
@@ -82,6 +83,30 @@ def report(sources: tuple[Path, ...], html: Path | None, csv: Path | None,
             outputs.plots(judgements, plots)
     except (record.LabError, OSError) as error:
         _fail(error)
+
+
+@main.command()
+@click.argument("one", type=click.Path(path_type=Path))
+@click.argument("two", type=click.Path(path_type=Path))
+@click.option("--threshold", type=click.FloatRange(0), default=5.0, show_default=True,
+              help="Least change in percent that matters.")
+@click.option("--value", type=click.Choice(["wall_s", "cpu_s", "peak_memory_bytes",
+              "written_bytes"]), default="wall_s", show_default=True)
+@click.option("--all", "show_all", is_flag=True, help="Show what did not change, too.")
+def compare(one: Path, two: Path, threshold: float, value: str, show_all: bool) -> None:
+    """Says which steps became slower or faster from run ONE to run TWO.
+
+    Exit status: 0 if nothing became slower, 1 if something did, 2 if it could not be compared.
+    """
+    try:
+        rows = [record.read(record.file_of(source)) for source in (one, two)]
+        changes = comparison.compare(rows[0], rows[1], value)
+    except (record.LabError, OSError) as error:
+        _fail(error)
+    for line in comparison.lines(changes, threshold / 100, show_all):
+        click.echo(line)
+    if any(c.verdict(threshold / 100) == "slower" for c in changes):
+        raise SystemExit(DIFFERENT)
 
 
 def _seconds(text: str | None) -> float | None:
