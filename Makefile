@@ -13,6 +13,7 @@
 #                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without
 #                 replacing the results in bench/results: 'PYTHONPATH=bench python3 -m weald_bench run --help'
 # make bench-report  docs/benchmarks.md and its plots, from the results in bench/results
+# make lab        the life of a git-annex repository on every file system, with the page in docs/lab; needs root, 15 minutes
 # make soak-mount  a hundred images mounted, read and unmounted by one server, MINUTES=60; needs root
 # make trees      the same tree back, on large trees of this machine; needs root
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
@@ -31,7 +32,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-report soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -42,7 +43,7 @@ demo:
 	bash scripts/demo.sh
 
 test:
-	bash scripts/setup.sh build test
+	bash scripts/setup.sh build test lab
 	bash scripts/test.sh
 
 suites:
@@ -103,6 +104,11 @@ bench-volume:
 
 bench-report:
 	PYTHONPATH=bench python3 -m weald_bench report bench/results --output docs/benchmarks.md
+
+lab:
+	bash scripts/setup.sh build lab
+	cargo build --release --locked -p weald-cli --bins
+	bash scripts/lab.sh
 
 soak-mount:
 	bash scripts/setup.sh build mount

@@ -47,6 +47,24 @@ build_programs() {
     (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins)
 }
 
+# lab_environment REQUIREMENT: sets $environment to a virtual environment with the lab in it. It is
+# made anew when the lab's requirements change; the lab itself is installed each time.
+lab_environment() {
+    local stamp wanted
+    environment=${CARGO_TARGET_DIR:-$root/target}/lab-venv
+    stamp=$environment/requirements
+    wanted=$(python3 --version; cat "$root/lab/pyproject.toml")
+    if [ ! -e "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
+        step "pip install $1"
+        rm -rf "$environment"
+        python3 -m venv "$environment"
+        "$environment/bin/pip" install --quiet "$1"
+        printf '%s\n' "$wanted" >"$stamp"
+    else
+        "$environment/bin/pip" install --quiet --no-deps --force-reinstall "${1%\[*}"
+    fi
+}
+
 # make_work: creates the directory $work; when the script ends, it and all mounts in it are removed.
 # Mount servers use sockets in $work, apart from the servers of the user.
 make_work() {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [mount] [volume] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [lab] [mount] [volume] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -116,6 +116,23 @@ mkfs.ext4 e2fsprogs
 mkfs.xfs xfsprogs
 mkfs.btrfs btrfs-progs
 TABLE
+    lab) cat <<'TABLE' ;;
+git git
+git-annex git-annex
+pigz pigz
+python3 python3
+python:ensurepip python3-venv
+chromium chromium
+chromedriver chromium-driver
+/usr/share/fonts/truetype/dejavu fonts-dejavu-core
+losetup mount
+fusermount3 fuse3
+mksquashfs squashfs-tools
+fsck.erofs erofs-utils
+mkfs.ext4 e2fsprogs
+mkfs.xfs xfsprogs
+mkfs.btrfs btrfs-progs
+TABLE
     mount) cat <<'TABLE' ;;
 fusermount3 fuse3
 openssl openssl
@@ -139,13 +156,14 @@ TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, mount, volume, exports, systemd, verity or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, lab, mount, volume, exports, systemd, verity or fuzz" ;;
     esac
 }
 
 is_there() {
     case $1 in
     /*) [ -e "$1" ] ;;
+    python:*) python3 -c "import ${1#python:}" 2>/dev/null ;;
     *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
     esac
 }

@@ -66,5 +66,6 @@ timed cargo clippy --workspace --all-targets --all-features --locked -- -D warni
 # The programs are built already, for the command tests.
 timed env WEALD_PROFILE=dev bash scripts/trees.sh quick
 timed env WEALD_PROFILE=dev bash scripts/volume-suites.sh
+timed bash scripts/lab-test.sh
 for words in "${unsteady[@]}"; do say "test: passed only at the second try: cargo test $words"; done
 say "test: everything passed"

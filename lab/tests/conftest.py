@@ -21,9 +21,8 @@ def protocols() -> list[record.Row]:
     return protocols2015.load(DATA / "test_fs_protocols.tar.xz")
 
 
-@pytest.fixture(scope="session")
-def browser() -> Iterator[webdriver.Chrome]:
-    """A headless Chromium, the one of Debian."""
+def start_browser() -> webdriver.Chrome:
+    """Starts a headless Chromium, the one of Debian."""
     program, driver = shutil.which("chromium"), shutil.which("chromedriver")
     assert program and driver, "install the packages chromium and chromium-driver"
     options = webdriver.ChromeOptions()
@@ -32,7 +31,13 @@ def browser() -> Iterator[webdriver.Chrome]:
                  "--hide-scrollbars"):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    found = webdriver.Chrome(options=options, service=Service(driver))
+    return webdriver.Chrome(options=options, service=Service(driver))
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[webdriver.Chrome]:
+    """One browser for all tests."""
+    found = start_browser()
     try:
         yield found
     finally:

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import Select, WebDriverWait
+from shots import open_page, show, take
 
 from weald_lab import record
 from weald_lab.cli import main
@@ -35,20 +36,8 @@ def made(tmp_path_factory: pytest.TempPathFactory, protocols: list[record.Row]) 
     return out
 
 
-def open_page(browser: webdriver.Chrome, page: Path) -> None:
-    browser.get(page.as_uri())
-    wait(browser, "return document.body.dataset.drawn")
-
-
 def wait(browser: webdriver.Chrome, script: str) -> None:
     WebDriverWait(browser, 120).until(lambda b: b.execute_script(script))
-
-
-def show(browser: webdriver.Chrome, width: int, scheme: str) -> None:
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {
-        "features": [{"name": "prefers-color-scheme", "value": scheme}]})
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {
-        "width": width, "height": 900, "deviceScaleFactor": 1, "mobile": width < 600})
 
 
 def test_csv_has_every_cell(made: Path) -> None:
@@ -150,6 +139,17 @@ def test_names_of_a_record_cannot_become_markup(tmp_path: Path, browser: webdriv
     assert browser.execute_script("return document.querySelectorAll('img').length") == 0
     assert browser.execute_script("return document.body.dataset.hacked || null") is None
     assert bad in browser.find_element(By.TAG_NAME, "h1").text
+
+
+def test_screenshots_show_both_schemes(made: Path, browser: webdriver.Chrome) -> None:
+    sizes = []
+    for scheme in ("light", "dark"):
+        show(browser, 1100, scheme)
+        open_page(browser, made / "page.html")
+        take(browser, made / f"{scheme}.png", 1100, "#charts")
+        sizes.append((made / f"{scheme}.png").read_bytes())
+    assert all(shot.startswith(b"\x89PNG") and len(shot) > 50_000 for shot in sizes)
+    assert sizes[0] != sizes[1]
 
 
 def test_nothing_to_judge_is_said(tmp_path: Path) -> None:

@@ -1,0 +1,31 @@
+#!/bin/bash
+# lab.sh: times the life of a git-annex repository on every file system here and writes the report
+# to docs/lab. Needs root and at most a quarter of an hour. SHAPE (4x25), TIME (12m), ROUNDS (30),
+# SEED (1), ON and WEALD (the program) change the run; OUT (docs/lab) is where the page goes.
+set -euo pipefail
+# shellcheck source=lib.sh
+. "$(dirname "$0")/lib.sh"
+
+need python3 git git-annex pigz losetup chromium chromedriver
+need_root "the lab makes loop devices and mounts, which"
+need_fuse
+weald=${WEALD:-$weald}
+[ -x "$weald" ] || die "$weald is missing: run 'make' first"
+lab_environment "$root/lab[test]"
+stacks=ext4,xfs,btrfs,tmpfs,weald-volume,weald-image,squashfs,erofs
+if command -v mkdwarfs >/dev/null; then stacks+=,dwarfs; fi
+out=${OUT:-$root/docs/lab}
+make_work
+mkdir -p "$out"
+"$environment/bin/weald-lab" run --on "${ON:-$stacks}" --shape "${SHAPE:-4x25}" \
+    --rounds "${ROUNDS:-30}" --time "${TIME:-12m}" --seed "${SEED:-1}" --weald "$weald" \
+    --out "$work/run"
+cp "$work/run/record.jsonl" "$out/run.jsonl"
+"$environment/bin/weald-lab" report "$out/run.jsonl" --html "$out/run.html" \
+    --markdown "$out/run.md" --title "The life of a data set, timed by make lab"
+"$environment/bin/weald-lab" import "$root/lab/tests/data/test_fs_protocols.tar.xz" \
+    --out "$work/2015.jsonl"
+"$environment/bin/weald-lab" report "$work/2015.jsonl" --html "$out/2015.html" \
+    --title "The DataLad benchmark of 2015, judged again"
+"$environment/bin/python" "$root/lab/tests/shots.py" "$out" "$out/run.html" "$out/2015.html"
+say "lab: $out/run.html, $out/2015.html"
