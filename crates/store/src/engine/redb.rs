@@ -189,9 +189,12 @@ fn failed(shown: &str, error: StorageError) -> Error {
 
 impl Drop for RedbEngine {
     fn drop(&mut self) {
-        // What has panicked may panic again when it closes its file; nothing waits to be written.
+        let database = self.database.get_mut().take();
+        // redb may panic when it closes a damaged file. Nothing waits to be written.
         if self.has_panicked.load(Ordering::Relaxed) {
-            std::mem::forget(self.database.get_mut().take());
+            std::mem::forget(database);
+        } else {
+            let _closed = caught(|| drop(database));
         }
     }
 }
