@@ -59,3 +59,6 @@ seeds=${WEALD_SEEDS:-0..1000000}
 step "volumes on a simulated disk with faults, seeds $seeds"
 WEALD_SEEDS=$seeds cargo test --quiet --release --locked -p weald-volume --lib a_volume_is_a_prefix
 say "soak: every volume was a prefix of its operations"
+
+step "servers are killed and disks lose power under load"
+WEALD_KILLS=${WEALD_KILLS:-500} WEALD_CUTS=${WEALD_CUTS:-50} bash "$root/scripts/volume-crash.sh"

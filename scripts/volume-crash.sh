@@ -25,7 +25,7 @@ mount_volume() {
     awk -v t="$open_time" -v max="$slowest" 'BEGIN { exit !(t > max) }' && slowest=$open_time || true
 }
 
-server_pid() { "$weald" volume info --json "$volume" | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'; }
+server_pid() { "$weald" volume info --json "$volume" | python3 -c 'import json, sys; print(json.load(sys.stdin).get("server_pid", ""))'; }
 
 # begin_load COUNT: COUNT loads, each in a directory of its own.
 begin_load() {
@@ -204,7 +204,8 @@ try_memory() {
     (echo $BASHPID >"$memory_group/cgroup.procs" && exec "$weald" mount "$volume" "$work/mnt" -o commit-interval=1)
     begin_load 2
     dd if=/dev/urandom of="$work/mnt/unique" bs=1M count=200 status=none 2>/dev/null || true
-    kill -9 "$(server_pid)" 2>/dev/null || true
+    server=$(server_pid)
+    [ -z "$server" ] || kill -9 "$server"
     unmount_dead
     end_load
     mount_volume
@@ -221,8 +222,10 @@ try_ends() {
     mount_volume
     begin_load 2
     sleep 0.5
+    exec 9>"$work/mnt/open"
     if "$weald" umount "$work/mnt" 2>"$work/umount.err"; then die "a mount in use was unmounted"; fi
     grep -q . "$work/umount.err" || die "umount gave no reason"
+    exec 9>&-
     kill -TERM "$(server_pid)"
     end_load
     while mountpoint -q "$work/mnt"; do umount --lazy "$work/mnt" || true; sleep 0.1; done
