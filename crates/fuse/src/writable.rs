@@ -180,8 +180,8 @@ impl WritableDriver {
             Operation::Readdirplus { offset, size } => self.list(node, *offset, *size, true, out),
             Operation::Getxattr { name, size } => self.getxattr(node, name, *size, out),
             Operation::Listxattr { size } => self.listxattr(node, *size, out),
-            Operation::Setxattr { body } => self.setxattr(node, body, request.uid),
-            Operation::Removexattr { name } => self.removexattr(node, name, request.uid),
+            Operation::Setxattr { body } => self.setxattr(node, body),
+            Operation::Removexattr { name } => self.removexattr(node, name),
             Operation::Setattr { fixed } => self.setattr(node, fixed, out),
             Operation::Lseek { offset, whence } => self.lseek(node, *offset, *whence, out),
             Operation::Fallocate { fixed } => {

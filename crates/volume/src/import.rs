@@ -8,7 +8,7 @@
 use crate::create::{first_rows, root_batch};
 use crate::layer::{Segment, Source};
 use crate::options::{OpenOptions, VolumeOptions};
-use crate::properties::PREFIX;
+use crate::properties::is_property;
 use crate::volume::Volume;
 use hashbrown::HashMap;
 use rustix::io::Errno;
@@ -211,11 +211,6 @@ struct Import<'a> {
     now: Nanoseconds,
 }
 
-/// Whether an attribute is a property of a volume.
-fn is_property(xattr: &weald_format::Xattr) -> bool {
-    xattr.name.starts_with(PREFIX)
-}
-
 fn nanoseconds(time: Timestamp) -> Nanoseconds {
     i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds)
 }
@@ -281,7 +276,7 @@ impl Import<'_> {
             .image
             .xattrs(root)?
             .iter()
-            .filter(|xattr| !is_property(xattr))
+            .filter(|xattr| !is_property(&xattr.name))
         {
             let mode = weald_vfs::XattrMode::Set;
             self.volume
@@ -300,7 +295,7 @@ impl Import<'_> {
         let xattrs = self.image.xattrs(inode)?;
         let xattrs: Vec<(&[u8], &[u8])> = xattrs
             .iter()
-            .filter(|xattr| !is_property(xattr))
+            .filter(|xattr| !is_property(&xattr.name))
             .map(|xattr| (xattr.name.as_slice(), xattr.value.as_slice()))
             .collect();
         let target = match inode.kind {
@@ -345,7 +340,7 @@ impl Import<'_> {
             .image
             .xattrs(inode)?
             .iter()
-            .filter(|xattr| is_property(xattr))
+            .filter(|xattr| is_property(&xattr.name))
         {
             let mode = weald_vfs::XattrMode::Set;
             let set = self

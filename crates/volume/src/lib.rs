@@ -23,7 +23,7 @@ mod index;
 mod layer;
 mod namespace;
 mod options;
-mod properties;
+pub mod properties;
 mod quotas;
 mod reader;
 #[cfg(test)]

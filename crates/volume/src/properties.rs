@@ -9,8 +9,11 @@ use weald_format::volume::InodeRow;
 use weald_format::{FileKind, Result};
 use weald_vfs::Outcome;
 
-/// What the names of all properties begin with.
-pub const PREFIX: &[u8] = b"user.weald.";
+/// What the names of the properties of files begin with.
+const FILE_PREFIX: &[u8] = b"user.weald.";
+/// What the names of the limits of directories begin with: the kernel lets root alone change them.
+/// An owner of a directory would lift its own limit.
+const LIMIT_PREFIX: &[u8] = b"trusted.weald.";
 /// Codec of new data: `none`, `lz4`, `zstd` or `zstd:N`.
 pub const COMPRESS: &[u8] = b"user.weald.compress";
 /// Length of the pieces that new data is cut into, at most the chunk length of the volume.
@@ -18,10 +21,14 @@ pub const CHUNK: &[u8] = b"user.weald.chunk";
 /// Whether repeats of new data are looked for: `on` or `off`.
 pub const DEDUP: &[u8] = b"user.weald.dedup";
 /// Most bytes below a directory.
-pub const QUOTA: &[u8] = b"user.weald.quota";
+pub const QUOTA: &[u8] = b"trusted.weald.quota";
 /// Most inodes below a directory.
-pub const QUOTA_COUNT: &[u8] = b"user.weald.quota.count";
-/// Bytes below a directory with a quota; nobody sets it, and listings do not have it.
+pub const QUOTA_COUNT: &[u8] = b"trusted.weald.quota.count";
+/// The quota, for users; nobody sets it, and listings have neither it nor the next three.
+pub const QUOTA_SHOWN: &[u8] = b"user.weald.quota";
+/// The other quota, for users.
+pub const QUOTA_COUNT_SHOWN: &[u8] = b"user.weald.quota.count";
+/// Bytes below a directory with a quota.
 pub const USED: &[u8] = b"user.weald.used";
 /// Inodes below a directory with a quota.
 pub const USED_COUNT: &[u8] = b"user.weald.used.count";
@@ -40,6 +47,11 @@ pub struct Rules {
     pub chunk_len: u32,
     /// Whether repeats are looked for.
     pub finds_repeats: bool,
+}
+
+/// Whether an attribute is a property.
+pub fn is_property(name: &[u8]) -> bool {
+    name.starts_with(FILE_PREFIX) || name.starts_with(LIMIT_PREFIX)
 }
 
 /// Parses a codec.
@@ -103,7 +115,7 @@ impl Core {
         name: &[u8],
         value: &[u8],
     ) -> Outcome<Vec<u8>> {
-        if !name.starts_with(PREFIX) {
+        if !is_property(name) {
             return Ok(value.to_vec());
         }
         let text = std::str::from_utf8(value).map_err(|_| Errno::INVAL)?;
@@ -117,7 +129,7 @@ impl Core {
                 }
                 parse_quota(value).map(|number| number.to_string())
             }
-            USED | USED_COUNT => return Err(Errno::PERM.into()),
+            QUOTA_SHOWN | QUOTA_COUNT_SHOWN | USED | USED_COUNT => return Err(Errno::PERM.into()),
             _ => None,
         };
         let usual = usual.ok_or(Errno::INVAL)?;

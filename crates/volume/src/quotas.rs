@@ -5,7 +5,9 @@
 //! that a commit has both or none. Removed files that are still open stay on the account.
 
 use crate::core::{Core, State};
-use crate::properties::{QUOTA, QUOTA_COUNT, USED, USED_COUNT, parse_quota};
+use crate::properties::{
+    QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED, USED_COUNT, parse_quota,
+};
 use hashbrown::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -125,14 +127,18 @@ impl Core {
         }
     }
 
-    /// The use of a quota, if `name` asks for it.
+    /// A quota or its use, if `name` asks for it.
     pub fn quota_use(&self, state: &State, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
-        if name != USED && name != USED_COUNT {
-            return None;
-        }
-        let row = state.quotas.get(&dir)?;
-        let used = if name == USED { row.len } else { row.count };
-        Some(used.to_string().into_bytes())
+        let pick: fn(&QuotaRow) -> u64 = match name {
+            USED => |row| row.len,
+            USED_COUNT => |row| row.count,
+            QUOTA_SHOWN => |row| row.len_max,
+            QUOTA_COUNT_SHOWN => |row| row.count_max,
+            _ => return None,
+        };
+        let is_limit = name == QUOTA_SHOWN || name == QUOTA_COUNT_SHOWN;
+        let number = pick(state.quotas.get(&dir)?);
+        (number > 0 || !is_limit).then(|| number.to_string().into_bytes())
     }
 
     /// Sets or removes a limit of `dir`, if `name` is one. The first limit opens an account, which

@@ -3,6 +3,7 @@
 mod change;
 mod check;
 mod seal;
+mod set;
 mod show;
 mod stat;
 
@@ -70,6 +71,7 @@ enum VolumeCommand {
     Check(check::CheckArgs),
     Rm(change::RmArgs),
     Seal(seal::SealArgs),
+    Set(set::SetArgs),
 }
 
 /// A volume of a store.
@@ -91,6 +93,7 @@ pub fn run(args: &VolumeArgs) -> anyhow::Result<ExitCode> {
         VolumeCommand::Check(args) => check::run(args),
         VolumeCommand::Rm(args) => change::rm(args),
         VolumeCommand::Seal(args) => seal::seal(args),
+        VolumeCommand::Set(args) => set::set(args),
     }
 }
 
@@ -104,6 +107,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "check" => &check::HELP,
         "rm" => &change::RM_HELP,
         "seal" => &seal::HELP,
+        "set" => &set::HELP,
         _ => return None,
     })
 }

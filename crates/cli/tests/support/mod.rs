@@ -13,7 +13,7 @@ use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 48] = [
+pub const COMMANDS: [&str; 49] = [
     "build",
     "mount",
     "umount",
@@ -52,6 +52,7 @@ pub const COMMANDS: [&str; 48] = [
     "volume check",
     "volume rm",
     "volume seal",
+    "volume set",
     "export",
     "export composefs",
     "export dump",

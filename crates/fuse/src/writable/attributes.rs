@@ -17,9 +17,6 @@ use rustix::io::Errno;
 use weald_format::{ACL_ACCESS, FileKind};
 use weald_vfs::{Nanoseconds, NewStat, Stat, XattrMode};
 
-/// What the names of the attributes of quotas begin with.
-const QUOTA_PREFIX: &[u8] = b"user.weald.quota";
-
 const CAPABILITY: &[u8] = b"security.capability";
 
 const SET_UID: u16 = 0o4000;
@@ -54,16 +51,6 @@ const fn without_set_ids(permissions: u16) -> u16 {
         permissions & !(SET_UID | SET_GID)
     } else {
         permissions & !SET_UID
-    }
-}
-
-/// Refuses changes of quotas by users other than root and the owner of the server: an owner of a
-/// directory would lift its own limit.
-fn check_quota_owner(name: &[u8], uid: u32) -> Result<(), Errno> {
-    let is_owner = || uid == 0 || uid == rustix::process::geteuid().as_raw();
-    match name.starts_with(QUOTA_PREFIX) && !is_owner() {
-        true => Err(Errno::PERM),
-        false => Ok(()),
     }
 }
 
@@ -230,10 +217,9 @@ impl WritableDriver {
         self.check("ACL", node, set)
     }
 
-    pub(super) fn setxattr(&self, node: NodeId, body: &[u8], uid: u32) -> Answered {
+    pub(super) fn setxattr(&self, node: NodeId, body: &[u8]) -> Answered {
         let has_more_flags = self.flags & init::SETXATTR_EXT != 0;
         let wanted = xattr_to_set(body, has_more_flags)?;
-        check_quota_owner(wanted.name, uid)?;
         let mode = match wanted.flags {
             0 => XattrMode::Set,
             XATTR_CREATE => XattrMode::Create,
@@ -285,8 +271,7 @@ impl WritableDriver {
             .map(|_| ())
     }
 
-    pub(super) fn removexattr(&self, node: NodeId, name: &[u8], uid: u32) -> Answered {
-        check_quota_owner(name, uid)?;
+    pub(super) fn removexattr(&self, node: NodeId, name: &[u8]) -> Answered {
         self.nodes.change(node);
         let removed = self.fs.remove_xattr(ino(node), name, now());
         self.check("extended attribute", node, removed)?;

@@ -42,7 +42,9 @@ fn files_are_stored_as_their_directory_says() {
             "{value}"
         );
     }
-    assert_eq!(errno(set(&volume, top, USED, "1")), Some(Errno::PERM));
+    for name in [USED, b"user.weald.quota"] {
+        assert_eq!(errno(set(&volume, top, name, "1")), Some(Errno::PERM));
+    }
     set(&volume, top, COMPRESS, "zstd:9").expect("set");
     set(&volume, top, CHUNK, "16K").expect("set");
     assert_eq!(get(&volume, top, CHUNK), "16384");
@@ -108,6 +110,7 @@ fn a_quota_limits_a_directory() {
     assert_eq!(errno(volume.xattr(top, USED)), Some(Errno::NODATA));
     set(&volume, top, QUOTA, "300K").expect("a quota");
     assert_eq!(used(&volume, top), (100_000, 1));
+    assert_eq!(get(&volume, top, b"user.weald.quota"), "307200");
     let sub = dir(&volume, top, "sub").ino;
     let late = file(&volume, sub, "late").ino;
     volume.write(late, 0, &noise(200_000, 2), 1).expect("write");

@@ -88,7 +88,7 @@ const CHUNK_LEN_MIN: u64 = 4 << 10;
 const CHUNK_LEN_MAX: u64 = 16 << 20;
 
 /// Parses a length of chunks.
-fn chunk(text: &str) -> Result<u32, String> {
+pub(super) fn chunk(text: &str) -> Result<u32, String> {
     let len = parse::size(text)?;
     let is_valid = len.is_power_of_two() && (CHUNK_LEN_MIN..=CHUNK_LEN_MAX).contains(&len);
     u32::try_from(len)

@@ -1,5 +1,6 @@
 //! `weald volume ls` and `info`.
 
+use super::set::Files;
 use super::{Mounted, Named, VolumePath};
 use crate::commands::store::open;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -108,7 +109,10 @@ pub const INFO_HELP: Help = Help {
 pub(super) struct InfoArgs {
     #[command(flatten)]
     path: VolumePath,
-    /// Print one JSON object
+    /// Show the properties of these files and directories of the volume instead
+    #[arg(value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+    /// Print one JSON object, or one for each path
     #[arg(long)]
     json: bool,
 }
@@ -116,6 +120,9 @@ pub(super) struct InfoArgs {
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let named = Named::open(&args.path.volume)?;
     named.find()?;
+    if !args.paths.is_empty() {
+        return info_of_paths(&named, args);
+    }
     let (volume, mounted) = named.properties()?;
     let mut output = Output::new();
     match args.json {
@@ -123,6 +130,47 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         false => output.text(&info_text(&named.name, &volume, mounted.as_ref()))?,
     }
     output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn info_of_paths(named: &Named, args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    let files = Files::open(named, true)?;
+    let mut output = Output::new();
+    for path in &args.paths {
+        let properties = files.properties(path)?;
+        if args.json {
+            let mut object = Object::new();
+            put_name(&mut object, "path", path.as_os_str().as_bytes());
+            for (word, value) in properties {
+                let number = value.as_ref().and_then(|value| value.parse::<u64>().ok());
+                object.insert(
+                    word.into(),
+                    match number {
+                        Some(number) => number.into(),
+                        None => value.into(),
+                    },
+                );
+            }
+            output.json(&object.into())?;
+            continue;
+        }
+        output.text(&format!("{:<20}", "path"))?;
+        output.name(path.as_os_str().as_bytes())?;
+        writeln!(output)?;
+        for (word, value) in properties {
+            let is_len = matches!(word, "chunk" | "quota" | "used");
+            let number = value.as_ref().and_then(|value| value.parse().ok());
+            let shown = match (value, number) {
+                (_, Some(number)) if is_len => bytes(number),
+                (Some(value), _) => value,
+                (None, _) if matches!(word, "compress" | "chunk" | "dedup") => "default".into(),
+                (None, _) => continue,
+            };
+            writeln!(output, "{:<20}{shown}", word.replace('_', " "))?;
+        }
+    }
+    output.finish()?;
+    files.close()?;
     Ok(ExitCode::SUCCESS)
 }
 

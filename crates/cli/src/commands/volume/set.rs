@@ -1,0 +1,364 @@
+//! `weald volume set`: properties of files and quotas of directories.
+
+use super::{Ask, Named, VolumePath};
+use crate::commands::store::show_path;
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::parse;
+use crate::progress::bytes;
+use anyhow::{Context, anyhow, bail};
+use clap::{Args, ValueHint};
+use rustix::fs::{Mode, OFlags, ResolveFlags, XattrFlags};
+use rustix::io::Errno;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weald_vfs::{Ino, WritableFs, XattrMode};
+use weald_volume::properties::{
+    CHUNK, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED, USED_COUNT,
+    parse_codec,
+};
+use weald_volume::{OpenOptions, Volume};
+
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "PATH is a path in the volume, from its root on; '.' is the root. The volume may be \
+         mounted by the same user. The properties are the extended attributes \
+         user.weald.compress, .chunk and .dedup, which setfattr(1) sets and getfattr(1) shows on \
+         the mount.",
+        "A new file or directory takes codec, chunk and dedup from its directory. They hold for \
+         data that is written later; data that is there stays as it is, and so do files below a \
+         directory whose properties change. The word 'default' stands for the volume's own.",
+        "A quota limits the bytes (--quota) or the inodes (--quota-count) below a directory. Bytes \
+         count as written: holes do not, repeats and compressed data do in full. At the limit, \
+         writes fail with EDQUOT. A quota below what is used is refused. Names do not move \
+         between directories with different quotas: rename(2) and link(2) fail with EXDEV, and mv \
+         copies. A directory with a quota may lie in another one, and counts for both. The first \
+         quota of a directory visits everything below it. On a mount, only root changes quotas: \
+         they are the attributes trusted.weald.quota and trusted.weald.quota.count. Everybody \
+         sees them as user.weald.quota and .quota.count, and the use as user.weald.used and \
+         .used.count, by name only (getfattr -n). df shows bytes and use, too.",
+    ],
+    examples: &[
+        (
+            "Compress what is written below a directory more",
+            "weald volume set /srv/store:home . --compress zstd:9",
+        ),
+        (
+            "Cut files of a database into small chunks, and look for no repeats",
+            "weald volume set /srv/store:home . --chunk 16K --dedup off",
+        ),
+        (
+            "Limit a directory to ten gigabytes and a million files",
+            "weald volume set /srv/store:home . --quota 10G --quota-count 1000000",
+        ),
+        (
+            "Lift the limit",
+            "weald volume set /srv/store:home . --quota none --quota-count none",
+        ),
+        (
+            "Show the properties of a directory",
+            "weald volume info /srv/store:home .",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Set how files are stored, and the quotas of directories
+#[derive(Args, Debug)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+pub(super) struct SetArgs {
+    #[command(flatten)]
+    path: VolumePath,
+    /// Files and directories in the volume
+    #[arg(required = true, value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
+    /// Codec of new data: lz4, zstd[:1-22], none or default
+    #[arg(long, value_name = "CODEC", value_parser = codec)]
+    compress: Option<Setting>,
+    /// Size of the chunks of new data, from 4K to that of the volume, or default
+    #[arg(long, value_name = "SIZE", value_parser = chunk)]
+    chunk: Option<Setting>,
+    /// Whether to look for repeats of new data: on, off or default
+    #[arg(long, value_name = "WORD", value_parser = dedup)]
+    dedup: Option<Setting>,
+    /// Most bytes below a directory, or none
+    #[arg(long, value_name = "SIZE", value_parser = quota)]
+    quota: Option<Setting>,
+    /// Most files and directories below a directory, or none
+    #[arg(long, value_name = "COUNT", value_parser = quota)]
+    quota_count: Option<Setting>,
+}
+
+/// A value, or none to remove it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Setting(Option<String>);
+
+fn codec(text: &str) -> Result<Setting, String> {
+    match text {
+        "default" => Ok(Setting(None)),
+        _ if parse_codec(text).is_some() => Ok(Setting(Some(text.to_owned()))),
+        _ => Err("expected lz4, zstd, zstd:1 to zstd:22, none or default".to_owned()),
+    }
+}
+
+fn chunk(text: &str) -> Result<Setting, String> {
+    match text {
+        "default" => Ok(Setting(None)),
+        _ => {
+            let len = super::change::chunk(text)?;
+            Ok(Setting(Some(len.to_string())))
+        }
+    }
+}
+
+fn dedup(text: &str) -> Result<Setting, String> {
+    match text {
+        "default" => Ok(Setting(None)),
+        "on" | "off" => Ok(Setting(Some(text.to_owned()))),
+        _ => Err("expected on, off or default".to_owned()),
+    }
+}
+
+fn quota(text: &str) -> Result<Setting, String> {
+    if text == "none" {
+        return Ok(Setting(None));
+    }
+    match parse::size(text)? {
+        0 => Err("expected a number above 0, or none".to_owned()),
+        number if number > i64::MAX as u64 => Err("expected a number below 8E".to_owned()),
+        number => Ok(Setting(Some(number.to_string()))),
+    }
+}
+
+pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
+    let named = Named::open(&args.path.volume)?;
+    named.find()?;
+    let (properties, _) = named.properties()?;
+    if let Some(Setting(Some(len))) = &args.chunk
+        && len.parse::<u32>()? > properties.chunk_len
+    {
+        bail!(
+            "--chunk {len}: the chunks of this volume have {}, and those of its files cannot be \
+             longer",
+            bytes(properties.chunk_len.into())
+        );
+    }
+    let settings = [
+        (COMPRESS, &args.compress),
+        (CHUNK, &args.chunk),
+        (DEDUP, &args.dedup),
+        (QUOTA, &args.quota),
+        (QUOTA_COUNT, &args.quota_count),
+    ];
+    if settings.iter().all(|(_, setting)| setting.is_none()) {
+        bail!("nothing to set: add --compress, --chunk, --dedup, --quota or --quota-count");
+    }
+    let files = Files::open(&named, false)?;
+    for path in &args.paths {
+        let inner = inner_path(path)?;
+        for (name, setting) in settings {
+            let Some(Setting(value)) = setting else {
+                continue;
+            };
+            let set = files.set(&inner, name, value.as_deref());
+            set.map_err(|errno| explained(path, name, errno))?;
+        }
+    }
+    files.close()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// `path` from the root of the volume on, relative.
+fn inner_path(path: &Path) -> anyhow::Result<PathBuf> {
+    let mut inner = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => inner.push(name),
+            _ => bail!(
+                "{}: expected a path in the volume, from its root on, without '..'",
+                show_path(path)
+            ),
+        }
+    }
+    Ok(inner)
+}
+
+fn explained(path: &Path, name: &[u8], errno: Errno) -> anyhow::Error {
+    let path = show_path(path);
+    let is_quota = name == QUOTA || name == QUOTA_COUNT;
+    match errno {
+        Errno::NOENT => anyhow!("{path}: no such file in the volume"),
+        Errno::NOTDIR => anyhow!("{path}: a part of this path is no directory"),
+        Errno::LOOP => anyhow!("{path}: a symlink has no properties, and is not followed"),
+        Errno::INVAL | Errno::OPNOTSUPP if is_quota => {
+            anyhow!("{path}: is no directory: a quota limits a directory")
+        }
+        Errno::PERM | Errno::ACCESS if is_quota => anyhow!(
+            "{path}: only root changes quotas while the volume is mounted: unmount it first, or \
+             run the command as root"
+        ),
+        Errno::DQUOT => anyhow!(
+            "{path}: more is used already than this quota allows: remove files, or choose a \
+             larger quota"
+        ),
+        Errno::XDEV => anyhow!(
+            "{path}: a file in this directory has another name outside (a hard link): remove one \
+             of the names, so that the file counts for one quota"
+        ),
+        errno => anyhow!("{path}: {}", std::io::Error::from(errno)),
+    }
+}
+
+/// The files of a volume: through its mount, or of the volume itself.
+pub(super) enum Files {
+    Mounted(OwnedFd),
+    Own(Arc<Volume>),
+}
+
+impl Files {
+    /// Opens the volume, for reading only if `is_read_only`.
+    pub(super) fn open(named: &Named, is_read_only: bool) -> anyhow::Result<Self> {
+        if let Some((_, mount)) = named.mounted(Ask::Mounts)? {
+            let dir = Path::new(&mount.dir);
+            let file = File::open(dir).with_context(|| show_path(dir))?;
+            return Ok(Self::Mounted(file.into()));
+        }
+        let options = OpenOptions {
+            is_read_only,
+            who: super::write_options("set").who,
+            ..OpenOptions::default()
+        };
+        Ok(Self::Own(Volume::open(&named.store, &named.name, options)?))
+    }
+
+    fn find(volume: &Volume, path: &Path) -> Result<Ino, Errno> {
+        let mut ino = Ino::ROOT;
+        for name in path {
+            let found = volume.lookup(ino, name.as_bytes());
+            ino = found.map_err(|failure| failure.errno)?.ino;
+        }
+        match volume.stat(ino).map_err(|failure| failure.errno)?.kind {
+            weald_format::FileKind::Symlink => Err(Errno::LOOP),
+            _ => Ok(ino),
+        }
+    }
+
+    fn open_file(dir: &OwnedFd, path: &Path) -> Result<OwnedFd, Errno> {
+        let path = match path.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => path,
+        };
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        rustix::fs::openat2(dir, path, flags, Mode::empty(), resolve)
+    }
+
+    fn set(&self, path: &Path, name: &[u8], value: Option<&str>) -> Result<(), Errno> {
+        let set = match self {
+            Self::Mounted(dir) => {
+                let file = Self::open_file(dir, path)?;
+                match value {
+                    Some(value) => {
+                        rustix::fs::fsetxattr(file, name, value.as_bytes(), XattrFlags::empty())
+                    }
+                    None => rustix::fs::fremovexattr(file, name),
+                }
+            }
+            Self::Own(volume) => {
+                let ino = Self::find(volume, path)?;
+                let now = SystemTime::now().duration_since(UNIX_EPOCH);
+                let now = now.map_or(0, |since| since.as_nanos() as i128);
+                let set = match value {
+                    Some(value) => {
+                        volume.set_xattr(ino, name, value.as_bytes(), XattrMode::Set, now)
+                    }
+                    None => volume.remove_xattr(ino, name, now),
+                };
+                set.map_err(|failure| failure.errno)
+            }
+        };
+        match set {
+            Err(Errno::NODATA) if value.is_none() => Ok(()),
+            other => other,
+        }
+    }
+
+    fn get(&self, path: &Path, name: &[u8]) -> Result<Option<String>, Errno> {
+        let value = match self {
+            Self::Mounted(dir) => {
+                let file = Self::open_file(dir, path)?;
+                let mut value = vec![0; 256];
+                rustix::fs::fgetxattr(file, name, &mut value).map(|len| {
+                    value.truncate(len);
+                    value
+                })
+            }
+            Self::Own(volume) => {
+                let value = volume.xattr(Self::find(volume, path)?, name);
+                value.map_err(|failure| failure.errno)
+            }
+        };
+        match value {
+            Ok(value) => Ok(Some(String::from_utf8_lossy(&value).into_owned())),
+            Err(Errno::NODATA) => Ok(None),
+            Err(errno) => Err(errno),
+        }
+    }
+
+    /// The properties of `path`, by their words.
+    pub(super) fn properties(&self, path: &Path) -> anyhow::Result<Properties> {
+        let inner = inner_path(path)?;
+        let get = |name| {
+            let value = self.get(&inner, name);
+            value.map_err(|errno| explained(path, name, errno))
+        };
+        Ok([
+            ("compress", get(COMPRESS)?),
+            ("chunk", get(CHUNK)?),
+            ("dedup", get(DEDUP)?),
+            ("quota", get(QUOTA_SHOWN)?),
+            ("quota_count", get(QUOTA_COUNT_SHOWN)?),
+            ("used", get(USED)?),
+            ("used_count", get(USED_COUNT)?),
+        ])
+    }
+
+    /// Commits the changes.
+    pub(super) fn close(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Mounted(_) => Ok(()),
+            Self::Own(volume) => Ok(volume.close()?),
+        }
+    }
+}
+
+/// Properties by their words; `None` for those that are not set.
+pub(super) type Properties = [(&'static str, Option<String>); 7];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Would catch: a setting that no volume takes, or a word that is taken for a value.
+    #[test]
+    fn settings_have_limits() {
+        let value = |text: &str| Ok(Setting(Some(text.to_owned())));
+        assert_eq!(codec("zstd:9"), value("zstd:9"));
+        assert_eq!(
+            (codec("default"), quota("none")),
+            (Ok(Setting(None)), Ok(Setting(None)))
+        );
+        assert_eq!((chunk("16K"), quota("2K")), (value("16384"), value("2048")));
+        assert!(codec("gzip").is_err() && chunk("3").is_err() && dedup("yes").is_err());
+        assert!(quota("0").is_err() && quota("-1").is_err() && quota("9999999T").is_err());
+        assert!(inner_path(Path::new("../x")).is_err());
+        assert_eq!(inner_path(Path::new("/a/./b")).ok(), Some("a/b".into()));
+    }
+}
