@@ -77,6 +77,7 @@ impl VolumeMountOptions {
             commit_interval: self.commit_interval,
             cache_len: self.cache_len,
             sync_mode: self.sync_mode,
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             who,
             ..OpenOptions::default()
         }

@@ -8,12 +8,14 @@ use crate::index::{Index, Place};
 use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
+use crate::parallel::{Encoders, Workers};
 use crate::properties::Rules;
 use crate::tables::{Counts, of_piece};
 use std::collections::BTreeSet;
-use std::ops::ControlFlow;
-use weald_codec::{CodecSpec, Encoder};
-use weald_format::container::{RecordRef, RecordType};
+use std::ops::{ControlFlow, Range};
+use std::sync::Arc;
+use weald_codec::CodecSpec;
+use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::volume::{
     ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key, xattr_key,
 };
@@ -29,16 +31,54 @@ const DROP_ROWS_MAX: usize = 65_000;
 const LOG_LEN: u64 = 1024;
 /// Shorter runs of bytes are not looked up in the index.
 const DEDUP_LEN_MIN: usize = 64;
+/// Bytes that the threads of a commit hash and encode at a time.
+const BATCH_LEN: u64 = 8 << 20;
 
 /// Place of a piece of a new window.
 #[derive(Debug, Clone, Copy)]
 enum At {
     Block(u64, u32),
-    /// In the pack with this number, at this offset.
-    Pack(usize, u32),
+    /// In the new block with this number, at this offset.
+    New(usize, u32),
+    /// The place of the run with this number.
+    Run(usize),
 }
 
 type NewPiece = (u32, u32, At);
+
+/// Bytes that need a place in a block.
+#[derive(Debug)]
+enum Bytes {
+    /// Written bytes of a layer.
+    Shared(Arc<[u8]>, Range<usize>),
+    /// Bytes of several segments, or a pack.
+    Own(Vec<u8>),
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Shared(bytes, range) => bytes.get(range.clone()).unwrap_or_default(),
+            Self::Own(bytes) => bytes,
+        }
+    }
+}
+
+/// A new block that waits for its encoding.
+#[derive(Debug)]
+struct NewBlock {
+    /// Its number within the commit.
+    no: usize,
+    raw: Bytes,
+    /// Digest of `raw`, if it is known.
+    digest: Option<Digest>,
+    /// How it is stored.
+    rules: Rules,
+    /// Digests and offsets of the runs in it.
+    runs: Vec<(Digest, u32)>,
+}
 
 /// Rows, counts and bytes that one commit gathers.
 #[derive(Default)]
@@ -49,15 +89,71 @@ struct Work {
     windows: Vec<(u64, u64, Vec<NewPiece>)>,
     /// How the data of the current file is stored.
     rules: Rules,
-    /// Bytes of the pack that is being filled, its codec, and the runs in it.
-    pack: Vec<u8>,
+    /// Runs that wait for a place, and their length.
+    waiting: Vec<(Bytes, Rules)>,
+    waiting_len: u64,
+    /// Places of the runs before those.
+    places: Vec<At>,
+    /// The pack that is being filled: its number, its codec, its bytes, and the runs in it.
+    pack_no: Option<usize>,
     pack_codec: Option<CodecSpec>,
-    runs: Vec<(Digest, u32)>,
-    /// Digests of the runs of the pack that is being filled.
-    open_runs: hashbrown::HashMap<Digest, u32>,
-    /// Blocks of the full packs.
-    packs: Vec<u64>,
+    pack: Vec<u8>,
+    pack_runs: Vec<(Digest, u32)>,
+    /// New blocks that wait for their encoding.
+    full: Vec<NewBlock>,
+    /// Ids of new blocks by number; 0 until they are stored.
+    ids: Vec<u64>,
+    /// Runs of this commit that have a place.
+    known: hashbrown::HashMap<Digest, (usize, u32)>,
     dropped: Vec<u64>,
+}
+
+impl Work {
+    fn next_block(&mut self) -> usize {
+        self.ids.push(0);
+        self.ids.len() - 1
+    }
+
+    /// Gives a run of bytes to the threads; its place comes later.
+    fn wait(&mut self, bytes: Bytes) -> At {
+        self.waiting_len += bytes.len() as u64;
+        self.waiting.push((bytes, self.rules));
+        At::Run(self.places.len() + self.waiting.len() - 1)
+    }
+
+    /// Block and offset of a place.
+    fn resolve(&self, at: At) -> Result<(u64, u32)> {
+        let at = match at {
+            At::Run(no) => self.places.get(no).copied(),
+            at => Some(at),
+        };
+        let found = match at {
+            Some(At::Block(block, offset)) => Some((block, offset)),
+            Some(At::New(no, offset)) => {
+                let id = self.ids.get(no).copied().filter(|id| *id != 0);
+                id.map(|id| (id, offset))
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| Error::invalid("a run of bytes has no place"))
+    }
+
+    /// Closes the pack that is being filled.
+    fn close_pack(&mut self) {
+        if let Some(no) = self.pack_no.take() {
+            self.full.push(NewBlock {
+                no,
+                raw: Bytes::Own(std::mem::take(&mut self.pack)),
+                digest: None,
+                rules: Rules {
+                    codec: self.pack_codec,
+                    chunk_len: 0,
+                    finds_repeats: true,
+                },
+                runs: std::mem::take(&mut self.pack_runs),
+            });
+        }
+    }
 }
 
 /// Results of a commit.
@@ -81,9 +177,7 @@ pub struct Committer {
     pub row: VolumeRow,
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
-    encoder: Encoder,
-    /// Encoders of files whose properties name a codec.
-    encoders: Vec<(CodecSpec, Encoder)>,
+    workers: Workers,
     index: Index,
 }
 
@@ -99,7 +193,7 @@ impl Committer {
         writer: StoreWriter,
         name: &str,
         row: VolumeRow,
-        encoder: Encoder,
+        workers: Workers,
         index_len: u64,
     ) -> Self {
         Self {
@@ -107,8 +201,7 @@ impl Committer {
             name: name.to_owned(),
             row,
             drops: BTreeSet::new(),
-            encoder,
-            encoders: Vec::new(),
+            workers,
             index: Index::new(index_len),
         }
     }
@@ -131,7 +224,9 @@ impl Committer {
             work.rules = rules;
             self.settle_file(core, &mut work, ino, map)?;
         }
-        self.flush_pack(&mut work)?;
+        self.place_runs(core, &mut work)?;
+        work.close_pack();
+        self.store_blocks(&mut work)?;
         put_rows(core, layer, &mut work.batch);
         self.put_windows(core, &mut work)?;
         self.drop_files(core, layer, &mut work)?;
@@ -228,150 +323,109 @@ impl Committer {
                 }
             }
             keep(&mut segments, at..range.end);
-            let pieces = self.settle_window(core, work, range.start, &segments)?;
+            let pieces = settle_window(core, work, range.start, &segments)?;
             work.windows.push((ino, window, pieces));
+            if work.waiting_len >= BATCH_LEN {
+                self.place_runs(core, work)?;
+            }
         }
         Ok(())
     }
 
-    /// Makes pieces of the content of one window, which starts at `base`.
-    fn settle_window(
+    /// Finds or makes places of all runs that wait.
+    fn place_runs(&mut self, core: &Core, work: &mut Work) -> Result<()> {
+        let runs = std::mem::take(&mut work.waiting);
+        let len = std::mem::take(&mut work.waiting_len);
+        let index = &self.index;
+        let found = self.workers.map(&runs, len, |_, (run, rules)| {
+            let is_looked_up = rules.finds_repeats && run.len() >= DEDUP_LEN_MIN;
+            let digest = is_looked_up.then(|| Digest::of(run))?;
+            let mut places = index.candidates(&digest);
+            Some((digest, places.find(|place| is_at(core, *place, run))))
+        });
+        for (run, found) in runs.into_iter().zip(found) {
+            let at = self.place_run(core, work, run, found)?;
+            work.places.push(at);
+        }
+        self.store_blocks(work)
+    }
+
+    /// Place of a run: a whole window becomes a block, others lie in packs.
+    fn place_run(
         &mut self,
         core: &Core,
         work: &mut Work,
-        base: u64,
-        segments: &[Segment],
-    ) -> Result<Vec<NewPiece>> {
-        let is_bytes = |segment: &Segment| matches!(segment.source, Source::Bytes(..));
-        let mut joined = group(segments, |a, b| is_bytes(a) && is_bytes(b));
-        let chunks = core.tables.chunk_len() / work.rules.chunk_len;
-        if joined.len() > PIECES_MAX.max(2 * chunks as usize) {
-            joined = group(segments, |_, _| true);
-        }
-        let mut pieces = Vec::with_capacity(joined.len());
-        let mut bytes = Vec::new();
-        for run in joined {
-            let (Some(first), Some(last)) = (run.first(), run.last()) else {
-                continue;
-            };
-            let start = (first.range.start - base) as u32;
-            let len = (last.range.end - first.range.start) as u32;
-            let run: &[u8] = match (&first.source, run.len()) {
-                (Source::Block(id, offset), 1) => {
-                    pieces.push((start, len, At::Block(*id, *offset)));
-                    continue;
-                }
-                (Source::Bytes(shared, offset), 1) => {
-                    let part = shared.get(*offset..offset + len as usize);
-                    part.unwrap_or(&[])
-                }
-                _ => {
-                    bytes.clear();
-                    core.copy_out(run, &mut bytes)?;
-                    &bytes
-                }
-            };
-            let (mut start, mut rest) = (start, run);
-            while !rest.is_empty() {
-                let room = work.rules.chunk_len - start % work.rules.chunk_len;
-                let (part, others) = rest.split_at(rest.len().min(room as usize));
-                pieces.push((start, part.len() as u32, self.store_run(core, work, part)?));
-                (start, rest) = (start + part.len() as u32, others);
-            }
-        }
-        Ok(pieces)
-    }
-
-    /// Finds or stores a run of bytes: a whole window as one block, others in packs.
-    fn store_run(&mut self, core: &Core, work: &mut Work, bytes: &[u8]) -> Result<At> {
+        (run, rules): (Bytes, Rules),
+        found: Option<(Digest, Option<Place>)>,
+    ) -> Result<At> {
         let chunk = core.tables.chunk_len() as usize;
-        let is_looked_up = work.rules.finds_repeats && bytes.len() >= DEDUP_LEN_MIN;
-        let digest = match is_looked_up {
-            true => Digest::of(bytes),
-            false => Digest::default(),
-        };
-        if is_looked_up {
-            if let Some(place) = self.index.get(&digest)
+        if let Some((digest, place)) = found {
+            if let Some(place) = place
                 && self.writer.has_block(place.block)?
             {
                 return Ok(At::Block(place.block, place.offset));
             }
-            if let Some(offset) = work.open_runs.get(&digest) {
-                return Ok(At::Pack(work.packs.len(), *offset));
+            if let Some((no, offset)) = work.known.get(&digest) {
+                return Ok(At::New(*no, *offset));
             }
         }
-        if bytes.len() >= work.rules.chunk_len as usize {
-            let block = self.store_block(bytes, work.rules.codec, is_looked_up)?;
-            if is_looked_up {
-                self.index.insert(digest, Place { block, offset: 0 });
-            }
-            return Ok(At::Block(block, 0));
+        let digest = found.map(|(digest, _)| digest);
+        if run.len() >= rules.chunk_len as usize {
+            let no = work.next_block();
+            let runs = digest.map(|digest| (digest, 0)).into_iter().collect();
+            work.known.extend(digest.map(|digest| (digest, (no, 0))));
+            work.full.push(NewBlock {
+                no,
+                raw: run,
+                digest,
+                rules,
+                runs,
+            });
+            return Ok(At::New(no, 0));
         }
-        let is_other = work.pack_codec != work.rules.codec;
-        if is_other || work.pack.len() + bytes.len() > chunk {
-            self.flush_pack(work)?;
+        let is_other = work.pack_codec != rules.codec;
+        if is_other || work.pack.len() + run.len() > chunk {
+            work.close_pack();
         }
-        work.pack_codec = work.rules.codec;
+        work.pack_codec = rules.codec;
+        let no = match work.pack_no {
+            Some(no) => no,
+            None => work.next_block(),
+        };
+        work.pack_no = Some(no);
         let offset = work.pack.len() as u32;
-        work.pack.extend_from_slice(bytes);
-        if is_looked_up {
-            work.runs.push((digest, offset));
-            work.open_runs.insert(digest, offset);
+        work.pack.extend_from_slice(&run);
+        if let Some(digest) = digest {
+            work.pack_runs.push((digest, offset));
+            work.known.insert(digest, (no, offset));
         }
-        Ok(At::Pack(work.packs.len(), offset))
+        Ok(At::New(no, offset))
     }
 
-    fn flush_pack(&mut self, work: &mut Work) -> Result<()> {
-        if work.pack.is_empty() {
-            return Ok(());
-        }
-        let block = self.store_block(&work.pack, work.pack_codec, true)?;
-        for (digest, offset) in work.runs.drain(..) {
-            self.index.insert(digest, Place { block, offset });
-        }
-        work.open_runs.clear();
-        work.pack.clear();
-        work.packs.push(block);
-        Ok(())
-    }
-
-    fn store_block(
-        &mut self,
-        raw: &[u8],
-        codec: Option<CodecSpec>,
-        finds_repeats: bool,
-    ) -> Result<u64> {
-        let encoded = match codec {
-            None => self.encoder.encode(raw)?,
-            Some(codec) => {
-                let known = self.encoders.iter().position(|(of, _)| *of == codec);
-                let at = match known {
-                    Some(at) => at,
-                    None => {
-                        let encoder = Encoder::new(codec, self.row.chunk_len.into())?;
-                        self.encoders.push((codec, encoder));
-                        self.encoders.len() - 1
-                    }
+    /// Encodes and appends the new blocks that wait, in the order in which they were made.
+    fn store_blocks(&mut self, work: &mut Work) -> Result<()> {
+        let full = std::mem::take(&mut work.full);
+        let len = full.iter().map(|block| block.raw.len() as u64).sum();
+        let encoded = self.workers.map(&full, len, encode);
+        for (block, encoded) in full.into_iter().zip(encoded) {
+            let (record, stored) = encoded?;
+            let stored = stored.as_deref().unwrap_or(&block.raw);
+            let id = match block.rules.finds_repeats {
+                true => self.writer.put(&record, stored)?,
+                false => self.writer.put_new(&record, stored)?,
+            };
+            for (digest, offset) in &block.runs {
+                let place = Place {
+                    block: id,
+                    offset: *offset,
                 };
-                self.encoders[at].1.encode(raw)?
+                self.index.insert(digest, place);
             }
-        };
-        let stored: &[u8] = match encoded.codec {
-            weald_format::container::Codec::None => raw,
-            _ => &encoded.stored,
-        };
-        let record = RecordRef {
-            record_type: RecordType::Data,
-            codec: encoded.codec,
-            offset: 0,
-            stored_len: stored.len() as u64,
-            raw_len: raw.len() as u64,
-            digest: Digest::of(stored),
-        };
-        match finds_repeats {
-            true => self.writer.put(&record, stored),
-            false => self.writer.put_new(&record, stored),
+            if let Some(slot) = work.ids.get_mut(block.no) {
+                *slot = id;
+            }
         }
+        Ok(())
     }
 
     /// Adds the rows of changed windows, and counts their references.
@@ -384,16 +438,7 @@ impl Committer {
             }
             let mut pieces: Vec<Piece> = Vec::with_capacity(new.len());
             for (start, len, at) in new {
-                let (block, offset) = match at {
-                    At::Block(block, offset) => (*block, *offset),
-                    At::Pack(no, offset) => {
-                        let block = work.packs.get(*no).copied();
-                        (
-                            block.ok_or_else(|| Error::invalid("a pack is missing"))?,
-                            *offset,
-                        )
-                    }
-                };
+                let (block, offset) = work.resolve(*at)?;
                 // Pieces that follow each other in one block are one.
                 if let Some(last) = pieces.last_mut()
                     && last.block == block
@@ -495,6 +540,81 @@ impl Committer {
         batch.put(Table::Volumes, self.name.as_bytes(), row.encode());
         row
     }
+}
+
+/// Makes pieces of the content of one window, which starts at `base`.
+fn settle_window(
+    core: &Core,
+    work: &mut Work,
+    base: u64,
+    segments: &[Segment],
+) -> Result<Vec<NewPiece>> {
+    let is_bytes = |segment: &Segment| matches!(segment.source, Source::Bytes(..));
+    let mut joined = group(segments, |a, b| is_bytes(a) && is_bytes(b));
+    let chunk = work.rules.chunk_len;
+    let chunks = core.tables.chunk_len() / chunk;
+    if joined.len() > PIECES_MAX.max(2 * chunks as usize) {
+        joined = group(segments, |_, _| true);
+    }
+    let mut pieces = Vec::with_capacity(joined.len());
+    for run in joined {
+        let (Some(first), Some(last)) = (run.first(), run.last()) else {
+            continue;
+        };
+        let start = (first.range.start - base) as u32;
+        let len = (last.range.end - first.range.start) as u32;
+        if let (Source::Block(id, offset), 1) = (&first.source, run.len()) {
+            pieces.push((start, len, At::Block(*id, *offset)));
+            continue;
+        }
+        let (bytes, from) = match (&first.source, run.len()) {
+            (Source::Bytes(shared, offset), 1) => (shared.clone(), *offset),
+            _ => {
+                let mut bytes = Vec::with_capacity(len as usize);
+                core.copy_out(run, &mut bytes)?;
+                (bytes.into(), 0)
+            }
+        };
+        let mut done = 0;
+        while done < len {
+            let room = chunk - (start + done) % chunk;
+            let part = room.min(len - done);
+            let range = from + done as usize..from + (done + part) as usize;
+            let at = work.wait(Bytes::Shared(bytes.clone(), range));
+            pieces.push((start + done, part, at));
+            done += part;
+        }
+    }
+    Ok(pieces)
+}
+
+/// Whether the bytes at `place` are `run`. A block that cannot be read is no duplicate.
+fn is_at(core: &Core, place: Place, run: &[u8]) -> bool {
+    let Ok(block) = core.blocks.get(place.block) else {
+        return false;
+    };
+    let start = place.offset as usize;
+    let end = start.saturating_add(run.len());
+    block.get(start..end).is_some_and(|bytes| bytes == run)
+}
+
+/// Record of a new block, and its stored bytes unless they are the raw ones.
+fn encode(encoders: &mut Encoders, block: &NewBlock) -> Result<(RecordRef, Option<Vec<u8>>)> {
+    let encoded = encoders.of(block.rules.codec)?.encode(&block.raw)?;
+    let (stored, digest) = match encoded.codec {
+        Codec::None => (None, block.digest),
+        _ => (Some(encoded.stored), None),
+    };
+    let bytes = stored.as_deref().unwrap_or(&block.raw);
+    let record = RecordRef {
+        record_type: RecordType::Data,
+        codec: encoded.codec,
+        offset: 0,
+        stored_len: bytes.len() as u64,
+        raw_len: block.raw.len() as u64,
+        digest: digest.unwrap_or_else(|| Digest::of(bytes)),
+    };
+    Ok((record, stored))
 }
 
 /// Splits segments into runs without a gap whose neighbours `fit` together.

@@ -1,11 +1,14 @@
-//! The dedup index: from digests of raw bytes to the place in a block. It is advisory: a miss costs
-//! space only.
+//! The dedup index: from digests of raw bytes to the place in a block. It is advisory: a hit counts
+//! only after the bytes were compared, and a miss costs space only.
 
-use hashbrown::HashMap;
 use weald_format::Digest;
 
-/// Memory of an entry, unused slots of the table included, bytes.
-const ENTRY_LEN: u64 = 80;
+/// Slots of a bucket.
+const WAYS: usize = 8;
+/// Buckets of a new index.
+const BUCKETS_MIN: usize = 1 << 8;
+/// Bits of an offset in a block: blocks have at most 16 MiB.
+const OFFSET_BITS: u32 = 24;
 
 /// Bytes of a decoded block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -16,38 +19,179 @@ pub struct Place {
     pub offset: u32,
 }
 
-/// Places by digest. When the new half is full, the old half is dropped.
+/// Fingerprint and packed place: 12 bytes. An empty slot has a place of 0, since there is no block
+/// 0.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Slot {
+    fingerprint: u32,
+    place: [u32; 2],
+}
+
+impl Slot {
+    fn of(fingerprint: u32, place: Place) -> Option<Self> {
+        let is_small = place.offset >> OFFSET_BITS == 0 && place.block >> (64 - OFFSET_BITS) == 0;
+        let packed = place.block << OFFSET_BITS | u64::from(place.offset);
+        is_small.then_some(Self {
+            fingerprint,
+            place: [packed as u32, (packed >> 32) as u32],
+        })
+    }
+
+    fn place(self) -> Place {
+        let packed = u64::from(self.place[1]) << 32 | u64::from(self.place[0]);
+        Place {
+            block: packed >> OFFSET_BITS,
+            offset: packed as u32 & ((1 << OFFSET_BITS) - 1),
+        }
+    }
+
+    fn is_empty(self) -> bool {
+        self.place == [0, 0]
+    }
+}
+
+/// Places by digest: buckets of eight slots. A full index replaces old entries.
 #[derive(Debug)]
 pub struct Index {
-    new: HashMap<Digest, Place>,
-    old: HashMap<Digest, Place>,
-    count_max: usize,
+    buckets: Vec<[Slot; WAYS]>,
+    buckets_max: usize,
+    count: usize,
+    /// The slot of a full bucket that is replaced next.
+    turn: usize,
+}
+
+/// Fingerprint of a digest.
+fn fingerprint(digest: &Digest) -> u32 {
+    let [a, b, c, d, ..] = digest.0;
+    u32::from_le_bytes([a, b, c, d])
 }
 
 impl Index {
-    /// Takes about `memory_len` bytes at most.
+    /// Takes `memory_len` bytes at most, and half of it besides while it grows.
     pub fn new(memory_len: u64) -> Self {
-        let count = (memory_len / ENTRY_LEN / 2).max(1024);
+        let bucket_len = size_of::<[Slot; WAYS]>() as u64;
+        let most = usize::try_from(memory_len / bucket_len).unwrap_or(usize::MAX);
+        // The largest power of two that fits.
+        let most = 1 << most.max(BUCKETS_MIN).min(1 << 30).ilog2();
         Self {
-            new: HashMap::new(),
-            old: HashMap::new(),
-            count_max: usize::try_from(count).unwrap_or(usize::MAX),
+            buckets: vec![Default::default(); BUCKETS_MIN],
+            buckets_max: most,
+            count: 0,
+            turn: 0,
         }
     }
 
-    /// The place of the bytes with this digest.
-    pub fn get(&self, digest: &Digest) -> Option<Place> {
-        self.new
-            .get(digest)
-            .or_else(|| self.old.get(digest))
-            .copied()
+    fn bucket(&self, fingerprint: u32) -> usize {
+        // Bits that no bucket chooses by still tell entries apart.
+        let spread = fingerprint.wrapping_mul(0x9e37_79b9);
+        (spread >> 4) as usize & (self.buckets.len() - 1)
+    }
+
+    /// Places whose bytes may have this digest.
+    pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = Place> + use<'_> {
+        let wanted = fingerprint(digest);
+        let bucket = self.buckets.get(self.bucket(wanted));
+        let hits = bucket.into_iter().flatten();
+        hits.filter(move |slot| slot.fingerprint == wanted && !slot.is_empty())
+            .map(|slot| slot.place())
     }
 
     /// Notes where bytes are.
-    pub fn insert(&mut self, digest: Digest, place: Place) {
-        if self.new.len() >= self.count_max {
-            self.old = std::mem::take(&mut self.new);
+    pub fn insert(&mut self, digest: &Digest, place: Place) {
+        if self.count > self.buckets.len() * WAYS / 8 * 5 && self.buckets.len() < self.buckets_max {
+            self.grow();
         }
-        self.new.insert(digest, place);
+        if let Some(slot) = Slot::of(fingerprint(digest), place) {
+            self.put(slot);
+        }
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let at = self.bucket(slot.fingerprint);
+        self.turn = (self.turn + 1) % WAYS;
+        let turn = self.turn;
+        let Some(bucket) = self.buckets.get_mut(at) else {
+            return;
+        };
+        let chosen = match bucket
+            .iter_mut()
+            .position(|old| *old == slot || old.is_empty())
+        {
+            Some(at) => &mut bucket[at],
+            None => &mut bucket[turn],
+        };
+        self.count += usize::from(chosen.is_empty());
+        *chosen = slot;
+    }
+
+    fn grow(&mut self) {
+        let new = vec![Default::default(); self.buckets.len() * 2];
+        let old = std::mem::replace(&mut self.buckets, new);
+        self.count = 0;
+        for slot in old.into_iter().flatten().filter(|slot| !slot.is_empty()) {
+            self.put(slot);
+        }
+    }
+
+    /// Bytes of memory.
+    #[cfg(test)]
+    pub fn memory_len(&self) -> u64 {
+        size_of_val(self.buckets.as_slice()) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: u64) -> Digest {
+        Digest::of(&number.to_le_bytes())
+    }
+
+    fn place(number: u64) -> Place {
+        Place {
+            block: number / 7 + 1,
+            offset: (number % 7) as u32 * 1000,
+        }
+    }
+
+    // Would catch: an index without a limit, an entry of more than 16 bytes, and new entries that
+    // are lost before old ones.
+    #[test]
+    fn it_stays_within_its_memory_and_keeps_new_entries() {
+        let mut index = Index::new(1 << 20);
+        let knows = |index: &Index, n: u64| index.candidates(&digest(n)).any(|p| p == place(n));
+        let mut fitting = 0;
+        for number in 0..400_000 {
+            index.insert(&digest(number), place(number));
+            assert!(index.memory_len() <= 1 << 20);
+            if number == 60_000 {
+                fitting = (0..number).filter(|n| knows(&index, *n)).count();
+            }
+        }
+        // 60,000 entries of 16 bytes fit into 1 MiB.
+        assert!(fitting > 50_000, "{fitting}");
+        let new = (390_000..400_000).filter(|n| knows(&index, *n)).count();
+        assert!(new > 8_500, "{new}");
+        let old = (0..100_000).filter(|n| knows(&index, *n)).count();
+        assert!(old < 20_000, "{old}");
+    }
+
+    // Would catch: a place that is cut off.
+    #[test]
+    fn places_come_back_whole_or_not_at_all() {
+        let mut index = Index::new(0);
+        let largest = Place {
+            block: (1 << 40) - 1,
+            offset: (1 << 24) - 1,
+        };
+        index.insert(&digest(1), largest);
+        assert_eq!(index.candidates(&digest(1)).next(), Some(largest));
+        let larger = Place {
+            block: 1 << 40,
+            offset: 0,
+        };
+        index.insert(&digest(2), larger);
+        assert_eq!(index.candidates(&digest(2)).next(), None);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `namespace`, `content`, `xattr`
-//! (operations) → `index`, `commit` (a layer becomes durable) → `create`, `check` → `volume`
-//! → `import` (of an image). `reader` reads the tables alone.
+//! (operations) → `index`, `parallel`, `commit` (a layer becomes durable) → `create`, `check` →
+//! `volume` → `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`
@@ -23,6 +23,7 @@ mod index;
 mod layer;
 mod namespace;
 mod options;
+mod parallel;
 pub mod properties;
 mod quotas;
 mod reader;

@@ -8,6 +8,7 @@ use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::options::{OpenOptions, SyncMode};
+use crate::parallel::Workers;
 use crate::tables::Tables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::io::Errno;
@@ -16,7 +17,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
-use weald_codec::Encoder;
 use weald_format::volume::VolumeRow;
 use weald_format::{ErrorKind, Result};
 use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
@@ -100,7 +100,7 @@ impl Volume {
         (name, row): (&str, VolumeRow),
         options: OpenOptions,
     ) -> Result<Arc<Self>> {
-        let encoder = Encoder::new(codec_spec(&row)?, row.chunk_len.into())?;
+        let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
         let engine = writer.engine();
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(writer.block_reader(), options.cache_len / 2);
@@ -137,7 +137,7 @@ impl Volume {
         }
         let index_len = core.options.index_len;
         let volume = Arc::new(Self {
-            committer: Mutex::new(Committer::new(writer, name, row, encoder, index_len)),
+            committer: Mutex::new(Committer::new(writer, name, row, workers, index_len)),
             core,
             store: store.clone(),
             dirty_since: Mutex::new(None),
