@@ -9,13 +9,13 @@ use crate::engine::{Batch, Engine, Table};
 use crate::layout;
 use crate::segment::read_record;
 use crate::store::Store;
-use crate::writer::{StoreWriter, counter};
+use crate::writer::{StoreWriter, counter, each_row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
-use weald_format::store::{BlockRow, Part, SEGMENT_SUPERBLOCK_LEN};
+use weald_format::store::{BlockRow, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
 use weald_format::volume::{ExtentsRow, Piece, VolumeRow, split_key, split_pair_key};
 use weald_format::{Error, ErrorKind, Result, limits};
 
@@ -98,6 +98,28 @@ impl BlockReader {
             open.pop_front();
         }
         Ok(file)
+    }
+
+    /// Bytes of segments that belong to no live block.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn dead_len(&self) -> Result<u64> {
+        let mut dead = 0;
+        each_row(&*self.engine, Table::Segments, &mut |_, value| {
+            let row = SegmentRow::parse(value)?;
+            dead += row
+                .len
+                .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
+                .saturating_sub(row.live_len);
+            Ok(())
+        })?;
+        Ok(dead)
+    }
+
+    /// The tables.
+    pub fn engine(&self) -> &dyn Engine {
+        &*self.engine
     }
 
     /// Closes all segments, some of which may have been removed.
@@ -220,22 +242,6 @@ impl StoreWriter {
                 dead.push((id, row));
             }
         }
-        Ok(dead)
-    }
-
-    /// Bytes of segments that belong to no live block.
-    ///
-    /// # Errors
-    /// `Io`, `Corrupt`.
-    pub fn dead_len(&self) -> Result<u64> {
-        let mut dead = 0;
-        self.each_segment(&mut |_, row| {
-            dead += row
-                .len
-                .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
-                .saturating_sub(row.live_len);
-            Ok(())
-        })?;
         Ok(dead)
     }
 

@@ -5,8 +5,8 @@ use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
 use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, split_key, split_pair_key};
 use weald_format::{FileKind, Result, limits};
-use weald_store::engine::Table;
-use weald_store::{Store, StoreWriter, WriteOptions};
+use weald_store::engine::{Engine, Table};
+use weald_store::{BlockReader, Store, StoreWriter, WriteOptions};
 
 /// Options of a check.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,8 +49,17 @@ fn each_row(
     snapshot: u32,
     visit: &mut VisitRow<'_>,
 ) -> Result<()> {
+    each_row_of(&*writer.engine(), table, snapshot, visit)
+}
+
+fn each_row_of(
+    engine: &dyn Engine,
+    table: Table,
+    snapshot: u32,
+    visit: &mut VisitRow<'_>,
+) -> Result<()> {
     let start = snapshot.to_be_bytes();
-    writer.engine().scan(table, &start, &mut |key, value| {
+    engine.scan(table, &start, &mut |key, value| {
         if split_key(key)?.0 != snapshot {
             return Ok(ControlFlow::Break(()));
         }
@@ -59,11 +68,13 @@ fn each_row(
     })
 }
 
-/// Adds up what the extents of a volume refer to.
-pub(crate) fn usage(writer: &StoreWriter, snapshot: u32) -> Result<Usage> {
+/// Adds up what the extents of a volume refer to, beside its commits: a block that a commit removes
+/// meanwhile does not count.
+pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
     let mut usage = Usage::default();
+    let engine = reader.engine();
     let mut blocks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    each_row(writer, Table::Extents, snapshot, &mut |_, value| {
+    each_row_of(engine, Table::Extents, snapshot, &mut |_, value| {
         for piece in ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?.0 {
             let (count, len) = blocks.entry(piece.block).or_default();
             *count += 1;
@@ -72,7 +83,6 @@ pub(crate) fn usage(writer: &StoreWriter, snapshot: u32) -> Result<Usage> {
         }
         Ok(())
     })?;
-    let engine = writer.engine();
     for (id, (count, len)) in blocks {
         if let Some(value) = engine.get(Table::Blocks, &id.to_be_bytes())? {
             let row = BlockRow::parse(&value)?;
@@ -83,7 +93,7 @@ pub(crate) fn usage(writer: &StoreWriter, snapshot: u32) -> Result<Usage> {
             }
         }
     }
-    usage.dead_len = writer.dead_len()?;
+    usage.dead_len = reader.dead_len()?;
     Ok(usage)
 }
 

@@ -72,7 +72,7 @@ impl Index {
         let bucket_len = size_of::<[Slot; WAYS]>() as u64;
         let most = usize::try_from(memory_len / bucket_len).unwrap_or(usize::MAX);
         // The largest power of two that fits.
-        let most = 1 << most.max(BUCKETS_MIN).min(1 << 30).ilog2();
+        let most = 1 << most.clamp(BUCKETS_MIN, 1 << 30).ilog2();
         Self {
             buckets: vec![Default::default(); BUCKETS_MIN],
             buckets_max: most,

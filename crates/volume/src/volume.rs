@@ -77,6 +77,8 @@ pub struct Volume {
     has_dead: AtomicBool,
     /// Whether rows were removed since the tables were compacted.
     has_removed: AtomicBool,
+    /// Number of commits so far.
+    commits: AtomicU64,
 }
 
 impl Volume {
@@ -137,6 +139,7 @@ impl Volume {
         }
         let index_len = core.options.index_len;
         let volume = Arc::new(Self {
+            commits: AtomicU64::new(row.commit),
             committer: Mutex::new(Committer::new(writer, name, row, workers, index_len)),
             core,
             store: store.clone(),
@@ -204,6 +207,7 @@ impl Volume {
         self.core
             .thaw(&layer, sequence, &done.windows, &done.dropped);
         drop(layer);
+        self.commits.store(committer.row.commit, Ordering::Relaxed);
         let freed = self.free(committer, &done.dead);
         if let Err(error) = freed.and_then(|()| self.refresh_free()) {
             self.core.fail(&error);
@@ -314,13 +318,13 @@ impl Volume {
         self.commit()
     }
 
-    /// Figures about the volume. Reads all its extents.
+    /// Figures about the volume. Reads all its extents, beside commits.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn status(&self) -> Result<Status> {
-        let committer = self.committer.lock();
-        let usage = crate::check::usage(&committer.writer, committer.row.snapshot)?;
+        let snapshot = self.core.tables.snapshot();
+        let usage = crate::check::usage(self.core.blocks.reader(), snapshot)?;
         let state = self.core.state.read();
         let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
         let since = *self.dirty_since.lock();
@@ -332,7 +336,7 @@ impl Volume {
             dirty_len: state.active.written + frozen,
             at_risk: since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
             dead_len: usage.dead_len,
-            commits: committer.row.commit,
+            commits: self.commits.load(Ordering::Relaxed),
             failure: state.failure.clone(),
         })
     }
@@ -730,6 +734,33 @@ mod tests {
         let mut bytes = Vec::new();
         volume.read(ino, 0, 1 << 20, &mut bytes).expect("read");
         bytes
+    }
+
+    /// Would catch: figures that wait for the end of a commit.
+    #[test]
+    fn figures_are_there_while_a_commit_runs() {
+        let place = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+        let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
+        create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+        let options = OpenOptions {
+            background: false,
+            ..OpenOptions::default()
+        };
+        let volume = Volume::open(&store, "v", options).expect("open");
+        let before = volume.status().expect("figures").commits;
+        volume.commit().expect("commit");
+        let committer = volume.committer.lock();
+        let (sender, receiver) = channel();
+        thread::scope(|scope| {
+            scope.spawn(|| sender.send(volume.status()));
+            let status = receiver.recv_timeout(Duration::from_secs(60));
+            drop(committer);
+            let status = status
+                .expect("no figures during a commit")
+                .expect("figures");
+            assert_eq!(status.commits, before);
+        });
     }
 
     /// Would catch: a copy that shares a block which the commit beside it drops.
