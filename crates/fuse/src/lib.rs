@@ -29,6 +29,7 @@ mod options;
 mod plan;
 mod reads;
 mod request;
+mod seats;
 mod session;
 mod stats;
 mod syncs;

@@ -19,6 +19,7 @@
 use crate::answer::{Answer, Answers};
 use crate::reads::ReadQueue;
 use crate::request::{Operation, Request, parse, split};
+use crate::seats::Seats;
 use crate::stats::{Counters, WorkerStats, sum};
 use crate::syncs::{SyncQueue, WaitingSync};
 use crate::trace::{Event, Trace};
@@ -44,6 +45,7 @@ pub(crate) struct Session {
     /// measurable difference.
     device: OwnedFd,
     workers: Vec<WorkerStats>,
+    seats: Seats,
     reads: ReadQueue,
     syncs: SyncQueue,
     trace: Option<Arc<Trace>>,
@@ -81,6 +83,7 @@ impl Session {
         Self {
             device,
             workers: (0..worker_count).map(|_| WorkerStats::new()).collect(),
+            seats: Seats::new(std::thread::available_parallelism().map_or(1, usize::from)),
             reads: ReadQueue::new(read_count),
             syncs: SyncQueue::default(),
             trace,
@@ -102,6 +105,7 @@ impl Session {
             ..
         } = &mut *state;
         self.is_closed.store(false, Ordering::SeqCst);
+        self.seats.open();
         for (no, is_running) in is_running.iter_mut().enumerate() {
             if *is_running {
                 continue;
@@ -137,6 +141,10 @@ impl Session {
     }
 
     fn leave(&self, no: usize, outcome: std::result::Result<Outcome, Errno>) {
+        if !matches!(outcome, Ok(Outcome::GateClosed)) {
+            // The connection is over: parked workers leave, too.
+            self.seats.close();
+        }
         let mut state = self.state.lock();
         if let Some(is_running) = state.is_running.get_mut(no) {
             *is_running = false;
@@ -183,6 +191,7 @@ impl Session {
     /// block for ever.
     pub(crate) fn close(&self, wake: impl Fn() + Send + Sync + 'static, timeout: Duration) -> bool {
         self.is_closed.store(true, Ordering::SeqCst);
+        self.seats.close();
         let wake = Arc::new(wake);
         let deadline = Instant::now() + timeout;
         let mut waking: Option<JoinHandle<()>> = None;
@@ -258,8 +267,10 @@ impl<D: Answers> Worker<'_, D> {
     fn serve(&self) -> std::result::Result<Outcome, Errno> {
         let mut buffer = vec![0u8; D::REQUEST_LEN_MAX];
         let mut out = Vec::new();
-        while !self.session.is_closed.load(Ordering::SeqCst) {
-            match rustix::io::read(&self.session.device, &mut buffer[..]) {
+        while !self.session.is_closed.load(Ordering::SeqCst) && self.session.seats.take() {
+            let read = rustix::io::read(&self.session.device, &mut buffer[..]);
+            self.session.seats.leave();
+            match read {
                 Ok(len) => {
                     let request = buffer.get(..len).unwrap_or(&[]);
                     self.handle(request, &mut out);

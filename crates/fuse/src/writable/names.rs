@@ -93,6 +93,8 @@ impl WritableDriver {
                 let stat = self.create(request, name, &wanted)?;
                 Ok(self.known(&stat, out))
             }
+            // The kernel then sends MKNOD, and no RELEASE at the end: one request less for a file.
+            Operation::Create { .. } if !self.policy.ignores_case => Err(Errno::NOSYS),
             Operation::Create { fixed, name } => self.create_open(request, name, *fixed, out),
             Operation::Tmpfile { fixed } => {
                 let wanted = Wanted::of(fixed.mode, fixed.umask, 0)?;
