@@ -108,6 +108,24 @@ def test_matrix_sorts_and_filters(made: Path, browser: webdriver.Chrome) -> None
     assert column() == up[::-1]
 
 
+def test_matrix_of_cpu_time(tmp_path: Path, browser: webdriver.Chrome) -> None:
+    rows: list[record.Row] = [{"type": "run", "version": 1, "source": "test"}]
+    rows += [{"type": "repetition", "stack": stack, "shape": "small", "series": "s", "round": at,
+              "step": "du", "temperature": "cold", "wall_s": wall, "cpu_s": cpu, "load": 3.5,
+              "pressure": {"cpu": 40.0}, "status": "ok"}
+             for at in range(3) for stack, wall, cpu in (("a", 1.0, 1.0), ("b", 2.0, 0.5))]
+    record.write(tmp_path / "r.jsonl", rows)
+    words = ["report", str(tmp_path / "r.jsonl"), "--html", str(tmp_path / "p.html")]
+    assert CliRunner().invoke(main, words).exit_code == 0
+    show(browser, 1100, "light")
+    open_page(browser, tmp_path / "p.html")
+    assert "load 3.5 at the median" in browser.find_element(By.TAG_NAME, "body").text
+    assert browser.find_element(By.CSS_SELECTOR, "#cpuwall svg.marks").is_displayed()
+    assert browser.find_element(By.CSS_SELECTOR, "#matrix-body").text == "a 1.00\nb 2.00"
+    Select(browser.find_element(By.ID, "value")).select_by_value("cpu_s")
+    assert browser.find_element(By.CSS_SELECTOR, "#matrix-body").text == "a 1.00\nb 0.50"
+
+
 def test_dark_narrow_and_print(made: Path, browser: webdriver.Chrome) -> None:
     show(browser, 1200, "dark")
     open_page(browser, made / "page.html")

@@ -42,7 +42,8 @@ def step_data(judgement: Judgement, step: str) -> charts.Data:
         bars.append({
             "stack": cell.stack, "median": short(_drawable(cell.median_s)),
             "low": short(cell.low_s), "high": short(cell.high_s), "rank": cell.rank,
-            "n": len(cell.walls), "wall": short(_drawable(cell.median_s)), "cpu": _cpu(cell)})
+            "n": len(cell.walls), "wall": short(_drawable(cell.median_s)), "cpu": _cpu(cell),
+            "others": {name: short(value) for name, value in cell.others.items()}})
         lines += _line(cell)
     return {"rows": rows, "bars": bars, "lines": lines}
 

@@ -73,7 +73,8 @@ def report(sources: tuple[Path, ...], html: Path | None, csv: Path | None,
             raise record.LabError("the records have no successful repetition: nothing to judge")
         if html:
             headers = [row for row in rows if row["type"] == "run"]
-            text = page.render(headers, judgements, judge.repeats(rows), title)
+            text = page.render(headers, judgements, judge.repeats(rows),
+                               judge.conditions(rows), title)
             html.write_text(text, "utf-8")
         if csv:
             outputs.csv(judgements, csv)

@@ -17,6 +17,9 @@ from weald_lab.stats import Values
 SEED = 20150101
 RATING_RESAMPLE_COUNT = 1000
 
+OTHERS = ("cpu_s", "server_cpu_s", "peak_memory_bytes", "server_memory_bytes", "read_bytes",
+          "written_bytes", "entries")
+
 Key = tuple[str, str]
 TableKey = tuple[str, str, str]
 
@@ -36,6 +39,7 @@ class Cell:
     high_s: float | None
     old_rank: int
     lag1: float
+    others: dict[str, float]
     rank: int = 0
     faster_than: list[str] = field(default_factory=list)
 
@@ -180,9 +184,19 @@ def _cells(rows: list[Row], old: ranking.Table,
             key[0], key[1], walls, np.array([r["round"] for r in group], dtype=np.float64),
             np.array([r.get("cpu_s", np.nan) for r in group], dtype=np.float64),
             old.cells[key].mean_s, float(np.median(walls)), low, high, old.cells[key].rank,
-            stats.lag1(walls))
+            stats.lag1(walls), _other_medians(group))
         samples[key] = medians
     return cells, samples
+
+
+def _other_medians(group: list[Row]) -> dict[str, float]:
+    """Returns the medians of what was recorded beside the wall time."""
+    found = {}
+    for name in OTHERS:
+        values = [row[name] for row in group if name in row]
+        if values:
+            found[name] = float(median(values))
+    return found
 
 
 def _pairs(cells: dict[Key, Cell], samples: dict[Key, Values], steps: list[str]) -> list[Pair]:
@@ -270,6 +284,23 @@ def _verdict(cells: dict[Key, Cell], pairs: list[Pair], ratings: list[Rating],
         len(pairs), sum(p.differs for p in pairs), len(near), sum(p.differs for p in near),
         stats.rounds_needed(len(pairs)), min((len(c.walls) for c in cells.values()), default=0),
         difference, shared)
+
+
+def conditions(rows: list[Row]) -> list[str]:
+    """Says how busy the machine was during each series, where that was recorded."""
+    found = []
+    for series in dict.fromkeys(r["series"] for r in rows if r["type"] == "repetition"):
+        mine = [r for r in rows if r.get("series") == series and "load" in r]
+        if not mine:
+            continue
+        loads = [r["load"] for r in mine]
+        said = f"{series}: load {median(loads):.1f} at the median, {max(loads):.1f} at most"
+        for name in ("cpu", "io", "memory"):
+            shares = [r["pressure"][name] for r in mine if name in r.get("pressure", {})]
+            if shares:
+                said += f"; {name} pressure {median(shares):.0f} %, {max(shares):.0f} % at most"
+        found.append(said)
+    return found
 
 
 def repeats(rows: list[Row]) -> list[Repeat]:

@@ -8,7 +8,7 @@ from pathlib import Path
 import polars as pl
 
 from weald_lab import chartdata, charts
-from weald_lab.judge import Judgement
+from weald_lab.judge import OTHERS, Judgement
 
 
 def csv(judgements: list[Judgement], path: Path) -> None:
@@ -23,6 +23,7 @@ def csv(judgements: list[Judgement], path: Path) -> None:
                     "rounds": len(cell.walls), "rank_2015": cell.old_rank, "mean_s": cell.mean_s,
                     "rank": cell.rank, "median_s": cell.median_s, "low_s": cell.low_s,
                     "high_s": cell.high_s, "autocorrelation": cell.lag1,
+                    **{name: cell.others.get(name) for name in OTHERS},
                     "failed": judgement.failed.get((cell.stack, step), 0)})
     pl.DataFrame(rows, infer_schema_length=None).write_csv(path, float_precision=6)
 

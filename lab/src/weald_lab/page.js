@@ -56,6 +56,11 @@ function ratio(step, stack, base) {
   const mine = bars.find((bar) => bar.stack === stack);
   const other = bars.find((bar) => bar.stack === base);
   if (!mine || !other) return null;
+  const kind = $("value").value;
+  if (kind !== "wall") {
+    const value = mine.others[kind] / other.others[kind];
+    return isFinite(value) ? { value, apart: true } : null;
+  }
   const pair = table().apart[step] || [];
   const apart = pair.includes(stack + "\n" + base) || pair.includes(base + "\n" + stack);
   return { value: mine.median / other.median, apart };
@@ -149,6 +154,7 @@ fill($("table"), Object.keys(DATA));
 $("table").onchange = choose;
 $("step").onchange = draw;
 $("base").onchange = matrix;
+$("value").onchange = matrix;
 $("find-stack").oninput = matrix;
 $("find-step").oninput = matrix;
 narrow.onchange = draw;

@@ -206,8 +206,14 @@ rounds). A line that climbs is a file system that ages.</p>
 <p id="cpuwall-none" hidden>This record has no CPU times.</p>
 <h2 id="matrix">Matrix of ratios</h2>
 <p class="faint">Median of a stack through the median of the baseline, for the table chosen here.
-Below 1 is faster. Italics: the two cannot be told apart. A click on a heading sorts.</p>
+Below 1 is faster or less. Italics: the wall times cannot be told apart (other values are not
+tested). A click on a heading sorts.</p>
 <div class="controls">
+<label><span>value</span><select id="value">
+<option value="wall">wall time</option><option value="cpu_s">CPU time</option>
+<option value="peak_memory_bytes">peak memory</option>
+<option value="read_bytes">bytes read from the device</option>
+<option value="written_bytes">bytes written to the device</option></select></label>
 <label><span>baseline</span><select id="base"></select></label>
 <label><span>stacks</span><input id="find-stack" type="search" placeholder="part of a name"></label>
 <label><span>steps</span><input id="find-step" type="search" placeholder="part of a step"></label>
@@ -222,9 +228,10 @@ def _resource(name: str) -> str:
 
 
 def render(headers: list[Row], judgements: list[Judgement], repeats: list[Repeat],
-           title: str) -> str:
+           conditions: list[str], title: str) -> str:
     """Returns the page."""
     noise = "".join(f"<li>{escape(_repeat_text(repeat))}</li>" for repeat in repeats)
+    busy = "".join(f"<li>{escape(text)}</li>" for text in conditions)
     return "\n".join([
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
@@ -232,6 +239,7 @@ def render(headers: list[Row], judgements: list[Judgement], repeats: list[Repeat
         '<link rel="icon" href="data:,">',
         _tag("title", escape(title)), _tag("style", _resource("page.css")), "</head><body>",
         _tag("h1", escape(title)), _origin(headers),
+        f"<p>How busy the machine was:</p><ul>{busy}</ul>" if busy else "",
         f"<h2 id='noise'>The same thing measured twice</h2><ul>{noise}</ul>" if noise else "",
         *[_section(judgement) for judgement in judgements],
         _INTERACTIVE,
