@@ -10,7 +10,7 @@ from conftest import start_browser
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
-HEIGHT_MAX = 2600
+HEIGHT_MAX = 1700
 
 
 def show(browser: webdriver.Chrome, width: int, scheme: str) -> None:

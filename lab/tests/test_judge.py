@@ -1,9 +1,11 @@
 """Stacks that cannot be told apart share a rank; stacks that can do not."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from weald_lab import judge
+from weald_lab import judge, record
 from weald_lab.record import Row
 
 KEY = ("small", "life", "cold")
@@ -51,6 +53,50 @@ def test_the_same_stack_twice_shows_the_noise_of_2015(protocols: list[Row]) -> N
     cold = [r for r in judge.repeats(protocols) if r.temperature == "cold"]
     assert [(r.stack, r.different, r.steps) for r in cold] == [("EXT4_MD_raid6", 10, 11)]
     assert cold[0].ratio_median == pytest.approx(1.23, abs=0.005)
+
+
+def test_the_figures_of_the_document(protocols: list[Row]) -> None:
+    path = Path(__file__).parents[2] / "docs/lab/README.md"
+    text = " ".join(path.read_text("utf-8").split())
+    tables = {key: judge.judge(protocols, key, 10**9) for key in judge.tables_of(protocols)}
+    found = {f"{key[0]} {key[2]}": table.verdict for key, table in tables.items()}
+    small = tables[KEY]
+    stride = [r.ratio_to_best for r in small.ratings if "-Estride" in r.stack]
+    cold = next(r for r in judge.repeats(protocols) if r.temperature == "cold")
+    for words in (
+            f"{found['small cold'].different} of {found['small cold'].pairs} comparisons",
+            f"{found['small cold'].neighbours_apart} of {found['small cold'].neighbours} "
+            "comparisons when cold",
+            f"{found['small warm'].neighbours_apart} of {found['small warm'].neighbours} when warm",
+            f"{found['big cold'].neighbours_apart} of {found['big cold'].neighbours} and "
+            f"{found['big warm'].neighbours_apart} of {found['big warm'].neighbours}:",
+            f"{sum(r.overall == 0 for r in small.ratings)} of {len(small.stacks)} stacks share",
+            f"differ at {cold.different} of {cold.steps} cold steps, by ×{cold.ratio_median:.2f}",
+            f"up to ×{cold.ratio_max:.2f}", f"within ×{max(stride) / min(stride):.2f} of each"):
+        assert words in text, words
+
+
+def test_the_figures_of_the_run_in_the_document() -> None:
+    docs = Path(__file__).parents[2] / "docs/lab"
+    rows = record.read(docs / "run.jsonl")
+    value = {}
+    for key in judge.tables_of(rows):
+        table = judge.judge(rows, key, 10**9)
+        for (stack, step), cell in table.cells.items():
+            value[key[2], step, stack] = cell.median_s, cell.others["cpu_s"]
+
+    def ratio(step: str, temperature: str) -> str:
+        mine, base = (value.get((temperature, step, s)) for s in ("weald-volume", "ext4"))
+        return f"{mine[0] / base[0]:.2f} | {mine[1] / base[1]:.2f}" if mine and base else " | "
+
+    front = " ".join((docs.parents[1] / "README.md").read_text("utf-8").split())
+    assert (f"`git annex get` takes {ratio('git annex get .', 'cold')[:4]} times as long as on ext4,"
+            f" unpacking a tar file {ratio('tar -xzf testX.tar.gz', 'cold')[:4]} times, and a warm "
+            f"`du` {ratio('du -scm testX', 'warm')[:4]} times") in front
+    text = (docs / "README.md").read_text("utf-8")
+    steps = dict.fromkeys(step for _, step, stack in value if stack == "ext4")
+    lines = [f"| `{step}` | {ratio(step, 'cold')} | {ratio(step, 'warm')} |" for step in steps]
+    assert not [line for line in lines if line not in text], "\n".join(lines)
 
 
 def test_the_verdict_on_2015(protocols: list[Row]) -> None:

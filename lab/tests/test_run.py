@@ -19,7 +19,7 @@ from click.testing import CliRunner, Result
 from weald_lab import guard, life, record
 from weald_lab.cli import main
 from weald_lab.plan import Plan, parse_specs, problems
-from weald_lab.runner import Runner
+from weald_lab.runner import STATE, Runner, State
 
 LIFE = ["make_testX_repo", "du -scm testX", "tar -cf testX.tar testX", "pigz testX.tar",
         "git clone testX testX.clone", "git annex get .", "git annex drop .",
@@ -322,11 +322,13 @@ def test_the_work_directory_of_others_is_left_alone(tmp_path: Path) -> None:
     assert (tmp_path / "work/file").exists()
 
 
-def test_the_header_holds_what_resume_needs(tmp_path: Path) -> None:
+def test_the_state_holds_what_resume_needs_and_the_header_no_paths(tmp_path: Path) -> None:
     result = lab("run", "--on", "t=tmpfs", "--shape", "1x1", "--rounds", "1", "--seed", "9",
                  "--out", tmp_path / "out")
     assert result.exit_code == 0, result.output
-    head = json.loads((tmp_path / "out" / record.FILE_NAME).read_text("utf-8").split("\n")[0])
-    plan = Plan(**head["settings"])
+    text = (tmp_path / "out" / record.FILE_NAME).read_text("utf-8")
+    assert str(tmp_path) not in text
+    assert json.loads(text.split("\n")[0])["settings"]["cold"] == {"t": "none: it lives in memory"}
+    plan = Plan(**State(tmp_path / "out" / STATE).plan)
     assert (plan.seed, plan.shape, plan.on[0]["kind"]) == (9, "1x1", "tmpfs")
-    assert head["settings"]["cold"] == {"t": "none: it lives in memory"}
+    assert plan.work == str(tmp_path / "out/work")

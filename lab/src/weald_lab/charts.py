@@ -51,7 +51,8 @@ def rating() -> Spec:
     """Old rating of each stack with its interval. `bars`: stack, rating, low, high."""
     base = alt.Chart(alt.NamedData("bars"))
     rule = base.mark_rule(color=ACCENT, strokeWidth=4, opacity=0.5).encode(
-        y=_stack_axis(), x=alt.X("low:Q", title="rating (0 is best), 95 % interval"),
+        y=_stack_axis(), x=alt.X("low:Q", title="rating (0 is best), 95 % interval",
+                                 axis=alt.Axis(tickMinStep=1)),
         x2="high:Q")
     point = base.mark_point(color=ACCENT, filled=True, size=70, opacity=1).encode(
         y=_stack_axis(), x="rating:Q",
@@ -79,10 +80,10 @@ def rounds() -> Spec:
     pick = alt.selection_point(fields=["stack"], bind="legend")
     colour = alt.Color("stack:N", title="choose in the legend",
                        legend=alt.Legend(orient="bottom"))
-    points = alt.Chart(alt.NamedData("rows")).mark_circle(size=14).encode(
-        x=alt.X("round:Q", title="round"),
+    points = alt.Chart(alt.NamedData("rows")).mark_circle(size=22).encode(
+        x=alt.X("round:Q", title="round", axis=alt.Axis(tickMinStep=1)),
         y=alt.Y("wall:Q", title="seconds (log)", scale=LOG), color=colour,
-        opacity=alt.condition(pick, alt.value(0.35), alt.value(0.0)),
+        opacity=alt.condition(pick, alt.value(0.45), alt.value(0.0)),
         tooltip=["stack:N", "round:Q", "wall:Q"])
     lines = alt.Chart(alt.NamedData("lines")).mark_line(strokeWidth=2.5).encode(
         x="round:Q", y="smooth:Q", color=colour,

@@ -12,7 +12,7 @@ from rich.console import Console
 from weald_lab import compare as comparison
 from weald_lab import judge, outputs, page, protocols2015, record
 from weald_lab.plan import Plan, parse_specs, problems
-from weald_lab.runner import STATE, Interrupted, Runner
+from weald_lab.runner import STATE, Interrupted, Runner, State
 
 DIFFERENT, CANNOT, INTERRUPTED = 1, 2, 130
 CONSOLE = Console(stderr=True, highlight=False)
@@ -174,8 +174,7 @@ def resume(out: Path) -> None:
     try:
         if not (out / STATE).exists():
             raise record.LabError(f"{out}: no run of weald-lab to go on with: {STATE} is missing")
-        settings = record.read_torn(out / record.FILE_NAME)[0]["settings"]
-        runner = Runner(Plan(**settings), out, _tell)
+        runner = Runner(Plan(**State(out / STATE).plan), out, _tell)
         _finish(runner, runner.go_on)
     except (record.LabError, OSError) as error:
         _fail(error)

@@ -47,7 +47,7 @@ def markdown(judgements: list[Judgement]) -> str:
 
 
 def _ratings(judgement: Judgement) -> list[str]:
-    out = ["| stack | rounds | rating of 2015 | 95 % interval | shared rank "
+    out = ["| stack | rounds | rating as in 2015 | 95 % interval | shared rank "
            "| median of shared step ranks | × best |", "|---|--:|--:|--:|--:|--:|--:|"]
     for rating in judgement.ratings:
         out.append(

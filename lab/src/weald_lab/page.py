@@ -17,8 +17,8 @@ POLICY = ("default-src 'none'; style-src 'unsafe-inline'; "
           "script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:")
 
 METHOD = """
-<li><b>Rating of 2015</b>: a stack's rank at a step is its place by mean, 0 is best; its rating is
-the median of its ranks. The interval is what the rating becomes if the rounds are drawn again
+<li><b>Rating as in 2015</b>: a stack's rank at a step is its place by mean, 0 is best; its rating
+is the median of its ranks. The interval is what the rating becomes if the rounds are drawn again
 (bootstrap, 95 %).</li>
 <li><b>Interval of a median</b>: circular block bootstrap over the rounds, 2000 resamples, blocks of
 n<sup>1/3</sup> rounds, because neighbouring rounds of an ageing file system resemble each other.
@@ -97,7 +97,7 @@ def verdict(judgement: Judgement) -> list[str]:
     said = [
         f"Of {found.pairs} comparisons (every two stacks at every step), {found.different} "
         f"({100 * found.different / found.pairs:.0f} %) show a difference.",
-        f"Stacks next to each other in the rating of 2015 can be told apart in "
+        f"Stacks next to each other in the rating as in 2015 can be told apart in "
         f"{found.neighbours_apart} of {found.neighbours} comparisons.",
     ]
     firsts = sorted((r for r in judgement.ratings if r.first_share >= 0.05),
@@ -131,12 +131,12 @@ def _origin(headers: list[Row]) -> str:
     items = []
     for header in headers:
         words = [f"<b>{escape(str(header['source']))}</b>"]
-        for key in ("kernel", "git", "git_annex", "seed"):
-            if key in header:
-                words.append(f"{key.replace('_', '-')} {escape(str(header[key]))}")
+        if "kernel" in header:
+            words.append(f"kernel {escape(header['kernel'])}")
+        words += [escape(header[key]) for key in ("git", "git_annex") if key in header]
         for key in ("machine", "settings"):
             words += [f"{escape(k)} {escape(str(v))}" for k, v in header.get(key, {}).items()
-                      if isinstance(v, str | int | float)]
+                      if isinstance(v, str | int | float) and k != "weald"]
         words += [f"{escape(k)}: {escape(v)}" for k, v in header.get("tools", {}).items()]
         items.append(f"<li>{' · '.join(words)}</li>")
     return f"<ul class='faint'>{''.join(items)}</ul>"
@@ -154,7 +154,7 @@ def _section(judgement: Judgement) -> str:
         _tag("h2", escape(f"{judgement.name}: {len(judgement.stacks)} stacks, "
                           f"{len(judgement.steps)} steps"), id=f"table-{judgement.name}"),
         f"<ul class='verdict'>{text}</ul>",
-        _table(["stack", "rounds", "rating of 2015", "95 % interval", "shared rank, all steps",
+        _table(["stack", "rounds", "rating as in 2015", "95 % interval", "shared rank, all steps",
                 "median of shared step ranks", "× best"], rows),
         f"<p>Failed repetitions, left out above:</p><ul>{failed}</ul>" if failed else "",
         f"<details class='cells'><summary>All {len(judgement.cells)} cells</summary>",
@@ -177,7 +177,7 @@ def _cells(judgement: Judgement) -> str:
                 span(pair.low, pair.high) if pair else "",
                 f"{pair.delta:.2f}" if pair else "", f"{cell.lag1:.2f}"])
         out += [f"<h3><code>{escape(step)}</code></h3>", _table(
-            ["stack", "n", "rank of 2015", "mean s", "shared rank", "median s", "95 % interval",
+            ["stack", "n", "rank as in 2015", "mean s", "shared rank", "median s", "95 % interval",
              "× fastest", "95 % interval of ×", "Cliff's delta", "autocorrelation"], rows)]
     return "\n".join(out)
 
@@ -188,7 +188,7 @@ _INTERACTIVE = """
 <label><span>table</span><select id="table"></select></label>
 <label><span>step</span><select id="step"></select></label>
 </div>
-<h3>Rating of 2015 with its interval</h3>
+<h3>Rating as in 2015 with its interval</h3>
 <div id="rating" class="chart"></div><p id="rating-none" hidden>No rating.</p>
 <h3>Distribution</h3>
 <p class="faint">Each stroke is a repetition; the orange point is the median, the bar its interval

@@ -30,7 +30,7 @@ FILE_BYTES, ARCHIVE_BYTES, FILE_ENTRIES = 96 << 10, 16 << 10, 40
 
 @dataclass
 class Plan:
-    """All that a run needs to know; it is kept in the record's header, so that `resume` has it."""
+    """All that a run needs to know; it is kept beside the record, so that `resume` has it."""
 
     on: list[dict[str, Any]]
     shape: str
@@ -69,8 +69,14 @@ class Plan:
         return [KINDS[s["kind"]](Spec(**s), place) for s in self.on]
 
     def dump(self) -> dict[str, Any]:
-        """Returns the settings for the header."""
+        """Returns all of it, for `resume`."""
         return asdict(self)
+
+    def settings(self) -> dict[str, Any]:
+        """Returns the settings for the record's header, without paths of this machine."""
+        found = asdict(self) | {"weald": Path(self.weald).name}
+        del found["work"]
+        return found
 
 
 def environment(work: Path) -> dict[str, str]:
@@ -279,5 +285,5 @@ def header(plan: Plan) -> Row:
         "git_annex": _version("git", "annex", "version"), "tools": tools,
         "machine": {"cpu": cpu, "cores": os.cpu_count() or 0, "memory_mib": memory // 1024,
                     "host_file_system": host},
-        "settings": plan.dump(),
+        "settings": plan.settings(),
     }

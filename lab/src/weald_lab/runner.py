@@ -41,16 +41,18 @@ class State:
         self.created: set[str] = set()
         self.broken: dict[str, str] = {}
         self.spent_s = 0.0
+        self.plan: dict[str, Any] = {}
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
             self.done = {(r, s) for r, s in found["done"]}
             self.created, self.broken = set(found["created"]), found["broken"]
-            self.spent_s = found["spent_s"]
+            self.spent_s, self.plan = found["spent_s"], found["plan"]
 
     def save(self) -> None:
         """Replaces the file."""
         text = json.dumps({"done": sorted(self.done), "created": sorted(self.created),
-                           "broken": self.broken, "spent_s": self.spent_s})
+                           "broken": self.broken, "spent_s": self.spent_s,
+                           "plan": self.plan})
         fresh = self._path.with_suffix(".new")
         fresh.write_text(text + "\n", "utf-8")
         os.replace(fresh, self._path)
@@ -73,6 +75,8 @@ class Runner:
         """Makes the directories and the record, and runs."""
         self.out.mkdir(parents=True, exist_ok=True)
         self.plan.cold = {name: stack.cold_method for name, stack in self.stacks.items()}
+        self.state.plan = self.plan.dump()
+        self.state.save()
         record.write(self.out / record.FILE_NAME, [header(self.plan)])
         self._run()
 
