@@ -734,3 +734,42 @@ fn properties_and_quotas_hold_with_and_without_a_mount() {
     ground.umount();
     ground.assert_clean();
 }
+
+/// Would catch: an option that a mount refuses or drops, and changes in memory that an unmount does
+/// not save.
+#[test]
+fn a_volume_in_memory_is_saved_when_it_is_unmounted() {
+    let ground = Ground::new();
+    let unsynced = ground.at("store/unsynced");
+    let dir = ground.mount(&["-o", "mode=ram,barrier=ignore,commit-interval=3600"]);
+    fs::write(dir.join("kept"), vec![7; 300_000]).expect("write");
+    ground.sh("sync mnt/kept; rm -f x");
+    let stat = ground.weald(&["volume", "stat", "--json", VOLUME]);
+    let stat: Value = serde_json::from_str(&stat).expect("JSON");
+    assert!(stat["dirty_len"].as_u64() >= Some(300_000), "{stat}");
+    assert!(stat["risk_seconds"].as_f64() > Some(0.0), "{stat}");
+    assert!(unsynced.exists());
+    ground.umount();
+    assert!(!unsynced.exists());
+    ground.mount(&["-o", "mode=ram,barrier=ignore,commit-interval=3600"]);
+    assert_eq!(fs::read(dir.join("kept")).expect("read"), vec![7; 300_000]);
+    fs::write(dir.join("lost"), "x").expect("write");
+    ground.kill();
+    ground.mount(&["-o", "fsync=data"]);
+    assert!(dir.join("kept").exists() && !dir.join("lost").exists());
+    assert!(!unsynced.exists());
+    ground.sh(
+        "head -c 2000000 /dev/urandom > mnt/noise; sync mnt/noise; rm mnt/noise
+         echo x > mnt/y; sync mnt/y",
+    );
+    let stat = ground.weald(&["volume", "stat", "--json", VOLUME]);
+    let stat: Value = serde_json::from_str(&stat).expect("JSON");
+    assert!(stat["dead_len"].as_u64() > Some(1_000_000), "{stat}");
+    assert!(
+        ground
+            .weald(&["volume", "stat", VOLUME])
+            .contains("\ndebt  ")
+    );
+    ground.umount();
+    ground.assert_clean();
+}

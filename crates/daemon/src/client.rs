@@ -160,7 +160,7 @@ fn ask_report(
     };
     for _ in 0..server.mount_count {
         match receive::<Reply>(stream, timeout)? {
-            Some((Reply::Mount(mount), _)) => server.mounts.push(mount),
+            Some((Reply::Mount(mount), _)) => server.mounts.push(*mount),
             _ => return Err(unexpected()),
         }
     }

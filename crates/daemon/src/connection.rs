@@ -82,7 +82,11 @@ impl Connection {
         };
         send(&self.stream, &Reply::Server(server), &[])?;
         for served in mounts {
-            send(&self.stream, &Reply::Mount(served.report(has_space)), &[])?;
+            send(
+                &self.stream,
+                &Reply::Mount(Box::new(served.report(has_space))),
+                &[],
+            )?;
         }
         Ok(())
     }

@@ -90,7 +90,7 @@ pub(crate) enum Reply {
     Mounted,
     /// Followed by one message per mount, as counted in the report.
     Server(ServerReport),
-    Mount(MountReport),
+    Mount(Box<MountReport>),
     Refused(Refusal),
 }
 

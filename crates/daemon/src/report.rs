@@ -118,6 +118,9 @@ pub struct VolumeReport {
     pub shared_len: u64,
     /// Bytes on disk, after compression.
     pub stored_len: u64,
+    /// Bytes of segments that belong to no block any more: the debt of the cleaner.
+    #[serde(default)]
+    pub dead_len: u64,
     /// Bytes that are written and not yet on disk.
     pub dirty_len: u64,
     /// Age of the oldest change that is not on disk, in seconds.
@@ -133,6 +136,7 @@ impl From<Status> for VolumeReport {
             unique_len: status.unique_len,
             shared_len: status.shared_len,
             stored_len: status.stored_len,
+            dead_len: status.dead_len,
             dirty_len: status.dirty_len,
             risk_seconds: status.at_risk,
             failure: status.failure,

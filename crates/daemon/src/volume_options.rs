@@ -12,6 +12,12 @@ const COMMIT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// Smallest memory for changes that are not on disk, in bytes.
 const CACHE_LEN_MIN: u64 = 4 << 20;
 
+/// Interval between two commits with `mode=ram`.
+const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
+
+/// Memory with `mode=ram`, in bytes.
+const MEMORY_CACHE_LEN: u64 = 1 << 30;
+
 /// Words of images that a volume does not have: it is one state, without base images.
 const WORDS_OF_IMAGES: [&str; 14] = [
     "generation",
@@ -39,10 +45,24 @@ pub struct VolumeMountOptions {
     pub cache_len: u64,
     /// `fsync=`: what fsync(2) waits for.
     pub sync_mode: SyncMode,
+    /// `barrier=ignore`: whether the disk is not synced before the volume is unmounted.
+    pub ignores_barriers: bool,
+    /// `mode=ram`: whether the volume is loaded into memory, and saved at intervals.
+    pub is_in_memory: bool,
+    /// Which of the three words above `mode=` were given; it does not change them then.
+    given: Given,
     /// The words that images have, too.
     pub mount: MountOptions,
     /// `ro`, `noatime` and the like.
     pub writable: WritableOptions,
+}
+
+/// Words that `mode=ram` gives other defaults.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Given {
+    interval: bool,
+    cache: bool,
+    sync: bool,
 }
 
 impl Default for VolumeMountOptions {
@@ -52,6 +72,9 @@ impl Default for VolumeMountOptions {
             commit_interval: open.commit_interval,
             cache_len: open.cache_len,
             sync_mode: open.sync_mode,
+            ignores_barriers: false,
+            is_in_memory: false,
+            given: Given::default(),
             mount: MountOptions::default(),
             writable: WritableOptions::default(),
         }
@@ -67,6 +90,9 @@ impl VolumeMountOptions {
         let mut options = Self::default();
         let parsed = MountOptions::parse_writable(lists, &mut |word| options.apply(word))?;
         (options.mount, options.writable) = parsed;
+        if options.is_in_memory {
+            options.default_to_memory();
+        }
         Ok(options)
     }
 
@@ -78,8 +104,23 @@ impl VolumeMountOptions {
             cache_len: self.cache_len,
             sync_mode: self.sync_mode,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
+            ignores_barriers: self.ignores_barriers,
+            is_preloaded: self.is_in_memory,
             who,
             ..OpenOptions::default()
+        }
+    }
+
+    /// Sets what `mode=ram` changes and no word gives.
+    fn default_to_memory(&mut self) {
+        if !self.given.interval {
+            self.commit_interval = MEMORY_INTERVAL;
+        }
+        if !self.given.cache {
+            self.cache_len = MEMORY_CACHE_LEN;
+        }
+        if !self.given.sync {
+            self.sync_mode = SyncMode::Ignore;
         }
     }
 
@@ -90,9 +131,21 @@ impl VolumeMountOptions {
             None => (word, None),
         };
         match (key, value) {
-            ("commit-interval", Some(value)) => self.commit_interval = interval(value)?,
-            ("cache", Some(value)) => self.cache_len = cache_len(value)?,
-            ("fsync", Some(value)) => self.sync_mode = sync_mode(value)?,
+            ("commit-interval", Some(value)) => {
+                (self.commit_interval, self.given.interval) = (interval(value)?, true);
+            }
+            ("cache", Some(value)) => {
+                (self.cache_len, self.given.cache) = (cache_len(value)?, true);
+            }
+            ("fsync", Some(value)) => {
+                (self.sync_mode, self.given.sync) = (sync_mode(value)?, true);
+            }
+            ("barrier", Some("honour")) => self.ignores_barriers = false,
+            ("barrier", Some("ignore")) => self.ignores_barriers = true,
+            ("barrier", _) => return Err(Error::invalid("expected honour or ignore")),
+            ("mode", Some("disk")) => self.is_in_memory = false,
+            ("mode", Some("ram")) => self.is_in_memory = true,
+            ("mode", _) => return Err(Error::invalid("expected disk or ram")),
             (key, _) if WORDS_OF_IMAGES.contains(&key) => {
                 return Err(Error::invalid(
                     "this is an option of images, not of volumes",
@@ -150,6 +203,29 @@ mod tests {
         let default = parse("").expect("no option");
         assert_eq!(default.commit_interval, Duration::from_secs(5));
         assert_eq!(default.sync_mode, SyncMode::Strict);
+        assert!(!default.ignores_barriers && !default.open_options(String::new()).is_preloaded);
+        assert!(parse("barrier=ignore").expect("known").ignores_barriers);
+        let barriers = parse("barrier=ignore,barrier=honour").expect("known");
+        assert!(!barriers.ignores_barriers);
+    }
+
+    /// Would catch: a mode that overrides what the user says.
+    #[test]
+    fn the_mode_gives_defaults() {
+        let ram = parse("mode=ram").expect("known");
+        assert_eq!(
+            (ram.commit_interval, ram.cache_len),
+            (MEMORY_INTERVAL, MEMORY_CACHE_LEN)
+        );
+        assert_eq!(ram.sync_mode, SyncMode::Ignore);
+        assert!(ram.open_options(String::new()).is_preloaded);
+        let given = parse("commit-interval=9,fsync=strict,mode=ram,cache=8M").expect("known");
+        assert_eq!(
+            (given.commit_interval.as_secs(), given.cache_len),
+            (9, 8 << 20)
+        );
+        assert_eq!(given.sync_mode, SyncMode::Strict);
+        assert!(!parse("mode=ram,mode=disk").expect("known").is_in_memory);
     }
 
     /// Would catch: a mount that ignores a mistyped word, or one that only images have.
@@ -164,6 +240,9 @@ mod tests {
             "cache=1K",
             "cache=lots",
             "fsync=maybe",
+            "barrier=maybe",
+            "barrier",
+            "mode=tape",
             "generation=2",
             "kernel",
             "uid=1",

@@ -9,6 +9,10 @@
 //!    returns.
 //! 3. A rename is atomic: after a crash the name refers to the old file or to the new file.
 
+mod unsynced;
+
+pub use unsynced::UnsyncedDisk;
+
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io;
@@ -125,6 +129,15 @@ pub trait Disk: Debug + Send + Sync {
     /// # Errors
     /// `Io`.
     fn sync_dir(&self, dir: &str) -> Result<()>;
+
+    /// Makes all changes of all files and names durable.
+    ///
+    /// # Errors
+    /// `Io`; `Unsupported` on a disk that only tests use.
+    fn sync_all(&self) -> Result<()> {
+        let what = "this disk syncs files and directories only";
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
 
     /// Name of the disk in messages: the store's path.
     fn shown(&self) -> String;
@@ -250,6 +263,12 @@ impl Disk for HostDisk {
         let opened = File::open(self.at(dir)).map_err(|e| self.failed(dir, e))?;
         let shown = join(&self.shown, dir);
         opened.sync_all().map_err(|e| unsynced(&shown, e))
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        let opened = File::open(self.at("")).map_err(|e| self.failed("", e))?;
+        let synced = rustix::fs::syncfs(&opened);
+        synced.map_err(|e| unsynced(&self.shown, io::Error::from_raw_os_error(e.raw_os_error())))
     }
 
     fn shown(&self) -> String {

@@ -8,6 +8,8 @@ pub const SUPERBLOCK: &str = "store";
 pub const META: &str = "meta";
 /// File that the writer locks; it contains the writer's process id and command.
 pub const LOCK: &str = "lock";
+/// Empty file that is there while writes are not synced (`barrier=ignore`).
+pub const UNSYNCED: &str = "unsynced";
 /// Directory of segments.
 pub const SEGMENTS: &str = "segments";
 /// Directory of image maps.

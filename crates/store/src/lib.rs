@@ -11,6 +11,7 @@
 //! that this crate finds. This crate decodes no block.
 #![forbid(unsafe_code)]
 
+mod barriers;
 mod check;
 mod collect;
 mod content_digests;

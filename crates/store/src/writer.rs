@@ -163,6 +163,7 @@ impl Store {
     /// `Corrupt` if the metadata is missing, damaged or older than the images; `Io`, `Full`.
     pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
         let lock = lock(self, &options.who)?;
+        self.sync_leftovers()?;
         let engine = open_engine(&*self.disk, self.superblock.uuid)?;
         let mut writer = StoreWriter {
             next_block: counter(&engine, NEXT_BLOCK)?,

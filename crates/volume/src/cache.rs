@@ -82,6 +82,11 @@ impl Blocks {
         }
     }
 
+    /// Decoded bytes that it keeps.
+    pub fn kept_len(&self) -> u64 {
+        self.kept.lock().len
+    }
+
     /// The reader of stored bytes.
     pub fn reader(&self) -> &BlockReader {
         &self.reader

@@ -24,6 +24,7 @@ mod layer;
 mod namespace;
 mod options;
 mod parallel;
+mod preload;
 pub mod properties;
 mod quotas;
 mod reader;

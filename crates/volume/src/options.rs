@@ -39,7 +39,8 @@ pub enum SyncMode {
     /// Everything before the sync is durable when it returns.
     #[default]
     Strict,
-    /// As `Strict`; reserved for a sync of contents only.
+    /// A sync of a file whose content waits for no commit, and of a directory, returns at once.
+    /// Any other sync is strict.
     Data,
     /// A sync does nothing: up to `commit_interval` of changes are lost by a crash.
     Ignore,
@@ -58,6 +59,10 @@ pub struct OpenOptions {
     pub index_len: u64,
     /// Promise of a sync.
     pub sync_mode: SyncMode,
+    /// Never sync the disk before the volume is closed: a power cut can then damage the store.
+    pub ignores_barriers: bool,
+    /// Read all content into the cache, as far as it has room.
+    pub is_preloaded: bool,
     /// Threads that encode blocks.
     pub threads: usize,
     /// Process id and command, shown to a second writer of the store.
@@ -77,6 +82,8 @@ impl Default for OpenOptions {
             cache_len: 64 << 20,
             index_len: 64 << 20,
             sync_mode: SyncMode::Strict,
+            ignores_barriers: false,
+            is_preloaded: false,
             threads: 1,
             who: format!("process {}", std::process::id()),
             background: true,

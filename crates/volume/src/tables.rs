@@ -225,6 +225,19 @@ impl Tables {
         })
     }
 
+    /// Visits the pieces of all files.
+    pub fn each_piece(&self, visit: &mut dyn FnMut(&Piece)) -> Result<()> {
+        let start = self.snapshot.to_be_bytes();
+        self.engine.scan(Table::Extents, &start, &mut |key, value| {
+            if split_key(key)?.0 != self.snapshot {
+                return Ok(ControlFlow::Break(()));
+            }
+            let row = ExtentsRow::parse(value, self.chunk_len)?;
+            row.0.iter().for_each(&mut *visit);
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
     /// Visits the content of `range`, holes included.
     pub fn each_segment(
         &self,

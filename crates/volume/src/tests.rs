@@ -1,5 +1,6 @@
 //! Tests of the volume as a whole, on a store in a temporary directory.
 
+mod modes;
 mod properties;
 
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};

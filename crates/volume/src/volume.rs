@@ -9,6 +9,7 @@ use crate::layer::{Layer, Segment, Source};
 use crate::options::PlantedBug;
 use crate::options::{OpenOptions, SyncMode};
 use crate::parallel::Workers;
+use crate::preload::{self, Preloaded};
 use crate::tables::Tables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::io::Errno;
@@ -87,8 +88,14 @@ impl Volume {
     /// # Errors
     /// `NotFound`; `Busy` if another process writes to the store; `Corrupt`, `Io`.
     pub fn open(store: &Store, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
+        let ignores_barriers = options.ignores_barriers && !options.is_read_only;
+        let unsynced = ignores_barriers.then(|| store.without_barriers());
+        let store = unsynced.as_ref().unwrap_or(store);
         let writer = store.write(WriteOptions::new(options.who.clone()))?;
         let row = writer.volume_row(name)?;
+        if ignores_barriers {
+            store.mark_unsynced()?;
+        }
         Self::of_writer(store, writer, (name, row), options)
     }
 
@@ -160,6 +167,9 @@ impl Volume {
                 .spawn(move || run(&weak, &signal, interval));
             let spawned = spawned.map_err(|e| weald_format::Error::io("a thread", e))?;
             *volume.thread.lock() = Some(spawned);
+        }
+        if volume.core.options.is_preloaded {
+            preload::start(&volume)?;
         }
         Ok(volume)
     }
@@ -315,7 +325,16 @@ impl Volume {
         if self.core.options.is_read_only {
             return Ok(());
         }
-        self.commit()
+        self.commit()?;
+        match self.core.options.ignores_barriers {
+            true => self.store.sync_all(),
+            false => Ok(()),
+        }
+    }
+
+    /// Decoded bytes of blocks in memory.
+    pub fn cached_len(&self) -> u64 {
+        self.core.blocks.kept_len()
     }
 
     /// Figures about the volume. Reads all its extents, beside commits.
@@ -462,6 +481,13 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
         } else if since.is_none() {
             let _ = volume.return_space();
         }
+    }
+}
+
+impl Preloaded for Volume {
+    fn open_core(&self) -> Option<&Core> {
+        let is_closing = self.signal.is_closing.load(Ordering::Relaxed);
+        (!is_closing).then_some(&self.core)
     }
 }
 
@@ -697,6 +723,18 @@ impl WritableFs for Volume {
         })
     }
 
+    fn sync_inode(&self, ino: Ino) -> Outcome<()> {
+        if self.core.options.sync_mode == SyncMode::Data {
+            let state = self.core.state.read();
+            let waits = |layer: &Layer| layer.files.contains_key(&ino.0);
+            let has_content = self.core.layers(&state).any(waits);
+            if !has_content && state.failure.is_none() {
+                return Ok(());
+            }
+        }
+        self.sync()
+    }
+
     fn capacity(&self) -> Outcome<FsCapacity> {
         let space = self.store.space()?;
         let state = self.core.state.read();
@@ -718,104 +756,4 @@ impl WritableFs for Volume {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::create::create;
-    use crate::options::VolumeOptions;
-    use std::sync::mpsc::channel;
-    use weald_format::FileKind;
-    use weald_store::disk::HostDisk;
-
-    fn write(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) {
-        volume.write(ino, offset, bytes, 1).expect("write");
-    }
-
-    fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        volume.read(ino, 0, 1 << 20, &mut bytes).expect("read");
-        bytes
-    }
-
-    /// Would catch: figures that wait for the end of a commit.
-    #[test]
-    fn figures_are_there_while_a_commit_runs() {
-        let place = tempfile::tempdir().expect("a directory");
-        let disk = Arc::new(HostDisk::new(&place.path().join("store")));
-        let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
-        create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
-        let options = OpenOptions {
-            background: false,
-            ..OpenOptions::default()
-        };
-        let volume = Volume::open(&store, "v", options).expect("open");
-        let before = volume.status().expect("figures").commits;
-        volume.commit().expect("commit");
-        let committer = volume.committer.lock();
-        let (sender, receiver) = channel();
-        thread::scope(|scope| {
-            scope.spawn(|| sender.send(volume.status()));
-            let status = receiver.recv_timeout(Duration::from_secs(60));
-            drop(committer);
-            let status = status
-                .expect("no figures during a commit")
-                .expect("figures");
-            assert_eq!(status.commits, before);
-        });
-    }
-
-    /// Would catch: a copy that shares a block which the commit beside it drops.
-    #[test]
-    fn a_copy_waits_for_the_commit_beside_it() {
-        let place = tempfile::tempdir().expect("a directory");
-        let disk = Arc::new(HostDisk::new(&place.path().join("store")));
-        let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
-        create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
-        let options = OpenOptions {
-            background: false,
-            ..OpenOptions::default()
-        };
-        let volume = Volume::open(&store, "v", options).expect("open");
-        let new = NewInode {
-            kind: FileKind::Regular,
-            permissions: 0o644,
-            uid: 0,
-            gid: 0,
-            rdev: 0,
-            target: b"",
-            xattrs: &[],
-        };
-        let a = volume.create(Ino::ROOT, b"a", &new, 1).expect("create").ino;
-        let b = volume.create(Ino::ROOT, b"b", &new, 1).expect("create").ino;
-        let whole: Vec<u8> = (1..=131_072u32)
-            .map(|n| (n.wrapping_mul(n) >> 7) as u8 | 1)
-            .collect();
-        write(&volume, a, 0, &whole);
-        volume.commit().expect("commit");
-        // So many pieces that the commit writes the window anew, and drops its block.
-        for at in (0..131_072).step_by(2048) {
-            write(&volume, a, at, b"changed");
-        }
-        let expected = read(&volume, a);
-        let mut committer = volume.committer.lock();
-        let (layer, sequence) = volume.core.freeze(false).expect("freeze").expect("a layer");
-        let (sender, receiver) = channel();
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                let copied = volume.copy_range((a, 0), (b, 0), 4096, 2);
-                sender.send(copied.expect("copy")).expect("sent");
-            });
-            // A copy that does not wait is done now.
-            let early = receiver.recv_timeout(Duration::from_millis(300)).ok();
-            let done = committer.commit(&volume.core, &layer).expect("commit");
-            assert!(!done.dead.is_empty(), "the commit dropped no block");
-            let core = &volume.core;
-            core.thaw(&layer, sequence, &done.windows, &done.dropped);
-            volume.free(&committer, &done.dead).expect("free");
-            drop(committer);
-            let copied = early.or_else(|| receiver.recv().ok());
-            assert_eq!(copied, Some(4096));
-        });
-        volume.commit().expect("the copy shares blocks that exist");
-        assert_eq!(read(&volume, b), &expected[..4096]);
-    }
-}
+mod tests;

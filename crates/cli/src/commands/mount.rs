@@ -84,6 +84,20 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
             "What fsync(2) waits for: see DURABILITY (default: strict).",
         ),
         (
+            "barrier=honour|ignore",
+            "Whether the disk is synced in the order of the changes. With ignore it is synced when \
+             the volume is unmounted, and not before: a power cut can damage the whole store, its \
+             images too; the death of the server cannot. For a store of data that can be made \
+             again (default: honour).",
+        ),
+        (
+            "mode=disk|ram",
+            "With ram, the volume is loaded into memory after the mount, as far as cache= has \
+             room, and its changes are saved every commit-interval, all of them or none, and when \
+             it is unmounted. The defaults are then cache=1G, commit-interval=30 and fsync=ignore \
+             (default: disk).",
+        ),
+        (
             "relatime, noatime, strictatime",
             "When a read changes the time of the last access: if it is older than the last change \
              or than a day, never, or always (default: relatime).",
@@ -120,7 +134,12 @@ const DURABILITY: (&str, &[Item]) = (
              most the last commit-interval. No check is needed before the next mount. Pages of \
              shared mappings count as written at msync(2), fsync(2) or munmap(2).",
         ),
-        ("fsync=data", "At present the same as strict."),
+        (
+            "fsync=data",
+            "fsync(2) of a directory, and of a file whose content is on the disk, returns at once: \
+             a power cut takes back up to commit-interval of names and attributes, synced or not. \
+             Any other fsync(2) is as strict.",
+        ),
         (
             "fsync=ignore",
             "fsync(2) returns at once, and a power cut takes back up to commit-interval even of \

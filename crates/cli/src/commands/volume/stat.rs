@@ -18,6 +18,9 @@ pub const HELP: Help = Help {
         "Logical: bytes of all files, holes left out. Unique: bytes of distinct data. Shared: \
          bytes that are stored once and used more than once. Stored: bytes on disk, after \
          compression. Ratio: logical to stored.",
+        "Debt: bytes of the store's segments that belong to no block any more. Ranges of 4 KiB and \
+         more are punched out where the disk can do that, and segments without a live block are \
+         removed within a minute; the rest waits for weald store gc, of the unmounted store.",
         "Dirty bytes are written and not yet on disk. Seconds at risk is the age of the oldest \
          of them: a power cut now would take back that much time, except for what was synced \
          with fsync(2).",
@@ -100,6 +103,7 @@ fn json(name: &str, report: &VolumeReport) -> Object {
         ("unique_len", report.unique_len),
         ("shared_len", report.shared_len),
         ("stored_len", report.stored_len),
+        ("dead_len", report.dead_len),
         ("dirty_len", report.dirty_len),
     ] {
         object.insert(key.into(), number.into());
@@ -117,6 +121,7 @@ fn text(report: &VolumeReport) -> String {
         ("shared", bytes(report.shared_len)),
         ("stored", bytes(report.stored_len)),
         ("ratio", format!("{:.2}", ratio(report))),
+        ("debt", bytes(report.dead_len)),
         ("dirty", bytes(report.dirty_len)),
         ("seconds at risk", format!("{:.1}", report.risk_seconds)),
     ];
@@ -132,7 +137,7 @@ fn text(report: &VolumeReport) -> String {
 /// A metric: name, help text, value.
 type Metric = (&'static str, &'static str, fn(&VolumeReport) -> f64);
 
-const METRICS: [Metric; 7] = [
+const METRICS: [Metric; 8] = [
     (
         "weald_volume_logical_bytes",
         "Bytes of all files, holes left out.",
@@ -152,6 +157,11 @@ const METRICS: [Metric; 7] = [
         "weald_volume_stored_bytes",
         "Bytes on disk, after compression.",
         |report| report.stored_len as f64,
+    ),
+    (
+        "weald_volume_debt_bytes",
+        "Bytes of the store's segments that belong to no block.",
+        |report| report.dead_len as f64,
     ),
     (
         "weald_volume_dirty_bytes",

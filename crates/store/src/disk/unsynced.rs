@@ -1,0 +1,84 @@
+//! A disk whose syncs do nothing: for stores whose data can be made again.
+//!
+//! The order of writes to the disk below is then that of the kernel. A power cut can damage the
+//! store; the death of the process cannot, because the kernel has all writes.
+
+use super::{Access, Disk, DiskFile, DiskSpace};
+use std::sync::Arc;
+use weald_format::Result;
+
+/// A disk without syncs, except [`Disk::sync_all`].
+#[derive(Debug)]
+pub struct UnsyncedDisk(pub Arc<dyn Disk>);
+
+#[derive(Debug)]
+struct UnsyncedFile(Box<dyn DiskFile>);
+
+impl Disk for UnsyncedDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+        let file = self.0.open(name, access)?;
+        Ok(Box::new(UnsyncedFile(file)))
+    }
+
+    fn list(&self, dir: &str) -> Result<Vec<String>> {
+        self.0.list(dir)
+    }
+
+    fn make_dir(&self, dir: &str) -> Result<()> {
+        self.0.make_dir(dir)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> Result<()> {
+        self.0.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> Result<()> {
+        self.0.remove(name)
+    }
+
+    fn sync_dir(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync_all(&self) -> Result<()> {
+        self.0.sync_all()
+    }
+
+    fn shown(&self) -> String {
+        self.0.shown()
+    }
+
+    fn space(&self) -> Result<DiskSpace> {
+        self.0.space()
+    }
+}
+
+impl DiskFile for UnsyncedFile {
+    fn len(&self) -> Result<u64> {
+        self.0.len()
+    }
+
+    fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_at(buf, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        self.0.write_at(bytes, offset)
+    }
+
+    fn set_len(&self, len: u64) -> Result<()> {
+        self.0.set_len(len)
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        self.0.punch(offset, len)
+    }
+
+    fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool> {
+        self.0.try_lock(offset, is_exclusive)
+    }
+}

@@ -1,0 +1,101 @@
+//! Tests that take the parts of a commit apart.
+
+use super::*;
+use crate::create::create;
+use crate::options::VolumeOptions;
+use std::sync::mpsc::channel;
+use weald_format::FileKind;
+use weald_store::disk::HostDisk;
+
+fn write(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) {
+    volume.write(ino, offset, bytes, 1).expect("write");
+}
+
+fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    volume.read(ino, 0, 1 << 20, &mut bytes).expect("read");
+    bytes
+}
+
+/// Would catch: figures that wait for the end of a commit.
+#[test]
+fn figures_are_there_while_a_commit_runs() {
+    let place = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+    let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options).expect("open");
+    let before = volume.status().expect("figures").commits;
+    volume.commit().expect("commit");
+    let committer = volume.committer.lock();
+    let (sender, receiver) = channel();
+    thread::scope(|scope| {
+        scope.spawn(|| sender.send(volume.status()));
+        let status = receiver.recv_timeout(Duration::from_secs(60));
+        drop(committer);
+        let status = status
+            .expect("no figures during a commit")
+            .expect("figures");
+        assert_eq!(status.commits, before);
+    });
+}
+
+/// Would catch: a copy that shares a block which the commit beside it drops.
+#[test]
+fn a_copy_waits_for_the_commit_beside_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+    let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options).expect("open");
+    let new = NewInode {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        xattrs: &[],
+    };
+    let a = volume.create(Ino::ROOT, b"a", &new, 1).expect("create").ino;
+    let b = volume.create(Ino::ROOT, b"b", &new, 1).expect("create").ino;
+    let whole: Vec<u8> = (1..=131_072u32)
+        .map(|n| (n.wrapping_mul(n) >> 7) as u8 | 1)
+        .collect();
+    write(&volume, a, 0, &whole);
+    volume.commit().expect("commit");
+    // So many pieces that the commit writes the window anew, and drops its block.
+    for at in (0..131_072).step_by(2048) {
+        write(&volume, a, at, b"changed");
+    }
+    let expected = read(&volume, a);
+    let mut committer = volume.committer.lock();
+    let (layer, sequence) = volume.core.freeze(false).expect("freeze").expect("a layer");
+    let (sender, receiver) = channel();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let copied = volume.copy_range((a, 0), (b, 0), 4096, 2);
+            sender.send(copied.expect("copy")).expect("sent");
+        });
+        // A copy that does not wait is done now.
+        let early = receiver.recv_timeout(Duration::from_millis(300)).ok();
+        let done = committer.commit(&volume.core, &layer).expect("commit");
+        assert!(!done.dead.is_empty(), "the commit dropped no block");
+        let core = &volume.core;
+        core.thaw(&layer, sequence, &done.windows, &done.dropped);
+        volume.free(&committer, &done.dead).expect("free");
+        drop(committer);
+        let copied = early.or_else(|| receiver.recv().ok());
+        assert_eq!(copied, Some(4096));
+    });
+    volume.commit().expect("the copy shares blocks that exist");
+    assert_eq!(read(&volume, b), &expected[..4096]);
+}
