@@ -19,6 +19,19 @@ fn store_at(path: &Path) -> Store {
     Store::open(Arc::new(HostDisk::new(path))).expect("a store")
 }
 
+/// Copies a directory. A process that did it would inherit the locks of other tests for a moment.
+fn copy_dir(from: &Path, to: &Path) {
+    std::fs::create_dir(to).expect("a directory");
+    for entry in std::fs::read_dir(from).expect("list") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy_dir(&entry.path(), &to),
+            false => assert!(std::fs::copy(entry.path(), to).is_ok()),
+        }
+    }
+}
+
 struct Place {
     dir: TempDir,
 }
@@ -48,13 +61,8 @@ impl Place {
     /// The store as a crash would leave it now, with all that reached the kernel.
     fn crashed(&self) -> Place {
         let dir = TempDir::new().expect("a directory");
-        let from = self.dir.path().join("store");
-        let status = std::process::Command::new("cp")
-            .arg("-r")
-            .arg(&from)
-            .arg(dir.path())
-            .status();
-        assert!(status.expect("cp").success());
+        let to = dir.path().join("store");
+        copy_dir(&self.dir.path().join("store"), &to);
         Place { dir }
     }
 

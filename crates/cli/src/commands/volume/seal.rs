@@ -64,7 +64,6 @@ pub(super) struct SealArgs {
         long,
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
-        required_unless_present = "name",
         conflicts_with = "name",
         help_heading = OUTPUT
     )]
