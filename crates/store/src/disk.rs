@@ -76,6 +76,14 @@ pub trait DiskFile: Debug + Send + Sync {
     /// `Io`: earlier writes may then be lost, even if a later sync succeeds.
     fn sync(&self) -> Result<()>;
 
+    /// Makes the bytes durable and drops what is kept of them in memory, so that later reads see
+    /// what the disk has. After a failed [`DiskFile::sync`] the system may keep bytes that the disk
+    /// does not have, also for later processes.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn read_anew(&self) -> Result<()>;
+
     /// Frees the space of `offset .. offset + len`, which then reads as zeros. On a file system
     /// without this feature the call changes nothing.
     ///
@@ -339,6 +347,13 @@ impl DiskFile for HostFile {
 
     fn sync(&self) -> Result<()> {
         self.file.sync_data().map_err(|e| unsynced(&self.path, e))
+    }
+
+    fn read_anew(&self) -> Result<()> {
+        self.sync()?;
+        // The kernel drops pages that are not dirty. A failed sync leaves such pages.
+        rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)
+            .map_err(|e| self.failed(e.into()))
     }
 
     fn punch(&self, offset: u64, len: u64) -> Result<()> {

@@ -224,7 +224,7 @@ impl Store {
     /// Reads the rows of volumes from the old tables, which alone have them.
     fn old_volumes(&self) -> Result<Option<OldVolumes>> {
         let names = self.volume_names()?;
-        let engine = match open_engine(&*self.disk, self.superblock.uuid) {
+        let engine = match open_engine(&*self.disk, self.superblock.uuid, true) {
             Ok(engine) => engine,
             Err(_) if names.is_empty() => return Ok(None),
             Err(error) => {

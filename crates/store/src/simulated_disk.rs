@@ -573,6 +573,15 @@ impl DiskFile for SimFile {
         })
     }
 
+    fn read_anew(&self) -> Result<()> {
+        self.sync()?;
+        self.with(|_, state| {
+            let file = &mut state.files[self.file];
+            file.current = file.durable.clone();
+            Ok(())
+        })
+    }
+
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
         self.changed(Pending::Write(offset as usize, vec![0; len as usize]))
     }

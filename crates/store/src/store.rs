@@ -57,11 +57,12 @@ pub(crate) fn write_file(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()
     file.sync()
 }
 
-/// Opens the metadata engine of the store `uuid`.
+/// Opens the metadata engine of the store `uuid`. `reads_anew` says that the memory of the system
+/// may differ from the disk.
 ///
 /// # Errors
 /// `Corrupt` if the engine's file is missing, damaged or belongs to another store; `Busy`, `Io`.
-pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid) -> Result<RedbEngine> {
+pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid, reads_anew: bool) -> Result<RedbEngine> {
     let shown = format!("{}/{}", disk.shown(), layout::META);
     let missing = |found: &str| {
         let what = format!(
@@ -75,6 +76,9 @@ pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid) -> Result<RedbEngine> {
     };
     if file.len()? == 0 {
         return Err(missing("is empty"));
+    }
+    if reads_anew {
+        file.read_anew()?;
     }
     let engine = RedbEngine::open(Arc::from(file), shown.clone(), ENGINE_CACHE_LEN)?;
     match engine.get(Table::Counters, UUID_KEY)? {

@@ -81,7 +81,7 @@ pub struct StoreWriter {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: WriteOptions,
     /// The writer's lock, held until the writer is dropped.
-    _lock: Box<dyn DiskFile>,
+    _lock: Arc<dyn DiskFile>,
     index: Option<DedupIndex>,
     /// Rows of blocks near the last hit: blocks that were stored together are usually requested
     /// together.
@@ -123,8 +123,8 @@ pub(crate) fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Locks `store` for a single writer.
-pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
+/// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
+pub(crate) fn lock(store: &Store, who: &str) -> Result<(Arc<dyn DiskFile>, bool)> {
     let shown = store.disk.shown();
     let file = match store.disk.open(layout::LOCK, Access::Write) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -149,9 +149,10 @@ pub(crate) fn lock(store: &Store, who: &str) -> Result<Box<dyn DiskFile>> {
         let what = format!("{shown}: is being written by {holder}: try again when it has ended");
         return Err(Error::new(ErrorKind::Busy, what));
     }
+    let is_left = !file.is_empty()?;
     file.set_len(0)?;
     file.write_at(who.as_bytes(), 0)?;
-    Ok(file)
+    Ok((Arc::from(file), is_left))
 }
 
 impl Store {
@@ -162,9 +163,10 @@ impl Store {
     /// `Busy` if another writer has the lock; the message gives its process id and command.
     /// `Corrupt` if the metadata is missing, damaged or older than the images; `Io`, `Full`.
     pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
-        let lock = lock(self, &options.who)?;
+        let (lock, is_left) = lock(self, &options.who)?;
         self.sync_leftovers()?;
-        let engine = open_engine(&*self.disk, self.superblock.uuid)?;
+        let mut engine = open_engine(&*self.disk, self.superblock.uuid, is_left)?;
+        engine.mark_when_closed(lock.clone());
         let mut writer = StoreWriter {
             next_block: counter(&engine, NEXT_BLOCK)?,
             next_segment: counter(&engine, NEXT_SEGMENT)?,

@@ -29,6 +29,10 @@ pub struct RedbEngine {
     shown: String,
     /// Whether redb has panicked.
     has_panicked: AtomicBool,
+    /// Whether a write or a sync failed.
+    has_failed: Arc<AtomicBool>,
+    /// Emptied when the file was closed without a failure.
+    mark: Option<Arc<dyn DiskFile>>,
 }
 
 /// Calls redb; `None` if it panics, which it does on some damaged pages.
@@ -47,7 +51,20 @@ fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static 
 /// Storage of redb. It wraps the error of the disk in an `io::Error`, the only error that redb
 /// passes on.
 #[derive(Debug)]
-struct Backend(Arc<dyn DiskFile>);
+struct Backend {
+    file: Arc<dyn DiskFile>,
+    /// Whether a write or a sync failed.
+    has_failed: Arc<AtomicBool>,
+}
+
+impl Backend {
+    fn changed(&self, outcome: Result<()>) -> io::Result<()> {
+        outcome.map_err(|error| {
+            self.has_failed.store(true, Ordering::Relaxed);
+            as_io(error)
+        })
+    }
+}
 
 fn as_io(error: Error) -> io::Error {
     let kind = match error.kind() {
@@ -62,23 +79,23 @@ fn as_io(error: Error) -> io::Error {
 
 impl StorageBackend for Backend {
     fn len(&self) -> io::Result<u64> {
-        self.0.len().map_err(as_io)
+        self.file.len().map_err(as_io)
     }
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.0.read_at(out, offset).map_err(as_io)
+        self.file.read_at(out, offset).map_err(as_io)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len).map_err(as_io)
+        self.changed(self.file.set_len(len))
     }
 
     fn sync_data(&self) -> io::Result<()> {
-        self.0.sync().map_err(as_io)
+        self.changed(self.file.sync())
     }
 
     fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_at(data, offset).map_err(as_io)
+        self.changed(self.file.write_at(data, offset))
     }
 }
 
@@ -89,10 +106,15 @@ impl RedbEngine {
     /// # Errors
     /// `Corrupt` if the file is damaged; the message says how to rebuild it. `Busy`, `Io`, `Full`.
     pub fn open(file: Arc<dyn DiskFile>, shown: String, cache_len: usize) -> Result<Self> {
+        let has_failed = Arc::new(AtomicBool::new(false));
+        let backend = Backend {
+            file,
+            has_failed: has_failed.clone(),
+        };
         let open = || {
             let mut builder = Builder::new();
             builder.set_cache_size(cache_len);
-            builder.create_with_backend(Backend(file))
+            builder.create_with_backend(backend)
         };
         let opened = caught(open).ok_or_else(|| senseless(&shown))?;
         let database = match opened {
@@ -108,6 +130,8 @@ impl RedbEngine {
             database: RwLock::new(Some(database)),
             shown,
             has_panicked: AtomicBool::new(false),
+            has_failed,
+            mark: None,
         };
         // All tables exist from the beginning, so that readers need not handle a missing table.
         if engine.is_new()? {
@@ -127,6 +151,12 @@ impl RedbEngine {
             self.has_panicked.store(true, Ordering::Relaxed);
             Err(senseless(&self.shown))
         })
+    }
+
+    /// Empties `mark` when the file is closed, unless a failure may have left bytes in the memory of
+    /// the system that the disk does not have.
+    pub fn mark_when_closed(&mut self, mark: Arc<dyn DiskFile>) {
+        self.mark = Some(mark);
     }
 
     /// The database, as soon as nobody else uses it; `None` after some seconds.
@@ -193,8 +223,15 @@ impl Drop for RedbEngine {
         // redb may panic when it closes a damaged file. Nothing waits to be written.
         if self.has_panicked.load(Ordering::Relaxed) {
             std::mem::forget(database);
-        } else {
-            let _closed = caught(|| drop(database));
+            return;
+        }
+        let is_closed = caught(|| drop(database)).is_some();
+        if is_closed
+            && !self.has_failed.load(Ordering::Relaxed)
+            && let Some(mark) = &self.mark
+        {
+            // A mark that stays only makes the next writer read more.
+            let _emptied = mark.set_len(0);
         }
     }
 }
