@@ -74,6 +74,10 @@ impl DiskFile for UnsyncedFile {
         Ok(())
     }
 
+    fn read_anew(&self) -> Result<()> {
+        self.0.read_anew()
+    }
+
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
         self.0.punch(offset, len)
     }
