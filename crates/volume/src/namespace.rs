@@ -433,6 +433,11 @@ impl Core {
             self.exchange(state, (from_dir, &source), (to_dir, target), now)?;
             return Ok(None);
         }
+        if mode == RenameMode::LeaveWhiteout {
+            // Nothing has changed yet if there is no room for it.
+            let quota = self.quota_in(state, from_dir)?;
+            self.check_room(state, quota, (0, 1))?;
+        }
         let replaced = match &target {
             Some((_, row)) => self.replace(state, row, is_dir, now)?,
             None => None,

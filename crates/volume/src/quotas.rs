@@ -75,6 +75,21 @@ impl Core {
         }
     }
 
+    /// Checks that `quota` and those around it have room for more bytes and inodes.
+    ///
+    /// # Errors
+    /// EDQUOT.
+    pub fn check_room(&self, state: &State, quota: u64, (len, count): (i64, i64)) -> Outcome<()> {
+        let mut at = quota;
+        while let Some(row) = state.quotas.get(&at) {
+            if exceeds(row.len, len, row.len_max) || exceeds(row.count, count, row.count_max) {
+                return Err(Errno::DQUOT.into());
+            }
+            at = row.parent;
+        }
+        Ok(())
+    }
+
     /// Adds bytes and inodes to the account of `quota` and to those around it.
     ///
     /// # Errors
@@ -89,14 +104,10 @@ impl Core {
         if quota == 0 || (len, count) == (0, 0) {
             return Ok(());
         }
-        let mut at = quota;
-        while let Some(row) = state.quotas.get(&at).filter(|_| limits == Limits::Hold) {
-            if exceeds(row.len, len, row.len_max) || exceeds(row.count, count, row.count_max) {
-                return Err(Errno::DQUOT.into());
-            }
-            at = row.parent;
+        if limits == Limits::Hold {
+            self.check_room(state, quota, (len, count))?;
         }
-        at = quota;
+        let mut at = quota;
         while let Some(row) = state.quotas.get_mut(&at) {
             row.len = row.len.saturating_add_signed(len);
             row.count = row.count.saturating_add_signed(count);

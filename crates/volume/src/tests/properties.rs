@@ -232,87 +232,131 @@ fn rename_all(volume: &Volume, dir: Ino) -> Option<Errno> {
     errno(moved)
 }
 
+/// Random operations below and around two quotas.
+struct Walk<'a> {
+    volume: &'a Volume,
+    random: u64,
+    outer: Ino,
+    inner: Ino,
+    dirs: [Ino; 4],
+    /// Removed files that are open.
+    open: Vec<Ino>,
+}
+
+impl Walk<'_> {
+    fn next(&mut self, below: u64) -> u64 {
+        let next = self.random.wrapping_mul(6_364_136_223_846_793_005);
+        self.random = next.wrapping_add(1);
+        (self.random >> 33) % below
+    }
+
+    fn pick<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.next(of.len() as u64) as usize]
+    }
+
+    /// Makes one step. Any of them may be refused: by a quota, or because a name is or is not there.
+    fn step(&mut self, now: i128) {
+        let volume = self.volume;
+        let (dir, other) = (self.pick(&self.dirs.clone()), self.pick(&self.dirs.clone()));
+        let names = [format!("f{}", self.next(6)), format!("f{}", self.next(6))];
+        let (name, to) = (names[0].as_bytes(), names[1].as_bytes());
+        let found = volume.lookup(dir, name).ok().map(|stat| stat.ino);
+        let action = self.next(12);
+        let Some(ino) = found.filter(|_| action < 9) else {
+            return match action {
+                0..=8 => drop(volume.create(dir, name, &new(FileKind::Regular), now)),
+                9 => self.limit(now),
+                _ => self.forget(),
+            };
+        };
+        match action {
+            0..=3 => self.content(ino, now),
+            4 | 5 => {
+                let modes = [
+                    RenameMode::Replace,
+                    RenameMode::Exchange,
+                    RenameMode::LeaveWhiteout,
+                ];
+                let mode = self.pick(&modes);
+                let renamed = volume.rename((dir, name), (other, to), mode, now);
+                self.open
+                    .extend(renamed.ok().flatten().map(|stat| stat.ino));
+            }
+            6 => drop(volume.link(ino, other, to, now)),
+            _ => {
+                let removed = volume.unlink(dir, name, now).expect("unlink");
+                self.open
+                    .extend((removed.nlink == 0).then_some(removed.ino));
+            }
+        }
+    }
+
+    fn content(&mut self, ino: Ino, now: i128) {
+        let offset = self.next(200_000);
+        match self.next(4) {
+            0 => {
+                let new = NewStat {
+                    size: Some(offset),
+                    ..NewStat::default()
+                };
+                drop(self.volume.set_stat(ino, &new, now));
+            }
+            1 => {
+                let modes = [
+                    AllocateMode::PunchHole,
+                    AllocateMode::Collapse,
+                    AllocateMode::Insert,
+                ];
+                let mode = self.pick(&modes);
+                drop(self.volume.allocate(ino, mode, offset & !4095, 8192, now));
+            }
+            _ => {
+                let bytes = noise(1 + self.next(60_000) as usize, offset);
+                drop(self.volume.write(ino, offset, &bytes, now));
+            }
+        }
+    }
+
+    fn limit(&mut self, now: i128) {
+        let (of, limit) = (
+            self.pick(&[self.outer, self.inner]),
+            self.pick(&[QUOTA, QUOTA_COUNT]),
+        );
+        match self.pick(&["", "20", "150000", "300000"]) {
+            "" => drop(self.volume.remove_xattr(of, limit, now)),
+            value => drop(set(self.volume, of, limit, value)),
+        }
+    }
+
+    fn forget(&mut self) {
+        if let Some(ino) = self.open.pop() {
+            self.volume.forget(ino).expect("forget");
+        }
+        if self.next(3) == 0 {
+            self.volume.sync().expect("sync");
+        }
+    }
+}
+
 // Would catch: an operation that changes what is below a quota and not the account, whatever comes
 // before it, and a commit that has one of both.
 #[test]
 fn accounts_match_a_recount_after_random_operations() {
-    for seed in 0..6u64 {
+    for seed in 0..12u64 {
         let place = Place::new();
         let volume = place.open();
-        let mut random = seed * 7919 + 1;
-        let mut next = |below: u64| {
-            random = random
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
-            (random >> 33) % below
-        };
         let outer = dir(&volume, Ino::ROOT, "outer").ino;
         let inner = dir(&volume, outer, "inner").ino;
-        let dirs = [Ino::ROOT, outer, inner, dir(&volume, inner, "deep").ino];
-        let mut open: Vec<Ino> = Vec::new();
+        let mut walk = Walk {
+            volume: &volume,
+            random: seed * 7919 + 1,
+            outer,
+            inner,
+            dirs: [Ino::ROOT, outer, inner, dir(&volume, inner, "deep").ino],
+            open: Vec::new(),
+        };
         for step in 0..400 {
-            let (dir, other) = (dirs[next(4) as usize], dirs[next(4) as usize]);
-            let names = [format!("f{}", next(6)), format!("f{}", next(6))];
-            let (name, to) = (names[0].as_bytes(), names[1].as_bytes());
-            let found = volume.lookup(dir, name).ok().map(|stat| stat.ino);
-            let offset = next(200_000);
-            // Any of these may be refused: by a quota, or because a name is or is not there.
-            match (next(12), found) {
-                (0..=1, _) => drop(volume.create(dir, name, &new(FileKind::Regular), step)),
-                (2..=4, Some(ino)) => {
-                    let bytes = noise(1 + next(60_000) as usize, offset);
-                    drop(volume.write(ino, offset, &bytes, step));
-                }
-                (5, Some(ino)) => {
-                    let size = Some(offset);
-                    let new = NewStat {
-                        size,
-                        ..NewStat::default()
-                    };
-                    drop(volume.set_stat(ino, &new, step));
-                }
-                (6, Some(ino)) => {
-                    let modes = [
-                        AllocateMode::PunchHole,
-                        AllocateMode::Collapse,
-                        AllocateMode::Insert,
-                    ];
-                    let mode = modes[next(3) as usize];
-                    drop(volume.allocate(ino, mode, offset & !4095, 8192, step));
-                }
-                (7, Some(_)) => {
-                    let modes = [
-                        RenameMode::Replace,
-                        RenameMode::Exchange,
-                        RenameMode::LeaveWhiteout,
-                    ];
-                    let mode = modes[next(3) as usize];
-                    let renamed = volume.rename((dir, name), (other, to), mode, step);
-                    open.extend(renamed.ok().flatten().map(|stat| stat.ino));
-                }
-                (8, Some(ino)) => drop(volume.link(ino, other, to, step)),
-                (9, Some(_)) => {
-                    let removed = volume.unlink(dir, name, step).expect("unlink");
-                    open.extend((removed.nlink == 0).then_some(removed.ino));
-                }
-                (10, _) if next(2) == 0 => {
-                    let of = [outer, inner][next(2) as usize];
-                    let value = (next(3) * 150_000).to_string();
-                    let limit = [QUOTA, QUOTA_COUNT][next(2) as usize];
-                    match value.as_str() {
-                        "0" => drop(volume.remove_xattr(of, limit, step)),
-                        value => drop(set(&volume, of, limit, value)),
-                    }
-                }
-                _ => {
-                    if let Some(ino) = open.pop() {
-                        volume.forget(ino).expect("forget");
-                    }
-                    if next(3) == 0 {
-                        volume.sync().expect("sync");
-                    }
-                }
-            }
+            walk.step(step);
             if step % 80 == 79 {
                 let after = place.crashed();
                 after.check();
