@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from weald_lab import guard, life, record
+from weald_lab import guard, life, measure, record
 from weald_lab.cli import main
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.runner import STATE, Runner, State
@@ -117,6 +117,9 @@ def test_all_stacks(tmp_path: Path, neighbour: Path) -> None:
     warm = sum(r["read_bytes"] for r in rows if r.get("stack") == "ext4"
                and r["step"] == "walk" and r["temperature"] == "warm")
     assert cold > 0 == warm
+    # The peak of `du` is that of `du`: the tests' own process has more than 100 MB.
+    peaks = [r["peak_memory_bytes"] for r in rows if r.get("step") == "du -scm testX"]
+    assert 1 << 20 < max(peaks) < 40 << 20
     assert not (out / "work").exists()
     assert nothing_left(out)
 
@@ -307,6 +310,14 @@ def test_a_step_that_hangs_is_ended(tmp_path: Path) -> None:
     row = runner._measured(life.Step("hang", ("sh", "-c", "sleep 1000 & wait"), tmp_path / "work"),
                            runner.stacks["directory"].probe())
     assert (row["status"], row["exit"]) == ("failed", -signal.SIGKILL)
+
+
+def test_a_command_that_is_missing_has_failed(tmp_path: Path) -> None:
+    guard.make(tmp_path / "work")
+    command = measure.Command(("/no/such/command",), tmp_path, dict(os.environ), 60.0)
+    row = measure.run(command, measure.Probe(), tmp_path / "work")
+    assert row["status"] == "failed"
+    assert "No such file or directory" in row["error"]
 
 
 def test_the_work_directory_of_others_is_left_alone(tmp_path: Path) -> None:

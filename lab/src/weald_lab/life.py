@@ -6,6 +6,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from weald_lab import makerepo
 from weald_lab.images import ImageStack
 from weald_lab.record import LabError
 
@@ -71,8 +72,8 @@ def life_steps(mount_point: Path, shape: Shape, round_index: int, seed: int,
 
     du = ("du", "-scm", test)
     steps = [
-        top("make_testX_repo", sys.executable, "-m", "weald_lab.makerepo", test, str(shape.dirs),
-            str(shape.files), f"{seed}:{round_index}", counted=repo),
+        top("make_testX_repo", sys.executable, "-I", "-S", makerepo.__file__, test,
+            str(shape.dirs), str(shape.files), f"{seed}:{round_index}", counted=repo),
         top("du -scm testX", *du, repeat=True),
     ]
     steps += [Step(name, ("sh", "-c", text), mount_point, True, "read", repo)

@@ -1,4 +1,4 @@
-"""Makes a git-annex repository: `python -m weald_lab.makerepo REPO DIRS FILES SEED`.
+"""Makes a git-annex repository: `python makerepo.py REPO DIRS FILES SEED`.
 
 Per directory: write the files, `git annex add`, commit, as the benchmark of 2015 did. The same
 seed gives the same files. It imports little, because its start is part of the measurement.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weald_lab import guard
+from weald_lab import guard, launch
 
 ERROR_LEN_MAX = 4000
 
@@ -103,35 +105,16 @@ def run(command: Command, probe: Probe, work: Path) -> dict[str, Any]:
     server_before, blocks_before = _server_cpu_s(pids), _sectors(probe.block_devices)
     row: dict[str, Any] = {"started_at": round(time.time(), 3), "load": os.getloadavg()[0],
                            "pressure": pressure()}
-    with tempfile.TemporaryFile() as output:
-        start = time.perf_counter()
-        process = subprocess.Popen(
-            command.words, cwd=command.directory, env=command.environment,
-            stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
-        guard.note_running(work, process.pid)
-        timer = threading.Timer(command.timeout_s, _kill, [process.pid])
-        timer.start()
-        try:
-            _, status, usage = os.wait4(process.pid, 0)
-        except BaseException:
-            _kill(process.pid)
-            process.wait()
-            raise
-        finally:
-            timer.cancel()
-        wall_s = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
-        output.seek(0)
-        said = output.read().decode("utf-8", "replace")
+    report, said = _launched(command, work)
     if not pids and probe.server_path:  # the command itself has mounted
         pids = server_pids(probe.server_path)
     blocks = _sectors(probe.block_devices)
     server_s = max(0.0, _server_cpu_s(pids) - server_before)
     row |= {
-        "wall_s": round(wall_s, 6),
-        "cpu_s": round(usage.ru_utime + usage.ru_stime + server_s, 6),
-        "peak_memory_bytes": usage.ru_maxrss * 1024,
-        "status": "ok" if process.returncode == 0 else "failed",
+        "wall_s": round(report["wall_s"], 6),
+        "cpu_s": round(report["cpu_s"] + server_s, 6),
+        "peak_memory_bytes": report["peak_memory_bytes"],
+        "status": "ok" if report["exit"] == 0 else "failed",
     }
     if probe.server_path:
         row["server_cpu_s"] = round(server_s, 6)
@@ -139,10 +122,43 @@ def run(command: Command, probe: Probe, work: Path) -> dict[str, Any]:
     if probe.block_devices:
         row["read_bytes"] = max(0, blocks[0] - blocks_before[0]) * 512
         row["written_bytes"] = max(0, blocks[1] - blocks_before[1]) * 512
-    if process.returncode != 0:
-        row["exit"] = process.returncode
+    if report["exit"] != 0:
+        row["exit"] = report["exit"]
         row["error"] = said[-ERROR_LEN_MAX:]
     return row
+
+
+def _launched(command: Command, work: Path) -> tuple[dict[str, Any], str]:
+    """Runs the command by `launch`; returns its report and the command's output."""
+    reading, writing = os.pipe()
+    start = time.perf_counter()
+    with tempfile.TemporaryFile() as output, open(reading, "rb") as report:
+        try:
+            process = subprocess.Popen(
+                (sys.executable, "-I", "-S", launch.__file__, str(writing), *command.words),
+                cwd=command.directory, env=command.environment, stdin=subprocess.DEVNULL,
+                stdout=output, stderr=output, start_new_session=True, pass_fds=(writing,))
+        finally:
+            os.close(writing)
+        guard.note_running(work, process.pid)
+        timer = threading.Timer(command.timeout_s, _kill, [process.pid])
+        timer.start()
+        try:
+            process.wait()
+        except BaseException:
+            _kill(process.pid)
+            process.wait()
+            raise
+        finally:
+            timer.cancel()
+        found = report.read()
+        output.seek(0)
+        said = output.read().decode("utf-8", "replace")
+    if found:
+        return json.loads(found), said
+    # The launcher was killed, or the command could not be started.
+    return {"wall_s": time.perf_counter() - start, "cpu_s": 0.0, "peak_memory_bytes": 0,
+            "exit": process.returncode or 127}, said
 
 
 def _kill(pid: int) -> None:
