@@ -10,6 +10,7 @@ use crate::layer::{Layer, Segment, Source};
 use crate::options::PlantedBug;
 use crate::parallel::{Encoders, Workers};
 use crate::properties::Rules;
+use crate::rebuild::Rebuild;
 use crate::tables::{Counts, of_piece};
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
@@ -30,7 +31,7 @@ const DROP_ROWS_MAX: usize = 65_000;
 /// Rows that the log keeps.
 const LOG_LEN: u64 = 1024;
 /// Shorter runs of bytes are not looked up in the index.
-const DEDUP_LEN_MIN: usize = 64;
+pub const DEDUP_LEN_MIN: usize = 64;
 /// Bytes that the threads of a commit hash and encode at a time.
 const BATCH_LEN: u64 = 8 << 20;
 
@@ -177,8 +178,11 @@ pub struct Committer {
     pub row: VolumeRow,
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
+    /// Places of bytes that are there.
+    pub index: Index,
+    /// How far the index was rebuilt after the mount.
+    pub rebuild: Rebuild,
     workers: Workers,
-    index: Index,
 }
 
 impl std::fmt::Debug for Committer {
@@ -202,6 +206,7 @@ impl Committer {
             row,
             drops: BTreeSet::new(),
             workers,
+            rebuild: Rebuild::default(),
             index: Index::new(index_len),
         }
     }

@@ -3,7 +3,7 @@
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `properties`, `quotas` →
 //! `namespace`, `content`, `xattr` (operations) → `index`, `parallel`, `commit` (a layer becomes
-//! durable) → `create`, `check` → `preload`, `volume` → `import` (of an image). `reader`
+//! durable), `rebuild` → `create`, `check` → `preload`, `volume` → `import` (of an image). `reader`
 //! reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
@@ -29,6 +29,7 @@ mod preload;
 pub mod properties;
 mod quotas;
 mod reader;
+mod rebuild;
 #[cfg(test)]
 mod simulation;
 mod tables;

@@ -28,6 +28,8 @@ use weald_vfs::{
 
 /// Most bytes of the disk that are kept free for removals and commits.
 const RESERVE_MAX: u64 = 64 << 20;
+/// Longest time that rebuilding the index takes at a stretch.
+const REBUILD_TIME: Duration = Duration::from_millis(100);
 /// Least memory of a layer.
 const LAYER_MIN: u64 = 64 << 10;
 
@@ -290,6 +292,11 @@ impl Volume {
         self.refresh_free()
     }
 
+    /// Notes further pieces of committed files in the dedup index. Returns whether there are more.
+    fn rebuild_index(&self) -> bool {
+        self.committer.lock().rebuild_step(&self.core)
+    }
+
     /// Gives the space of removed names and files in the tables back to the disk, if there are any
     /// since the last time and the disk is full.
     fn compact(&self) -> Result<()> {
@@ -480,6 +487,9 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
             let _ = volume.commit();
         } else if since.is_none() {
             let _ = volume.return_space();
+            let is_idle = || volume.dirty_since.lock().is_none();
+            let end = Instant::now() + REBUILD_TIME;
+            while is_idle() && Instant::now() < end && volume.rebuild_index() {}
         }
     }
 }

@@ -99,3 +99,48 @@ fn a_copy_waits_for_the_commit_beside_it() {
     volume.commit().expect("the copy shares blocks that exist");
     assert_eq!(read(&volume, b), &expected[..4096]);
 }
+
+/// Would catch: small files that are stored again after a mount.
+#[test]
+fn packed_pieces_are_found_after_a_mount() {
+    let place = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+    let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let new = NewInode {
+        kind: FileKind::Regular,
+        permissions: 0o644,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        xattrs: &[],
+    };
+    let text = |number: u32| format!("file {number} ").repeat(50).into_bytes();
+    // In another order, so that the packs are others.
+    let numbers: [Vec<u32>; 2] = [(0..600).collect(), (0..600).rev().collect()];
+    let fill = |volume: &Volume, copy: usize| {
+        for &number in &numbers[copy] {
+            let name = format!("{copy}{number}");
+            let stat = volume.create(Ino::ROOT, name.as_bytes(), &new, 1);
+            write(volume, stat.expect("create").ino, 0, &text(number));
+        }
+        volume.commit().expect("commit");
+        volume.status().expect("figures").unique_len
+    };
+    let volume = Volume::open(&store, "v", options.clone()).expect("open");
+    let first = fill(&volume, 0);
+    volume.close().expect("close");
+    drop(volume);
+    let volume = Volume::open(&store, "v", options).expect("open again");
+    let mut steps = 1;
+    while volume.rebuild_index() {
+        steps += 1;
+    }
+    assert!(steps > 1, "600 pieces in one step");
+    assert_eq!(fill(&volume, 1), first, "copies took space");
+}
