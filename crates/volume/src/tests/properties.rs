@@ -254,7 +254,7 @@ impl Walk<'_> {
         of[self.next(of.len() as u64) as usize]
     }
 
-    /// Makes one step. Any of them may be refused: by a quota, or because a name is or is not there.
+    /// Makes one step, which may be refused: by a quota, or because a name is or is not there.
     fn step(&mut self, now: i128) {
         let volume = self.volume;
         let (dir, other) = (self.pick(&self.dirs.clone()), self.pick(&self.dirs.clone()));

@@ -46,12 +46,17 @@ pub(super) struct LsArgs {
 
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.store)?;
-    let names = store.volume_names()?;
+    let mut names = store.volume_names()?;
     // The tables are locked while a volume of the store is mounted; the names are not.
     let known = match weald_volume::list(&store) {
         _ if names.is_empty() => Vec::new(),
         Err(error) if error.kind() == ErrorKind::Busy => Vec::new(),
-        other => other?,
+        other => {
+            let known = other?;
+            // A crash can leave the name of a volume that was not complete.
+            names.retain(|name| known.iter().any(|volume| volume.name == *name));
+            known
+        }
     };
     let mut output = Output::new();
     for name in &names {
