@@ -149,9 +149,10 @@ pub(crate) fn lock(store: &Store, who: &str) -> Result<(Arc<dyn DiskFile>, bool)
         let what = format!("{shown}: is being written by {holder}: try again when it has ended");
         return Err(Error::new(ErrorKind::Busy, what));
     }
-    let is_left = !file.is_empty()?;
-    file.set_len(0)?;
+    // A writer that closed the tables in order left one byte.
+    let is_left = file.len()? > 1;
     file.write_at(who.as_bytes(), 0)?;
+    file.set_len(who.len() as u64)?;
     Ok((Arc::from(file), is_left))
 }
 

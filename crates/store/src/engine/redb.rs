@@ -31,7 +31,8 @@ pub struct RedbEngine {
     has_panicked: AtomicBool,
     /// Whether a write or a sync failed.
     has_failed: Arc<AtomicBool>,
-    /// Emptied when the file was closed without a failure.
+    /// Cut to one byte when the file was closed without a failure. The byte keeps the block of the
+    /// disk, so that a full disk can be locked.
     mark: Option<Arc<dyn DiskFile>>,
 }
 
@@ -153,8 +154,8 @@ impl RedbEngine {
         })
     }
 
-    /// Empties `mark` when the file is closed, unless a failure may have left bytes in the memory of
-    /// the system that the disk does not have.
+    /// Cuts `mark` to one byte when the file is closed, unless a failure may have left bytes in the
+    /// memory of the system that the disk does not have.
     pub fn mark_when_closed(&mut self, mark: Arc<dyn DiskFile>) {
         self.mark = Some(mark);
     }
@@ -231,7 +232,7 @@ impl Drop for RedbEngine {
             && let Some(mark) = &self.mark
         {
             // A mark that stays only makes the next writer read more.
-            let _emptied = mark.set_len(0);
+            let _emptied = mark.write_at(b"\n", 0).and_then(|()| mark.set_len(1));
         }
     }
 }
