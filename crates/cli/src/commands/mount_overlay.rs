@@ -16,7 +16,6 @@ use weald_views::kernel;
 /// # Errors
 /// Any error before the mount is live.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
-    kernel::check_rootless()?;
     let words = MountOptions::parse(&args.options)?.kernel;
     if args.kernel.verity == Some(Verity::Require) || words.verity.as_deref() == Some("require") {
         bail!("verity require: a mount of a user cannot verify data by fs-verity; use --kernel");
@@ -27,6 +26,7 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
              --kernel"
         );
     }
+    kernel::check_rootless()?;
     match args.foreground {
         true => serve(args),
         false => start(),

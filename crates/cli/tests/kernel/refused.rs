@@ -124,6 +124,29 @@ fn options_and_rights_are_checked_first() {
     }
 }
 
+/// Would catch: a mount of a user that takes options for fs-verity and does not verify.
+#[test]
+fn a_mount_of_a_user_refuses_to_promise_verification() {
+    let ground = Ground::with_image();
+    let digest = "ab".repeat(32);
+    let fsverity = format!("fsverity={digest}");
+    let verify = "verity require: a mount of a user cannot verify data by fs-verity; use --kernel";
+    let name = "--digest and -o fsverity=HEX are for mounts by the kernel: use -o digest=HEX";
+    for (words, text) in [
+        (["--verity", "require"], verify),
+        (["-o", "verity=require"], verify),
+        (["--digest", &digest], name),
+        (["-o", &fsverity], name),
+    ] {
+        let [flag, value] = words;
+        let said = ground
+            .weald(&["mount", "--overlay", flag, value, "a.weald", "mnt"])
+            .expect(2);
+        assert!(said.stderr.contains(text), "{words:?}: {}", said.stderr);
+        assert!(!ground.is_mounted());
+    }
+}
+
 /// Would catch: a cache that another user could change, and files of others that gc would remove.
 #[test]
 fn the_cache_is_a_directory_of_its_own() {
