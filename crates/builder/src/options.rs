@@ -221,6 +221,9 @@ pub struct BuildOptions {
     pub keep_btime: bool,
     /// Keep extended attributes.
     pub keep_xattrs: bool,
+    /// Keep the fs-verity digest of each content. An image that is continued or copied and has
+    /// them keeps them without this option.
+    pub keep_fsverity: bool,
     /// Do not cross into other file systems.
     pub one_file_system: bool,
     /// Base images: extents refer to data that they hold, so that it is not stored again.
@@ -477,6 +480,7 @@ impl Default for BuildOptions {
             keep_ctime: false,
             keep_btime: false,
             keep_xattrs: true,
+            keep_fsverity: false,
             one_file_system: false,
             bases: Vec::new(),
             append: false,

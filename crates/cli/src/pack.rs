@@ -213,6 +213,10 @@ pub struct PackArgs {
     /// Do not store extended attributes: ACLs, capabilities, labels
     #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     pub no_xattrs: bool,
+    /// Keep the fs-verity digest of each content in the image, 32 bytes each, for weald sum,
+    /// exports and mounts (default: only if the image that is continued has them)
+    #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
+    pub fsverity: bool,
 }
 
 /// Threads and memory of a build.
@@ -265,6 +269,7 @@ impl PackArgs {
         options.keep_ctime = self.keep_ctime;
         options.keep_btime = self.keep_btime;
         options.keep_xattrs = !self.no_xattrs;
+        options.keep_fsverity = self.fsverity;
         options.one_file_system = self.one_file_system;
         Ok(options)
     }

@@ -166,6 +166,8 @@ codes! {
         Directory = 12 "directory",
         /// A page of recipes.
         Recipes = 13 "recipes",
+        /// A page of fs-verity digests.
+        Fsverity = 14 "fsverity",
     }
 }
 

@@ -211,6 +211,28 @@ pub fn parse_attributes(bytes: &[u8]) -> Result<Vec<Attributes>> {
     Ok(items)
 }
 
+/// Bytes of an fs-verity digest.
+pub const FSVERITY_LEN: usize = 32;
+
+/// Parses a page of fs-verity digests, one for each of consecutive contents.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn parse_fsverity(bytes: &[u8]) -> Result<Vec<[u8; FSVERITY_LEN]>> {
+    let mut cursor = Cursor::new(bytes, "fsverity page");
+    let (digests, rest) = bytes.as_chunks();
+    if digests.is_empty() || digests.len() > ITEMS_PER_PAGE || !rest.is_empty() {
+        let what = format!(
+            "fs-verity digests: expected 1 to {ITEMS_PER_PAGE} of {FSVERITY_LEN} bytes, found {} \
+             bytes",
+            bytes.len()
+        );
+        return Err(cursor.error("F-28.1", what));
+    }
+    cursor.bytes(bytes.len())?;
+    Ok(digests.to_vec())
+}
+
 /// Length of a set as `XATTR_SET_LEN_MAX` counts it, bytes: about its length in a page.
 pub fn xattr_set_len(set: &[Xattr]) -> usize {
     set.iter()

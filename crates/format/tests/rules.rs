@@ -127,7 +127,7 @@ fn headers() {
     let mut bytes = good.as_bytes().to_vec();
     bytes[63] ^= 1;
     assert_eq!(rule(RecordRef::parse_header(&bytes, 64)), "F-3.3");
-    assert_eq!((edited(4, 0), edited(4, 14)), ("F-3.4", "F-3.4"));
+    assert_eq!((edited(4, 0), edited(4, 15)), ("F-3.4", "F-3.4"));
     assert_eq!(edited(5, 200), "F-3.5");
     assert_eq!((edited(6, 1), edited(7, 1)), ("F-3.6", "F-3.6"));
 }
@@ -598,6 +598,20 @@ fn smaller_pages() {
         rule(TimesPage::parse(&bytes))
     };
     assert_eq!((run(0), run(2), run(3)), ("F-15.4", "none", "F-15.4"));
+}
+
+/// Would catch: a page that ends in a part of a digest, or holds none or too many.
+#[test]
+fn fsverity_pages() {
+    let digests = pages::parse_fsverity(&[7; 96]).unwrap();
+    assert_eq!(digests, [[7; 32]; 3]);
+    for len in [0, 31, 33, 32 * (weald_format::limits::ITEMS_PER_PAGE + 1)] {
+        assert_eq!(
+            rule(pages::parse_fsverity(&vec![0; len])),
+            "F-28.1",
+            "{len}"
+        );
+    }
 }
 
 #[test]

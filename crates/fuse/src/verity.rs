@@ -32,8 +32,9 @@ const PIECE_LEN: u64 = 1 << 20;
 /// Appends the answer for `inode`; the request has room for `out_len` bytes.
 ///
 /// # Errors
-/// `EOVERFLOW` if the digest has no room; `ENODATA` for a file with more than 256 MiB of data, as
-/// for one that is not protected. `failed` turns an error of reading into an errno.
+/// `EOVERFLOW` if the digest has no room; `ENODATA`, as for a file that is not protected, for one
+/// with more than 256 MiB of data in a tree that keeps no digests. `failed` turns an error of
+/// reading into an errno.
 pub(crate) fn measure<T: Tree>(
     tree: &T,
     inode: &Inode,
@@ -53,8 +54,11 @@ pub(crate) fn measure<T: Tree>(
     Ok(())
 }
 
-/// The digest of a regular file; `None` for too much data.
+/// The digest of a regular file: the kept one, or else computed; `None` for too much data.
 fn digest<T: Tree>(tree: &T, inode: &Inode) -> Result<Option<[u8; DIGEST_LEN]>> {
+    if let Some(digest) = tree.kept_fsverity(inode)? {
+        return Ok(Some(digest));
+    }
     let mut runs: Vec<Run> = Vec::new();
     let mut data_len = 0;
     tree.runs(inode, 0, &mut |run| {

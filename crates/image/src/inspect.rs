@@ -2,8 +2,9 @@
 //!
 //! `sections` counts stored bytes by section, `space` computes the savings of each step of the
 //! builder, `used` finds the contents that the tree uses, `raw_access` gives records, streams and
-//! templates as they are stored.
+//! templates as they are stored, `fsverity` the kept digests.
 
+mod fsverity;
 pub mod raw_access;
 pub mod sections;
 pub mod space;

@@ -7,7 +7,7 @@ use weald_image::Finding;
 
 #[test]
 fn the_base_image_is_clean_and_shows_what_went_in() {
-    for parts in [Parts::base(), Parts::overlay()] {
+    for parts in [Parts::base(), Parts::overlay(), Parts::verity()] {
         let image = open(parts.bytes()).unwrap();
         for digests_only in [true, false] {
             let (findings, report) = check(&image, digests_only);
@@ -44,7 +44,7 @@ fn every_truncation_is_refused() {
 
 #[test]
 fn every_flipped_bit_is_found_by_reading_and_by_both_checks() {
-    for parts in [Parts::base(), Parts::overlay()] {
+    for parts in [Parts::base(), Parts::overlay(), Parts::verity()] {
         let bytes = parts.bytes();
         let whole = read_everything(&open(bytes.clone()).unwrap()).unwrap();
         for bit in 0..bytes.len() * 8 {

@@ -24,7 +24,8 @@ pub enum Algorithm {
     Blake3,
     /// SHA-256, as sha256sum computes it.
     Sha256,
-    /// fs-verity with SHA-256, as `fsverity digest` computes it.
+    /// fs-verity with SHA-256, as `fsverity digest` computes it. Digests that the image keeps are
+    /// not computed.
     FsVerity,
 }
 
@@ -178,6 +179,9 @@ impl<'a> Digester<'a> {
     }
 
     fn fsverity_digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+        if let Some(digest) = self.image.kept_fsverity(inode)? {
+            return Ok(digest);
+        }
         let mut state = FsVerity::new();
         let mut is_whole = true;
         each_part(self.image, inode, &mut |part| {

@@ -26,12 +26,13 @@ use pages::Pages;
 use std::path::Path;
 use std::sync::Arc;
 use weald_codec::arm64::INSTRUCTION_LEN;
-use weald_codec::{CodecSpec, Encoder, SharedDictionary};
+use weald_codec::{CodecSpec, Encoder, FSVERITY_DIGEST_LEN, FsVerity, SharedDictionary};
 use weald_format::container::RecordType;
 use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE};
 use weald_format::pages::{BaseRun, Extent, ExtentRun, Heads, Source};
 use weald_format::{ContentId, Digest, Error, Result};
+use weald_image::Image;
 
 /// Digests of all contents so far, and the ids by digest.
 #[derive(Default)]
@@ -111,6 +112,8 @@ pub struct ContentWriter<'a> {
     /// Bytes of the open content so far, holes included; data that recipes make counts as well.
     content_len: u64,
     categories: Categories,
+    /// fs-verity digest of the open content so far, if the image keeps them.
+    fsverity: Option<FsVerity>,
     hole_len: u64,
     plain_len: u64,
     base_len: u64,
@@ -177,6 +180,11 @@ impl<'a> ContentWriter<'a> {
         let lens = (logical_len, made_len);
         let mut pages = Pages::new(image, metadata, compressors, plan, heads, lens);
         pages.clusters = clusters;
+        let appended = starting.appended.as_ref().map(|indexed| &*indexed.image);
+        let keeps_fsverity = plan.keep_fsverity || appended.is_some_and(Image::keeps_fsverity);
+        if let (Some(old), true) = (appended, plan.keep_fsverity) {
+            add_missing_fsverity(&mut pages, old)?;
+        }
         let mut segmenter =
             Segmenter::new(look_backs, plan.match_len_min, plan.table_len, total_len);
         // No block is being compressed yet, so the samples may use the memory of those blocks.
@@ -201,6 +209,7 @@ impl<'a> ContentWriter<'a> {
             base_streams,
             open_parts: Vec::new(),
             content_len: 0,
+            fsverity: keeps_fsverity.then(FsVerity::new),
             categories: plan.categories,
             hole_len: 0,
             plain_len: 0,
@@ -252,7 +261,11 @@ impl<'a> ContentWriter<'a> {
             })?,
         }
         self.base_len += len;
-        let id = self.end(len, *digest)?;
+        let kept = match &self.fsverity {
+            Some(_) => Some(indexed.image.fsverity_of(found.id)?),
+            None => None,
+        };
+        let id = self.end_with_fsverity(len, *digest, kept)?;
         if is_made {
             self.made.insert(id);
         }
@@ -314,6 +327,7 @@ impl<'a> ContentWriter<'a> {
     /// # Errors
     /// `Io`, `Full`, `Limit`.
     pub fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+        self.update_fsverity(bytes);
         while !bytes.is_empty() {
             let at = self.content_len;
             let part = self.open_parts.iter().find(|part| at < part.0);
@@ -327,6 +341,12 @@ impl<'a> ContentWriter<'a> {
         Ok(())
     }
 
+    fn update_fsverity(&mut self, bytes: &[u8]) {
+        if let Some(state) = &mut self.fsverity {
+            state.update(bytes);
+        }
+    }
+
     /// Adds a hole to the open content.
     ///
     /// # Errors
@@ -334,6 +354,9 @@ impl<'a> ContentWriter<'a> {
     pub fn hole(&mut self, len: u64) -> Result<()> {
         if len == 0 {
             return Ok(());
+        }
+        if let Some(state) = &mut self.fsverity {
+            state.update_zeros(len);
         }
         self.hole_len += len;
         self.content_len += len;
@@ -348,6 +371,19 @@ impl<'a> ContentWriter<'a> {
     /// # Errors
     /// As [`ContentWriter::data`].
     pub fn end(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
+        let fsverity = self.fsverity.as_mut().map(std::mem::take);
+        self.end_with_fsverity(len, digest, fsverity.map(FsVerity::finish))
+    }
+
+    fn end_with_fsverity(
+        &mut self,
+        len: u64,
+        digest: Digest,
+        fsverity: Option<[u8; FSVERITY_DIGEST_LEN]>,
+    ) -> Result<ContentId> {
+        if let Some(fsverity) = fsverity {
+            self.pages.push_fsverity(&fsverity)?;
+        }
         self.content_len = 0;
         let id = self.table.insert(digest)?;
         self.pages.content_lens.push(len);
@@ -409,6 +445,7 @@ impl<'a> ContentWriter<'a> {
             for range in &stream.ranges {
                 self.data(&data[at..range.start])?;
                 let len = range.len() as u64;
+                self.update_fsverity(&data[range.clone()]);
                 self.pages.push_made(address, len)?;
                 self.content_len += len;
                 address += len;
@@ -436,15 +473,21 @@ impl<'a> ContentWriter<'a> {
         Ok(Some(address))
     }
 
-    /// Adds to the open content the part that recipes make of `plain`, a content that
+    /// Adds to the open content the part `bytes` that recipes make of `plain`, a content that
     /// [`ContentWriter::add_plain`] returned. Returns false if no recipe may refer to `plain`.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn add_made_part(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<bool> {
+    pub fn add_made_part(
+        &mut self,
+        stream: &recode::Stream,
+        plain: ContentId,
+        bytes: &[u8],
+    ) -> Result<bool> {
         let Some(address) = self.add_recipes(stream, plain)? else {
             return Ok(false);
         };
+        self.update_fsverity(bytes);
         let len = stream.len() as u64;
         self.content_len += len;
         self.pages.push_made(address, len).map(|()| true)
@@ -513,6 +556,7 @@ impl<'a> ContentWriter<'a> {
         self.pages.finish_clusters(on_progress)?;
         self.pages.write_extents()?;
         self.pages.write_contents()?;
+        self.pages.write_fsverity()?;
         self.pages.write_recipes()?;
         let made_len = self.pages.made_len - self.made_before_len;
         let recipe_len_max = self.pages.recipe_len_max;
@@ -620,6 +664,17 @@ fn clusters(
         look_backs[usize::from(no)].read_back_from(reader.clone());
     }
     Ok(Some(clusters))
+}
+
+/// Adds the fs-verity digests of the contents of `old`, if it keeps none.
+fn add_missing_fsverity(pages: &mut Pages<'_>, old: &Image) -> Result<()> {
+    if old.keeps_fsverity() {
+        return Ok(());
+    }
+    for id in (0..old.summary().content_count).map(ContentId) {
+        pages.push_fsverity(&old.fsverity_of(id)?)?;
+    }
+    Ok(())
 }
 
 /// Locations of the contents of all base images, by digest.

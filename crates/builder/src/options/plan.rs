@@ -24,6 +24,8 @@ pub struct Plan {
     pub dictionary_len: u64,
     /// Categories that are detected.
     pub categories: Categories,
+    /// Whether the image keeps the fs-verity digest of each content.
+    pub keep_fsverity: bool,
     /// Match table of the segmenter.
     pub table_len: u64,
     /// Blocks kept in memory for comparison (look-back window).

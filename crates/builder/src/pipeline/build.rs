@@ -65,9 +65,11 @@ pub fn build_from_image(
     if options.at.is_some() {
         return Err(Error::invalid("--at needs a directory as its source"));
     }
+    let mut options = options.clone();
+    options.keep_fsverity |= source.keeps_fsverity();
     build_tree(
         &Destination::File { target, overwrite },
-        options,
+        &options,
         observer,
         &|scan_options, _, observer| scan_image(source, scan_options, observer),
     )

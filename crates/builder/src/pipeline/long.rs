@@ -180,7 +180,7 @@ impl Build<'_> {
             }
             hasher.update(&buffer);
             let is_made = match part.filter(|p| p.stream.makes(&buffer)) {
-                Some(part) => writer.add_made_part(&part.stream, part.plain)?,
+                Some(part) => writer.add_made_part(&part.stream, part.plain, &buffer)?,
                 None => false,
             };
             if !is_made {

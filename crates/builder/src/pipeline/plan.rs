@@ -148,6 +148,7 @@ impl Plan {
             cluster_len: options.cluster_len,
             dictionary_len: dictionary_len(options),
             categories: options.categories,
+            keep_fsverity: options.keep_fsverity,
             table_len: table_len(options),
             window_len: window_len(options),
             read_ahead_len: READ_AHEAD_LEN,

@@ -97,7 +97,9 @@ pub fn build_into_store(
             })?
         }
         StoreSource::Image(image) => {
-            build_tree(&destination, options, observer, &|options, _, observer| {
+            let mut options = options.clone();
+            options.keep_fsverity |= image.keeps_fsverity();
+            build_tree(&destination, &options, observer, &|options, _, observer| {
                 scan_image(image, options, observer)
             })?
         }

@@ -139,8 +139,16 @@ fn extents_len(sections: &[SectionInfo]) -> u64 {
 /// Stored bytes of names, attributes, content lengths, index and directory.
 fn tree_len(sections: &[SectionInfo]) -> u64 {
     stored_len(sections, |t| {
-        !matches!(t, RecordType::Extents | RecordType::Recipes)
+        !matches!(
+            t,
+            RecordType::Extents | RecordType::Recipes | RecordType::Fsverity
+        )
     })
+}
+
+fn has_fsverity(sections: &[SectionInfo]) -> bool {
+    let mut types = sections.iter().map(|section| section.record_type);
+    types.any(|record_type| record_type == RecordType::Fsverity)
 }
 
 fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
@@ -168,6 +176,13 @@ fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
                 count(summary.content_count),
                 bytes(summary.content_len)
             ),
+        ),
+        (
+            "fs-verity digests",
+            match has_fsverity(sections) {
+                true => "kept".to_owned(),
+                false => "not kept".to_owned(),
+            },
         ),
         ("largest block", bytes(summary.block_len_max)),
         (
@@ -235,6 +250,7 @@ fn json(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> Object {
         summary.image_digest.to_string().into(),
     );
     object.insert("tree_digest".into(), summary.tree_digest.to_string().into());
+    object.insert("has_fsverity".into(), has_fsverity(sections).into());
     let bases = bases.iter().map(|base| {
         json!({
             "name": shown(&base.name),

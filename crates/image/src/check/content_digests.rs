@@ -4,6 +4,7 @@ use crate::image::Image;
 use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicU64, Ordering};
+use weald_codec::{FSVERITY_DIGEST_LEN, FsVerity};
 use weald_format::container::RecordType;
 use weald_format::pages::Source;
 use weald_format::tree_digest::ContentHasher;
@@ -62,7 +63,39 @@ impl Parts {
 
 /// Computes the digests of all `count` contents with `threads` threads.
 pub fn digest_all(image: &Image, count: u64, threads: usize) -> ContentDigests {
-    digest_some(image, count, threads, &|_| true)
+    let wanted = Wanted {
+        is_wanted: &|_| true,
+        verified: &[],
+    };
+    digest_some(image, count, threads, &wanted)
+}
+
+/// As [`digest_all`]; compares the kept fs-verity digests of the contents of `verified` too.
+pub fn digest_and_verify(
+    image: &Image,
+    count: u64,
+    threads: usize,
+    verified: &[bool],
+) -> ContentDigests {
+    let wanted = Wanted {
+        is_wanted: &|_| true,
+        verified,
+    };
+    digest_some(image, count, threads, &wanted)
+}
+
+/// Contents to digest.
+struct Wanted<'a> {
+    is_wanted: &'a (dyn Fn(u64) -> bool + Sync),
+    /// By number, whether the kept fs-verity digest is compared; false behind the end.
+    verified: &'a [bool],
+}
+
+impl Wanted<'_> {
+    fn is_verified(&self, id: u64) -> bool {
+        let id = usize::try_from(id).unwrap_or(usize::MAX);
+        self.verified.get(id).copied().unwrap_or(false)
+    }
 }
 
 /// The digests of the contents of `is_wanted`.
@@ -75,22 +108,22 @@ pub fn digests_of(
     threads: usize,
 ) -> Result<Vec<Option<Digest>>> {
     let count = image.summary.content_count;
-    let results = digest_some(image, count, threads, &|id| {
+    let is_wanted = |id| {
         let id = usize::try_from(id).unwrap_or(usize::MAX);
         is_wanted.get(id).copied().unwrap_or(false)
-    });
+    };
+    let wanted = Wanted {
+        is_wanted: &is_wanted,
+        verified: &[],
+    };
+    let results = digest_some(image, count, threads, &wanted);
     match results.errors.into_iter().next() {
         Some(error) => Err(error),
         None => Ok(results.digests),
     }
 }
 
-fn digest_some(
-    image: &Image,
-    count: u64,
-    threads: usize,
-    is_wanted: &(dyn Fn(u64) -> bool + Sync),
-) -> ContentDigests {
+fn digest_some(image: &Image, count: u64, threads: usize, wanted: &Wanted<'_>) -> ContentDigests {
     let parts = Parts::new(count, threads);
     let results = Mutex::new(ContentDigests {
         digests: no_digests(count),
@@ -101,7 +134,7 @@ fn digest_some(
             let (parts, results) = (&parts, &results);
             scope.spawn(move || {
                 while let Some(contents) = parts.take(no) {
-                    check_some(image, contents, is_wanted, results);
+                    check_some(image, contents, wanted, results);
                 }
             });
         }
@@ -177,12 +210,16 @@ pub fn check_starts(image: &Image, count: u64) -> Result<()> {
 fn check_some(
     image: &Image,
     contents: Range<u64>,
-    is_wanted: &dyn Fn(u64) -> bool,
+    wanted: &Wanted<'_>,
     results: &Mutex<ContentDigests>,
 ) {
+    let digest = |id| match wanted.is_verified(id) {
+        true => verified_digest(image, ContentId(id)),
+        false => content_digest(image, ContentId(id), None),
+    };
     let done: Vec<_> = contents
-        .filter(|&id| is_wanted(id))
-        .map(|id| (id, content_digest(image, ContentId(id))))
+        .filter(|&id| (wanted.is_wanted)(id))
+        .map(|id| (id, digest(id)))
         .collect();
     let mut results = results.lock();
     for (id, result) in done {
@@ -208,8 +245,36 @@ fn check_some(
     }
 }
 
-/// Digest and data length of a content; decodes it.
-fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
+/// As [`content_digest`]; fails if the kept fs-verity digest is another one.
+fn verified_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
+    let kept = image.kept_fsverity_of(id)?;
+    let mut state = FsVerity::new();
+    let digest = content_digest(image, id, Some(&mut state))?;
+    match Some(state.finish()) == kept {
+        true => Ok(digest),
+        false => {
+            let what = format!("content {id} has another fs-verity digest than the image keeps");
+            Err(Error::corrupt("fsverity page", 0, "F-28.3", what))
+        }
+    }
+}
+
+/// Computes the fs-verity digest of a content.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub fn compute_fsverity(image: &Image, id: ContentId) -> Result<[u8; FSVERITY_DIGEST_LEN]> {
+    let mut state = FsVerity::new();
+    content_digest(image, id, Some(&mut state))?;
+    Ok(state.finish())
+}
+
+/// Digest and data length of a content; decodes it. Its bytes go to `fsverity` too.
+fn content_digest(
+    image: &Image,
+    id: ContentId,
+    mut fsverity: Option<&mut FsVerity>,
+) -> Result<(Digest, u64)> {
     let (_, len) = image.map.range_of(id)?;
     let mut runs = Vec::new();
     image.map.runs(id, 0, &mut |run| {
@@ -237,9 +302,16 @@ fn content_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
                 return Err(bad(format!("content {id} ends at {at}, expected {end}")));
             }
             hasher.update(&chunk);
+            if let Some(state) = &mut fsverity {
+                state.update_zeros(at.saturating_sub(state.len()));
+                state.update(&chunk);
+            }
             at = at.saturating_add(chunk.len() as u64);
         }
         read = read.saturating_add(run_len);
+    }
+    if let Some(state) = fsverity {
+        state.update_zeros(len.saturating_sub(state.len()));
     }
     Ok((hasher.finish(), read))
 }

@@ -1,10 +1,10 @@
 //! Checks contents: those that decode, or those whose records did not fail.
 
-use super::content_digests::{bad, check_starts, digest_all, each_source, no_digests};
+use super::content_digests::{bad, check_starts, digest_and_verify, each_source, no_digests};
 use super::findings::Checker;
 use crate::image::Image;
 use weald_format::container::RecordType;
-use weald_format::{ContentId, Digest, Result};
+use weald_format::{ContentId, Digest, Error, Result};
 
 /// The digest of every content; `None` if it cannot be read.
 pub fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
@@ -13,7 +13,8 @@ pub fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     if let Err(error) = check_starts(image, count) {
         checker.found(error);
     }
-    let results = digest_all(image, count, checker.options.threads);
+    let verified = contents_to_verify(checker);
+    let results = digest_and_verify(image, count, checker.options.threads, &verified);
     checker.report.content_count = results.digests.len() as u64;
     checker.report.content_len = results.len;
     results
@@ -21,6 +22,24 @@ pub fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
         .into_iter()
         .for_each(|error| checker.found(error));
     results.digests
+}
+
+/// The contents whose kept fs-verity digests are compared: those that the tree uses. A store may
+/// have replaced blocks of the others.
+fn contents_to_verify(checker: &mut Checker<'_>) -> Vec<bool> {
+    let image = checker.image;
+    let count = image.summary.content_count;
+    let kept_count = image.records.item_count(RecordType::Fsverity, 0);
+    if kept_count == 0 {
+        return Vec::new();
+    }
+    if kept_count != count {
+        let what = format!("fs-verity digests: expected {count}, found {kept_count}");
+        checker.found(Error::corrupt("directory", 0, "F-28.2", what));
+        return Vec::new();
+    }
+    // The check of the templates reports what is wrong with a tree that cannot be read.
+    image.used_contents().unwrap_or_default()
 }
 
 /// For every content: a zero digest if its records did not fail, else `None`. Decodes nothing.

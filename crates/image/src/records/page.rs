@@ -5,7 +5,9 @@ use std::sync::Arc;
 use weald_format::container::RecordType;
 use weald_format::directory::IndexPage;
 use weald_format::entries::EntryBlock;
-use weald_format::pages::{self, ContentPage, ExtentPage, Link, TemplatePage, TimesPage};
+use weald_format::pages::{
+    self, ContentPage, ExtentPage, FSVERITY_LEN, Link, TemplatePage, TimesPage,
+};
 use weald_format::recipes::RecipePage;
 use weald_format::{Attributes, Error, Result, XattrSet};
 
@@ -31,6 +33,8 @@ pub enum Page {
     Links(Vec<Link>),
     /// Times overlay.
     Times(TimesPage),
+    /// fs-verity digests.
+    Fsverity(Vec<[u8; FSVERITY_LEN]>),
 }
 
 impl Page {
@@ -50,6 +54,7 @@ impl Page {
                 .sum(),
             Self::Links(p) => p.len().saturating_mul(size_of::<Link>()),
             Self::Times(p) => p.memory_len(),
+            Self::Fsverity(p) => p.len().saturating_mul(FSVERITY_LEN),
         }
     }
 
@@ -109,6 +114,11 @@ impl Page {
                 let page = TimesPage::parse(raw)?;
                 let count = page.count();
                 (Self::Times(page), count as u64)
+            }
+            RecordType::Fsverity => {
+                let digests = pages::parse_fsverity(raw)?;
+                let count = digests.len();
+                (Self::Fsverity(digests), count as u64)
             }
             other => return Err(missing(other, "page of type", no)),
         };

@@ -247,6 +247,30 @@ pub fn page_cases() -> Vec<Case> {
             (p.mask, p.times) = (0, vec![TIME; 10]);
             p.edit_records = Some(Box::new(|r| of_type(r, RecordType::Times).stored[1] = 3));
         }),
+        case("a page of half a digest", "F-28.1", Check, |p| {
+            p.fsverity = Parts::verity().fsverity;
+            p.edit_records = Some(Box::new(|r| {
+                let page = of_type(r, RecordType::Fsverity);
+                page.stored.truncate(80);
+                page.raw_len = 80;
+            }));
+        }),
+        case("no fs-verity digest of a content", "F-28.2", Check, |p| {
+            p.fsverity = Parts::verity().fsverity[..2].to_vec();
+        }),
+        case(
+            "more fs-verity digests than contents",
+            "F-28.2",
+            Check,
+            |p| {
+                p.fsverity = Parts::verity().fsverity;
+                p.fsverity.push([0; 32]);
+            },
+        ),
+        case("another fs-verity digest", "F-28.3", Check, |p| {
+            p.fsverity = Parts::verity().fsverity;
+            p.fsverity[2][31] ^= 1;
+        }),
         case("another tree digest", "F-16.1", Check, |p| {
             p.tree_digest = Digest::of(b"other")
         }),

@@ -70,6 +70,7 @@ pub struct Parts {
     pub xattrs: Vec<XattrSet>,
     pub links: Vec<Link>,
     pub times: Vec<Timestamp>,
+    pub fsverity: Vec<[u8; 32]>,
     pub streams: Vec<Stream>,
     pub name_count: u64,
     pub tree_digest: Digest,
@@ -201,6 +202,7 @@ impl Parts {
                 },
             ],
             times: Vec::new(),
+            fsverity: Vec::new(),
             streams: vec![Stream {
                 category: Category::General,
                 block_len_max: 4096,
@@ -222,6 +224,16 @@ impl Parts {
         let mut parts = Self::base();
         parts.mask = 0;
         parts.times = vec![TIME; 10];
+        parts
+    }
+
+    /// The same tree with an fs-verity digest of each content.
+    pub fn verity() -> Self {
+        let mut parts = Self::base();
+        let data = parts.blocks.concat();
+        let sparse = [&[0; 1000], &data[150..]].concat();
+        let contents = [&data[..100], &data[100..150], &sparse];
+        parts.fsverity = contents.map(weald_codec::fsverity_digest).to_vec();
         parts
     }
 
@@ -346,6 +358,11 @@ impl Parts {
         for times in self.times.chunks(4096) {
             page(RecordType::Times, TimesPage::encode(times), times.len());
         }
+        page(
+            RecordType::Fsverity,
+            self.fsverity.concat(),
+            self.fsverity.len(),
+        );
         if let Some(edit) = &self.edit_records {
             edit(&mut records);
         }

@@ -24,6 +24,7 @@ pub struct Shown {
     pub runs: Vec<(u64, u64, bool)>,
     pub target: Vec<u8>,
     pub xattrs: XattrSet,
+    pub fsverity: Option<[u8; 32]>,
 }
 
 /// Most bytes that are read of each file, because forged holes are endless.
@@ -77,6 +78,7 @@ fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
         runs: Vec::new(),
         target: Vec::new(),
         xattrs: image.xattrs(&inode)?.to_vec(),
+        fsverity: None,
         inode,
     };
     match shown.inode.kind {
@@ -91,6 +93,7 @@ fn read_one(image: &Image, path: Vec<u8>, inode: Inode) -> Result<Shown> {
                 shown.runs.push((run.offset, run.len, run.is_hole));
                 ControlFlow::Continue(())
             })?;
+            shown.fsverity = image.kept_fsverity(&shown.inode)?;
         }
         _ => {}
     }

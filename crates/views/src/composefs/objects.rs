@@ -278,6 +278,16 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn make(&self, content: ContentId) -> Result<Made> {
         let len = self.image.content_len(content)?;
+        let kept = self.image.kept_fsverity_of(content)?;
+        if let Some(digest) = kept
+            && self.is_made(&digest, len)?
+        {
+            return Ok(Made {
+                digest,
+                len,
+                object: None,
+            });
+        }
         let inode = inode_of(content, len);
         let mut object = match self.dir {
             Some(dir) => Some(create(dir)?),
@@ -285,6 +295,17 @@ impl Worker<'_> {
         };
         let read = self.read(&inode, object.as_ref());
         let digest = match (read, self.dir) {
+            // An image of somebody else must not name an object by a wrong digest.
+            (Ok(digest), dir) if kept.is_some_and(|kept| kept != digest) => {
+                discard(dir, object);
+                let what = "the content has another fs-verity digest than the image keeps";
+                return Err(Error::corrupt(
+                    "fsverity page",
+                    0,
+                    "F-28.3",
+                    what.to_owned(),
+                ));
+            }
             (Ok(digest), _) => digest,
             (Err(error), dir) => {
                 discard(dir, object);
@@ -309,6 +330,20 @@ impl Worker<'_> {
             len,
             object,
         })
+    }
+
+    /// Whether a content with this kept digest needs no reading: the directory has its object, or
+    /// there is no directory.
+    fn is_made(&self, digest: &[u8; DIGEST_LEN], len: u64) -> Result<bool> {
+        let Some(dir) = self.dir else {
+            return Ok(true);
+        };
+        let name = object_name(digest);
+        let is_made = dir.has(&name, len)?;
+        if is_made {
+            dir.protect(&name, digest)?;
+        }
+        Ok(is_made)
     }
 
     /// Reads a content, writes it to `object`, and returns its digest.

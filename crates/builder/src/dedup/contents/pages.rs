@@ -6,14 +6,16 @@ use crate::compress::record_history::TailHistories;
 use crate::dedup::streams::{ARM64, DEFLATE, INCOMPRESSIBLE, X86};
 use crate::options::plan::Plan;
 use crate::segment::segmenter::SegmentSink;
-use crate::write::image_writer::ImageWriter;
+use crate::write::image_writer::{ImageWriter, Outgoing, RecordSink};
 use crate::write::metadata::MetadataWriter;
 use std::sync::Arc;
-use weald_codec::CodecSpec;
-use weald_format::container::RecordType;
+use weald_codec::{CodecSpec, Encoded};
+use weald_format::container::{Codec, RecordType};
 use weald_format::directory::Category;
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
-use weald_format::pages::{BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, Heads, Source};
+use weald_format::pages::{
+    BaseRun, ContentPage, Extent, ExtentPage, ExtentRun, FSVERITY_LEN, Heads, Source,
+};
 use weald_format::recipes::{Recipe, RecipePage};
 use weald_format::{Error, Result};
 
@@ -34,6 +36,8 @@ pub struct Pages<'a> {
     pub heads: Heads,
     pub logical_len: u64,
     pub content_lens: Vec<u64>,
+    /// fs-verity digests of contents, if the image keeps them.
+    pub fsverity: Vec<u8>,
     pub content_start: u64,
     pub recipes: Vec<Recipe>,
     pub corrections_len: usize,
@@ -124,6 +128,7 @@ impl<'a> Pages<'a> {
             heads,
             logical_len,
             content_lens: Vec::new(),
+            fsverity: Vec::new(),
             content_start: logical_len,
             recipes: Vec::new(),
             corrections_len: 0,
@@ -281,6 +286,35 @@ impl Pages<'_> {
         let bytes = ContentPage::encode(self.content_start, &lens);
         self.content_start += lens.iter().sum::<u64>();
         self.push(RecordType::Contents, bytes, lens.len() as u64)
+    }
+
+    /// Adds the fs-verity digest of the next content.
+    pub fn push_fsverity(&mut self, digest: &[u8; FSVERITY_LEN]) -> Result<()> {
+        self.fsverity.extend_from_slice(digest);
+        match self.fsverity.len() == ITEMS_PER_PAGE * FSVERITY_LEN {
+            true => self.write_fsverity(),
+            false => Ok(()),
+        }
+    }
+
+    /// Writes the page of fs-verity digests. No codec makes them smaller, and the dictionary of
+    /// metadata learns nothing from them.
+    pub fn write_fsverity(&mut self) -> Result<()> {
+        let stored = std::mem::take(&mut self.fsverity);
+        if stored.is_empty() {
+            return Ok(());
+        }
+        let len = stored.len() as u64;
+        let encoded = Encoded {
+            codec: Codec::None,
+            stored,
+        };
+        let count = len / FSVERITY_LEN as u64;
+        let mut behind = BehindBlocks {
+            compressors: &mut self.compressors,
+            image: self.image,
+        };
+        behind.put_record(Outgoing::new(RecordType::Fsverity, 0, encoded, len, count))
     }
 
     pub fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {
