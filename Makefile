@@ -153,6 +153,7 @@ install:
 		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
 	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
 	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.fuse.weald
+	ln -sfn weald $(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald
 	$(BIN) man $(SHARE)/man/man1
 	mv $(SHARE)/man/man1/mount.weald.8 $(SHARE)/man/man8/mount.weald.8
 	$(BIN) completions bash > $(SHARE)/bash-completion/completions/weald
@@ -160,7 +161,7 @@ install:
 	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/weald.fish
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald \
+	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald $(DESTDIR)$(SBINDIR)/mount.weald \
 		$(DESTDIR)$(SBINDIR)/mount.fuse.weald
 	rm -f $(SHARE)/man/man1/weald.1 $(SHARE)/man/man1/weald-*.1 \
 		$(SHARE)/man/man8/mount.weald.8

@@ -44,6 +44,13 @@ fn main() -> ExitCode {
     if is_mount_helper {
         return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }
+    let is_annex_remote = words
+        .first()
+        .map(Path::new)
+        .is_some_and(|name| name.ends_with("git-annex-remote-weald"));
+    if is_annex_remote {
+        return commands::annex::run();
+    }
     let matches = match args::Cli::command().try_get_matches_from(words) {
         Ok(matches) => matches,
         Err(error) => return messages::usage(error),

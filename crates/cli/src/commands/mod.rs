@@ -1,5 +1,6 @@
 //! The commands, one module each: arguments, help and output.
 
+pub mod annex;
 pub mod build;
 pub mod cat;
 pub mod check;

@@ -1,0 +1,298 @@
+//! `git-annex-remote-weald`: the special remote that git-annex starts. It keeps keys, or an
+//! exported tree, in a directory of a mounted volume, which stores equal data below the keys once.
+//!
+//! `lines.rs` has the conversation, `place.rs` the files. Encryption and chunks are git-annex's
+//! own work: it hands over encrypted chunks as keys.
+//!
+//! # Source
+//! git-annex, `doc/design/external_special_remote_protocol`, version 2, with its appendix about
+//! exports.
+
+mod lines;
+mod place;
+
+use anyhow::{Result, anyhow, bail};
+use lines::{Lines, split};
+use place::Place;
+use std::io::{self, BufRead, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Cost of a local directory, from git-annex's `Config/Cost.hs`; the default of 100 is the cheapest.
+const COST: u32 = 100;
+
+/// The one setting of the remote.
+const DIRECTORY: &str = "directory";
+
+/// Talks with git-annex over standard input and output until it closes them.
+pub fn run() -> ExitCode {
+    let mut remote = Remote::new(Lines::new(io::stdin().lock(), io::stdout().lock()));
+    match remote.serve() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // git-annex shows the message. If it is gone already, nobody is left to tell.
+            let _ = remote.lines.send(&[b"ERROR", one_line(&error).as_bytes()]);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// A conversation with git-annex, and what it has said so far.
+struct Remote<R, W> {
+    lines: Lines<R, W>,
+    place: Option<Place>,
+    /// Name of the file that the next requests about an exported tree are for.
+    exported: Vec<u8>,
+}
+
+/// Where the data of a request lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// Under its key.
+    Key,
+    /// Under the name that EXPORT gave.
+    Export,
+}
+
+impl<R: BufRead, W: Write> Remote<R, W> {
+    const fn new(lines: Lines<R, W>) -> Self {
+        Self {
+            lines,
+            place: None,
+            exported: Vec::new(),
+        }
+    }
+
+    fn serve(&mut self) -> Result<()> {
+        self.lines.send(&[b"VERSION 2"])?;
+        while let Some(line) = self.lines.receive()? {
+            let (word, rest) = split(&line);
+            self.answer(word, rest)?;
+        }
+        Ok(())
+    }
+
+    /// Answers one request. An error ends the conversation.
+    fn answer(&mut self, word: &[u8], rest: &[u8]) -> Result<()> {
+        match word {
+            b"EXTENSIONS" => self.lines.send(&[b"EXTENSIONS"]),
+            b"LISTCONFIGS" => {
+                let about = b"directory inside a mounted Weald volume or image";
+                self.lines.send(&[b"CONFIG", DIRECTORY.as_bytes(), about])?;
+                self.lines.send(&[b"CONFIGEND"])
+            }
+            b"INITREMOTE" => {
+                let outcome = self.prepare();
+                self.reply("INITREMOTE", &[], &outcome)
+            }
+            b"PREPARE" => {
+                let outcome = self.prepare();
+                self.reply("PREPARE", &[], &outcome)
+            }
+            b"GETCOST" => {
+                let cost = COST.to_string();
+                self.lines.send(&[b"COST", cost.as_bytes()])
+            }
+            b"GETAVAILABILITY" => self.lines.send(&[b"AVAILABILITY LOCAL"]),
+            b"GETINFO" => self.info(),
+            b"WHEREIS" => match self.path(Form::Key, rest) {
+                Ok(path) => self.lines.send(&[b"WHEREIS-SUCCESS", &lines::bytes(&path)]),
+                Err(_) => self.lines.send(&[b"WHEREIS-FAILURE"]),
+            },
+            b"TRANSFER" => self.transfer(Form::Key, rest),
+            b"CHECKPRESENT" => self.check(Form::Key, rest),
+            b"REMOVE" => self.remove(Form::Key, rest),
+            b"EXPORTSUPPORTED" => self.lines.send(&[b"EXPORTSUPPORTED-SUCCESS"]),
+            b"EXPORT" => {
+                self.exported = rest.to_vec();
+                Ok(())
+            }
+            b"TRANSFEREXPORT" => self.transfer(Form::Export, rest),
+            b"CHECKPRESENTEXPORT" => self.check(Form::Export, rest),
+            b"REMOVEEXPORT" => self.remove(Form::Export, rest),
+            b"REMOVEEXPORTDIRECTORY" => {
+                let outcome = self.place().and_then(|place| place.remove_dir(rest));
+                self.reply_bare("REMOVEEXPORTDIRECTORY", &[], outcome.is_ok())
+            }
+            b"RENAMEEXPORT" => {
+                let (key, name) = split(rest);
+                let exported = &self.exported;
+                let outcome = self.place().and_then(|place| place.rename(exported, name));
+                self.reply_bare("RENAMEEXPORT", &[key], outcome.is_ok())
+            }
+            b"ERROR" => bail!("git-annex ended: {}", String::from_utf8_lossy(rest)),
+            _ => self.lines.send(&[b"UNSUPPORTED-REQUEST"]),
+        }
+    }
+
+    /// Opens the directory that the remote is configured with.
+    fn prepare(&mut self) -> Result<()> {
+        let value = self.lines.ask(&[b"GETCONFIG", DIRECTORY.as_bytes()])?;
+        self.place = Some(Place::open(lines::path(&value))?);
+        Ok(())
+    }
+
+    fn place(&self) -> Result<&Place> {
+        let place = self.place.as_ref();
+        place.ok_or_else(|| anyhow!("a request came before PREPARE"))
+    }
+
+    /// Path of a key's file, or of the exported file.
+    fn path(&mut self, form: Form, key: &[u8]) -> Result<PathBuf> {
+        self.place()?;
+        if form == Form::Export {
+            return self.place()?.exported(&self.exported);
+        }
+        let hash = self.lines.ask(&[b"DIRHASH-LOWER", key])?;
+        self.place()?.of_key(&hash, key)
+    }
+
+    fn info(&mut self) -> Result<()> {
+        if let Some(place) = &self.place {
+            let root = lines::bytes(place.root());
+            self.lines.send(&[b"INFOFIELD", DIRECTORY.as_bytes()])?;
+            self.lines.send(&[b"INFOVALUE", &root])?;
+        }
+        self.lines.send(&[b"INFOEND"])
+    }
+
+    /// `STORE|RETRIEVE Key File`.
+    fn transfer(&mut self, form: Form, rest: &[u8]) -> Result<()> {
+        let (direction, rest) = split(rest);
+        let (key, file) = split(rest);
+        let outcome = match direction {
+            b"STORE" => self.store(form, key, &lines::path(file)),
+            b"RETRIEVE" => self.retrieve(form, key, &lines::path(file)),
+            _ => return self.lines.send(&[b"UNSUPPORTED-REQUEST"]),
+        };
+        self.reply("TRANSFER", &[direction, key], &outcome)
+    }
+
+    fn store(&mut self, form: Form, key: &[u8], file: &Path) -> Result<()> {
+        let path = self.path(form, key)?;
+        let lines = &mut self.lines;
+        let place = self.place.as_ref();
+        let place = place.ok_or_else(|| anyhow!("a request came before PREPARE"))?;
+        place.store(file, &path, &mut |done| lines.progress(done))
+    }
+
+    fn retrieve(&mut self, form: Form, key: &[u8], file: &Path) -> Result<()> {
+        let path = self.path(form, key)?;
+        let lines = &mut self.lines;
+        place::retrieve(&path, file, &mut |done| lines.progress(done))
+    }
+
+    fn check(&mut self, form: Form, key: &[u8]) -> Result<()> {
+        let path = self.path(form, key);
+        let is_present = path.and_then(|path| self.place()?.is_present(&path));
+        match is_present {
+            Ok(true) => self.lines.send(&[b"CHECKPRESENT-SUCCESS", key]),
+            Ok(false) => self.lines.send(&[b"CHECKPRESENT-FAILURE", key]),
+            Err(error) => {
+                let why = one_line(&error);
+                let reply: &[&[u8]] = &[b"CHECKPRESENT-UNKNOWN", key, why.as_bytes()];
+                self.lines.send(reply)
+            }
+        }
+    }
+
+    fn remove(&mut self, form: Form, key: &[u8]) -> Result<()> {
+        let path = self.path(form, key);
+        let outcome = path.and_then(|path| self.place()?.remove(&path));
+        self.reply("REMOVE", &[key], &outcome)
+    }
+
+    /// Sends `WORD-SUCCESS words`, or `WORD-FAILURE words why`.
+    fn reply(&mut self, word: &str, words: &[&[u8]], outcome: &Result<()>) -> Result<()> {
+        let Err(error) = outcome else {
+            return self.reply_bare(word, words, true);
+        };
+        let why = one_line(error);
+        self.reply_bare(word, &[words, &[why.as_bytes()]].concat(), false)
+    }
+
+    fn reply_bare(&mut self, word: &str, words: &[&[u8]], is_success: bool) -> Result<()> {
+        let end = if is_success { "SUCCESS" } else { "FAILURE" };
+        let first = format!("{word}-{end}");
+        self.lines.send(&[&[first.as_bytes()], words].concat())
+    }
+}
+
+/// A message with its causes, without the line breaks that would end it.
+fn one_line(error: &anyhow::Error) -> String {
+    format!("{error:#}").replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What the remote says to `requests`. Answers to its questions are among them.
+    fn said(requests: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut remote = Remote::new(Lines::new(requests.as_bytes(), &mut out));
+        let outcome = remote.serve();
+        let mut said: Vec<String> = String::from_utf8_lossy(&out)
+            .lines()
+            .map(str::to_owned)
+            .collect();
+        said.extend(outcome.err().map(|error| format!("{error:#}")));
+        said
+    }
+
+    #[test]
+    fn an_unknown_request_is_unsupported_and_a_missing_directory_is_named() {
+        let said = said("CLAIMURL http://example.org/\nPREPARE\nVALUE /nowhere/at/all\n");
+        assert_eq!(
+            said[..3],
+            ["VERSION 2", "UNSUPPORTED-REQUEST", "GETCONFIG directory"]
+        );
+        assert!(
+            said[3].starts_with("PREPARE-FAILURE directory=/nowhere/at/all"),
+            "{said:?}"
+        );
+    }
+
+    #[test]
+    fn exported_names_stay_inside_the_directory() {
+        let dir = tempfile::tempdir().expect("directory");
+        let inside = dir.path().join("inside");
+        std::fs::create_dir(&inside).expect("mkdir");
+        std::fs::write(dir.path().join("source"), "data").expect("write");
+        let source = dir.path().join("source");
+        for name in ["../out", "/out", "a/../../out", "", "a//b", "./a"] {
+            let said = said(&format!(
+                "PREPARE\nVALUE {}\nEXPORT {name}\nTRANSFEREXPORT STORE KEY {}\n",
+                inside.display(),
+                source.display()
+            ));
+            let last = said.last().expect("an answer");
+            assert!(
+                last.starts_with("TRANSFER-FAILURE STORE KEY "),
+                "{name}: {said:?}"
+            );
+        }
+        assert_eq!(std::fs::read_dir(&inside).expect("list").count(), 0);
+    }
+
+    #[test]
+    fn presence_is_unknown_when_the_directory_is_gone() {
+        let dir = tempfile::tempdir().expect("directory");
+        let inside = dir.path().join("inside");
+        std::fs::create_dir(&inside).expect("mkdir");
+        let asked = |remote: &mut Remote<&[u8], Vec<u8>>| {
+            remote.check(Form::Export, b"KEY").expect("answered");
+        };
+        let line = format!("VALUE {}\n", inside.display());
+        let mut remote = Remote::new(Lines::new(line.as_bytes(), Vec::new()));
+        remote.prepare().expect("prepared");
+        remote.exported = b"file".to_vec();
+        asked(&mut remote);
+        std::fs::remove_dir(&inside).expect("rmdir");
+        asked(&mut remote);
+        let said = String::from_utf8_lossy(remote.lines.sent()).into_owned();
+        let said: Vec<&str> = said.lines().skip(1).collect();
+        assert_eq!(said[0], "CHECKPRESENT-FAILURE KEY");
+        assert!(said[1].starts_with("CHECKPRESENT-UNKNOWN KEY "), "{said:?}");
+    }
+}

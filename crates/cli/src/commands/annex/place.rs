@@ -1,0 +1,249 @@
+//! The directory in which the remote keeps its files.
+//!
+//! A file is written without a name, synced, and then gets its name. So an interrupted transfer
+//! leaves nothing, and what is present is whole. The directory is never the mount point itself: if
+//! nothing is mounted, the directory is missing, and no file is taken for removed.
+
+use super::lines;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
+use weald_io::{OutputFile, TargetKind};
+
+/// Bytes of one read and write.
+const STEP_LEN: usize = 1 << 20;
+
+/// Bytes between two reports of progress.
+const REPORT_LEN: u64 = 8 << 20;
+
+/// Receives the number of bytes that were copied so far.
+type OnProgress<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
+
+/// The directory, which existed when it was opened.
+pub struct Place {
+    root: PathBuf,
+}
+
+impl Place {
+    /// Checks the directory that the user gave.
+    pub fn open(root: PathBuf) -> Result<Self> {
+        let shown = root.display();
+        if root.as_os_str().is_empty() {
+            bail!("directory= is missing: give it a directory inside a mounted Weald volume");
+        }
+        if !root.is_absolute() {
+            bail!("directory={shown}: is relative: give the whole path, which begins with /");
+        }
+        let place = Self { root };
+        place.require().with_context(|| {
+            let shown = place.root.display();
+            format!("directory={shown}: mount the volume first, and make the directory inside it")
+        })?;
+        let above = place.root.join("..");
+        let (here, above) = (fs::metadata(&place.root)?, fs::metadata(above)?);
+        if here.dev() != above.dev() {
+            bail!(
+                "directory={}: is a mount point: give a directory inside the mount, so that a \
+                 volume that is not mounted is noticed",
+                place.root.display()
+            );
+        }
+        Ok(place)
+    }
+
+    /// The directory.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Fails if the directory is gone, because the volume was unmounted.
+    fn require(&self) -> Result<()> {
+        if !fs::metadata(&self.root)?.is_dir() {
+            bail!("is no directory");
+        }
+        Ok(())
+    }
+
+    /// Path of the file of a key; `hash` is two directories that git-annex chose.
+    pub fn of_key(&self, hash: &[u8], key: &[u8]) -> Result<PathBuf> {
+        let dir = self.inside(hash)?;
+        let name = escape(key);
+        Ok(dir.join(lines::path(&name)))
+    }
+
+    /// Path of a file of an exported tree.
+    pub fn exported(&self, name: &[u8]) -> Result<PathBuf> {
+        self.inside(name)
+    }
+
+    /// The path `name` below the directory; refuses names that lead out of it.
+    fn inside(&self, name: &[u8]) -> Result<PathBuf> {
+        let path = lines::path(name);
+        let is_plain = path
+            .components()
+            .all(|part| matches!(part, Component::Normal(_)));
+        // Components do not show empty names and single dots.
+        let is_exact = path.components().collect::<PathBuf>().as_os_str() == path.as_os_str();
+        if name.is_empty() || !is_plain || !is_exact {
+            bail!("{}: is no path inside the directory", path.display());
+        }
+        Ok(self.root.join(path))
+    }
+
+    /// Stores the file `from` as `to`, durably.
+    pub fn store(&self, from: &Path, to: &Path, on_progress: OnProgress<'_>) -> Result<()> {
+        self.require()
+            .with_context(|| self.root.display().to_string())?;
+        self.make_dirs(parent(to))?;
+        let mut source = File::open(from).with_context(|| from.display().to_string())?;
+        let mut output = OutputFile::create(to, TargetKind::File)?;
+        copy(
+            &mut source,
+            &mut |bytes| Ok(output.write_all(bytes)?),
+            on_progress,
+        )?;
+        Ok(output.commit(true)?)
+    }
+
+    /// Makes the missing directories on the way to `dir`, durably.
+    fn make_dirs(&self, dir: &Path) -> Result<()> {
+        if dir == self.root || dir.is_dir() {
+            return Ok(());
+        }
+        self.make_dirs(parent(dir))?;
+        match fs::create_dir(dir) {
+            Ok(()) => sync_dir(parent(dir)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+            Err(error) => Err(error).with_context(|| dir.display().to_string()),
+        }
+    }
+
+    /// Whether the file is there. An error if it cannot be known.
+    pub fn is_present(&self, path: &Path) -> Result<bool> {
+        match fs::symlink_metadata(path) {
+            Ok(found) => Ok(found.is_file()),
+            Err(error) if is_absent(error.kind()) => {
+                self.require()
+                    .with_context(|| self.root.display().to_string())?;
+                Ok(false)
+            }
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// Removes the file, durably; a missing one is removed already.
+    pub fn remove(&self, path: &Path) -> Result<()> {
+        if !self.is_present(path)? {
+            return Ok(());
+        }
+        match fs::remove_file(path) {
+            Ok(()) => sync_dir(parent(path)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    /// Removes a directory of an exported tree, if it exists and is empty.
+    pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
+        let dir = self.inside(name)?;
+        self.require()?;
+        match fs::remove_dir(&dir) {
+            Ok(()) => sync_dir(parent(&dir)),
+            Err(error) if is_absent(error.kind()) => Ok(()),
+            Err(error) => Err(error).with_context(|| dir.display().to_string()),
+        }
+    }
+
+    /// Renames a file of an exported tree, durably.
+    pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
+        let (from, to) = (self.inside(from)?, self.inside(to)?);
+        self.require()?;
+        self.make_dirs(parent(&to))?;
+        fs::rename(&from, &to).with_context(|| from.display().to_string())?;
+        sync_dir(parent(&to))?;
+        sync_dir(parent(&from))
+    }
+}
+
+/// Copies the stored file `from` to git-annex's file `to`.
+pub fn retrieve(from: &Path, to: &Path, on_progress: OnProgress<'_>) -> Result<()> {
+    let mut source = File::open(from).with_context(|| from.display().to_string())?;
+    let mut target = File::create(to).with_context(|| to.display().to_string())?;
+    copy(
+        &mut source,
+        &mut |bytes| Ok(target.write_all(bytes)?),
+        on_progress,
+    )
+}
+
+fn copy(
+    source: &mut File,
+    write: &mut dyn FnMut(&[u8]) -> Result<()>,
+    on_progress: OnProgress<'_>,
+) -> Result<()> {
+    let mut buffer = vec![0; STEP_LEN];
+    let (mut done, mut reported) = (0, 0);
+    loop {
+        let len = match source.read(&mut buffer) {
+            Ok(0) => return on_progress(done),
+            Ok(len) => len,
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error.into()),
+        };
+        write(&buffer[..len])?;
+        done += len as u64;
+        if done - reported >= REPORT_LEN {
+            on_progress(done)?;
+            reported = done;
+        }
+    }
+}
+
+/// The name of a key's file: git-annex's own escapes, which leave no slash.
+fn escape(key: &[u8]) -> Vec<u8> {
+    let mut name = Vec::with_capacity(key.len());
+    for &byte in key {
+        match byte {
+            b'&' => name.extend_from_slice(b"&a"),
+            b'%' => name.extend_from_slice(b"&s"),
+            b':' => name.extend_from_slice(b"&c"),
+            b'/' => name.push(b'%'),
+            byte => name.push(byte),
+        }
+    }
+    name
+}
+
+fn parent(path: &Path) -> &Path {
+    path.parent().unwrap_or(path)
+}
+
+fn is_absent(kind: ErrorKind) -> bool {
+    matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
+}
+
+fn sync_dir(dir: &Path) -> Result<()> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.with_context(|| dir.display().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_with_slashes_is_one_name_and_no_other_keys() {
+        let names = ["URL--http://a/b", "a%b", "a&sb", "a/b", "SHA256E-s1--0.txt"];
+        let escaped = names.map(|name| String::from_utf8(escape(name.as_bytes())).expect("text"));
+        let expected = [
+            "URL--http&c%%a%b",
+            "a&sb",
+            "a&asb",
+            "a%b",
+            "SHA256E-s1--0.txt",
+        ];
+        assert_eq!(escaped, expected);
+    }
+}
