@@ -55,6 +55,7 @@ umoci umoci
 crun crun
 podman podman
 git git
+git-annex git-annex
 /usr/include/sys/acl.h libacl1-dev
 /usr/lib/postgresql postgresql
 losetup mount

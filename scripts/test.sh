@@ -67,6 +67,7 @@ timed cargo clippy --workspace --all-targets --all-features --locked -- -D warni
 timed env WEALD_PROFILE=dev bash scripts/trees.sh quick
 timed env WEALD_PROFILE=dev bash scripts/volume-suites.sh
 timed bash scripts/lab-test.sh
+timed bash scripts/annex-test.sh
 timed env WEALD_PROFILE=dev bash scripts/volume-crash.sh
 for words in "${unsteady[@]}"; do say "test: passed only at the second try: cargo test $words"; done
 say "test: everything passed"

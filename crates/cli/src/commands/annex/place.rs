@@ -66,9 +66,9 @@ impl Place {
         Ok(())
     }
 
-    /// Path of the file of a key; `hash` is two directories that git-annex chose.
+    /// Path of the file of a key; `hash` is two directories that git-annex chose, and a slash.
     pub fn of_key(&self, hash: &[u8], key: &[u8]) -> Result<PathBuf> {
-        let dir = self.inside(hash)?;
+        let dir = self.inside(hash.strip_suffix(b"/").unwrap_or(hash))?;
         let name = escape(key);
         Ok(dir.join(lines::path(&name)))
     }
