@@ -1,6 +1,7 @@
 #!/bin/bash
-# annex-test.sh [PART...]: git-annex of the system on Weald: remote, interrupted, volume, and suite,
-# the whole of `git annex test`. Without arguments, all but suite. Needs root.
+# annex-test.sh [PART...]: git-annex of the system on Weald: remote, interrupted, volume, image,
+# and suite, the whole of `git annex test`. Without arguments, all but suite. Needs root.
+# DATALAD=PROGRAM gets files with DataLad in the part image.
 set -euo pipefail
 export WEALD_PROFILE=${WEALD_PROFILE:-dev}
 # shellcheck source=lib.sh
@@ -56,6 +57,21 @@ try_remote() {
         ! grep -q FAIL "$work/log" || die "testremote $name: $(grep FAIL "$work/log")"
         [ -z "$(find "$volume/$name" -type f)" ] || die "testremote $name left $(find "$volume/$name" -type f)"
     done
+    # A version that differs in one byte shares its other chunks with the first, below the keys.
+    local first second
+    head -c 8M /dev/urandom >versions
+    quiet git annex add versions
+    quiet git annex copy --to plain versions
+    sync "$volume"
+    first=$(stat_of stored_len)
+    quiet git annex unlock versions
+    printf x | dd of=versions bs=1 seek=4000000 conv=notrunc status=none
+    quiet git annex add versions
+    quiet git annex copy --to plain versions
+    sync "$volume"
+    second=$(stat_of stored_len)
+    say "   stored: $(human "$first") with one version of 8 MiB, $(human "$second") with two"
+    [ $((second - first)) -lt 1000000 ] || die "two versions share nothing"
     # A tree with names of every kind; renamed, removed and read back.
     mkdir -p 'a dir/b'
     seq 1000 >'a dir/b/numbers with spaces'
@@ -73,6 +89,15 @@ try_remote() {
     quiet git annex drop --force renamed
     quiet git annex get --from tree renamed
     seq 1000 | cmp - renamed
+    # Import is no request of external remotes: git-annex's own directory remote does it.
+    mkdir "$volume/both-ways"
+    quiet git annex initremote both-ways type=directory "directory=$volume/both-ways" encryption=none \
+        exporttree=yes importtree=yes
+    quiet git annex export HEAD --to both-ways
+    seq 2000 >"$volume/both-ways/from outside"
+    quiet git annex import "$(git branch --show-current)" --from both-ways
+    quiet git annex merge --allow-unrelated-histories "both-ways/$(git branch --show-current)"
+    seq 2000 | cmp - 'from outside'
     cd "$root"
 }
 
@@ -155,6 +180,42 @@ try_volume() {
     cd "$root"
 }
 
+# What docs/datalad.md shows: a data set published as an image, and keys in a sealed volume.
+try_image() {
+    local get=(git -C "$work/user" annex get)
+    new_repository "$volume/study"
+    cd "$volume/study"
+    mkdir scans
+    for name in one two; do head -c 300K /dev/urandom >"scans/$name.nii"; done
+    quiet git annex add .
+    git commit -qm scans
+    new_remote keys encryption=none
+    quiet git annex copy --to keys .
+    cd "$root"
+    "$weald" umount "$volume"
+    "$weald" volume seal "$work/store:v" --name published >"$work/log"
+    mkdir "$work/published"
+    "$weald" mount "$work/store:published" "$work/published"
+    # From the repository in the image, which git-annex cannot change.
+    quiet git clone -q "$work/published/study" "$work/user"
+    if [ -n "${DATALAD:-}" ]; then
+        (cd "$work/user" && quiet "$DATALAD" get scans/one.nii)
+    else
+        quiet "${get[@]}" scans/one.nii
+    fi
+    cmp "$work/user/scans/one.nii" "$work/published/study/scans/one.nii"
+    # From the special remote in the image.
+    quiet git -C "$work/user" annex enableremote keys "directory=$work/published/keys"
+    quiet "${get[@]}" --from keys scans/two.nii
+    cmp "$work/user/scans/two.nii" "$work/published/study/scans/two.nii"
+    printf new >"$work/user/new"
+    quiet git -C "$work/user" annex add new
+    if git -C "$work/user" annex copy --to keys new >"$work/log" 2>&1; then die "an image was changed"; fi
+    grep -qi 'read-only' "$work/log" || die "no word about a read-only image: $(cat "$work/log")"
+    "$weald" umount "$work/published"
+    "$weald" mount "$work/store:v" "$volume"
+}
+
 # The whole of git-annex's own tests, on the volume. They make and remove their own directory.
 try_suite() {
     mkdir "$volume/suite"
@@ -169,7 +230,7 @@ try_suite() {
 }
 
 parts=("${@:-}")
-[ -n "${parts[0]}" ] || parts=(remote interrupted volume)
+[ -n "${parts[0]}" ] || parts=(remote interrupted volume image)
 make_work
 export HOME=$work/home
 mkdir "$HOME" "$work/bin" "$work/volume"
