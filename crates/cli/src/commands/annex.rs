@@ -18,7 +18,7 @@ use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// Cost of a local directory, from git-annex's `Config/Cost.hs`; the default of 100 is the cheapest.
+/// Cost of a local directory, from `Config/Cost.hs` of git-annex: the cheapest is 100.
 const COST: u32 = 100;
 
 /// The one setting of the remote.
