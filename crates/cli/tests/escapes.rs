@@ -281,6 +281,22 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("volume stat --prometheus s@:v", Nothing),
             ("volume stat @", Nothing),
         ],
+        "volume seal" => &[
+            ("volume seal --image sealed@ s@:v", Nothing),
+            ("volume seal --image sealed@ s@:v", Nothing),
+            ("volume seal --image @gone/x s@:v", Nothing),
+            ("volume seal --name sealed@ s@:v", Nothing),
+            ("volume seal --name sealed s@:v", Nothing),
+            ("volume seal --name x s@:@", Nothing),
+        ],
+        "volume set" => &[
+            ("volume set --compress zstd s@:v /", Nothing),
+            ("volume set --compress @ s@:v /", Nothing),
+            ("volume set --quota @ s@:v /", Nothing),
+            ("volume set --quota 1G s@:v @", Nothing),
+            ("volume set --dedup off s@:@ /", Nothing),
+            ("volume info s@:v @", Nothing),
+        ],
         "volume check" => &[
             ("volume check --data s@:v", Nothing),
             ("volume check --json s@:v", Nothing),
