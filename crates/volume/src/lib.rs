@@ -2,9 +2,9 @@
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `properties`, `quotas` →
-//! `namespace`, `content`, `xattr` (operations) → `index`, `parallel`, `commit` (a layer becomes
-//! durable), `rebuild` → `create`, `check` → `preload`, `volume` → `import` (of an image). `reader`
-//! reads the tables alone.
+//! `namespace`, `content`, `xattr` (operations) → `index`, `parallel`, `commit` (a layer
+//! becomes durable), `rebuild` → `create`, `check` → `preload`, `volume` → `import` (of an
+//! image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`

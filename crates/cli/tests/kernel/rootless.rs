@@ -64,7 +64,8 @@ tail -n 1 m/dir/long; cat m/new; test ! -e m/symlink
 "$0" umount m
 "$0" mount --overlay ../a.weald m
 for file in /proc/[0-9]*/cmdline; do
-    if [ -O $file ] && { tr '\0' ' ' <$file; } 2>/dev/null | grep -q -e 'mount --foreground --ready-stdou[t]'; then
+    test -O $file || continue
+    if { tr '\0' ' ' <$file; } 2>/dev/null | grep -q -e 'mount --foreground --ready-stdou[t]'; then
         pid=${file#/proc/}; kill -9 ${pid%/cmdline}; echo killed
     fi
 done
