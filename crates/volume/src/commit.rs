@@ -4,7 +4,7 @@
 //! what became free is used again.
 
 use crate::core::Core;
-use crate::index::{Index, Place};
+use crate::index::{DEDUP_LEN_MIN, Index, Place};
 use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
@@ -30,8 +30,6 @@ const PIECES_MAX: usize = 32;
 const DROP_ROWS_MAX: usize = 65_000;
 /// Rows that the log keeps.
 const LOG_LEN: u64 = 1024;
-/// Shorter runs of bytes are not looked up in the index.
-pub const DEDUP_LEN_MIN: usize = 64;
 /// Bytes that the threads of a commit hash and encode at a time.
 const BATCH_LEN: u64 = 8 << 20;
 
@@ -179,9 +177,9 @@ pub struct Committer {
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
     /// Places of bytes that are there.
-    pub index: Index,
+    index: Index,
     /// How far the index was rebuilt after the mount.
-    pub rebuild: Rebuild,
+    rebuild: Rebuild,
     workers: Workers,
 }
 
@@ -209,6 +207,12 @@ impl Committer {
             rebuild: Rebuild::default(),
             index: Index::new(index_len),
         }
+    }
+
+    /// Notes the next packed pieces in the index. Returns whether there are more.
+    pub fn rebuild_step(&mut self, core: &Core) -> bool {
+        let engine = self.writer.engine();
+        self.rebuild.step(core, &*engine, &mut self.index)
     }
 
     /// Makes `layer` durable.

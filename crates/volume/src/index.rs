@@ -3,6 +3,9 @@
 
 use weald_format::Digest;
 
+/// Shorter runs of bytes are not looked up in the index.
+pub const DEDUP_LEN_MIN: usize = 64;
+
 /// Slots of a bucket.
 const WAYS: usize = 8;
 /// Buckets of a new index.

@@ -1,13 +1,12 @@
 //! The dedup index after a mount: pieces of committed files that lie in packs are read again, in
 //! the background. Whole chunks need no reading: the store finds those by the digests in its rows.
 
-use crate::commit::{Committer, DEDUP_LEN_MIN};
 use crate::core::Core;
-use crate::index::Place;
+use crate::index::{DEDUP_LEN_MIN, Index, Place};
 use std::ops::ControlFlow;
 use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
 use weald_format::{Digest, Result};
-use weald_store::engine::Table;
+use weald_store::engine::{Engine, Table};
 
 /// Pieces that one step reads.
 const STEP_COUNT: usize = 256;
@@ -33,26 +32,25 @@ impl Default for Rebuild {
     }
 }
 
-impl Committer {
+impl Rebuild {
     /// Notes the next packed pieces in the index. Returns whether there are more. A failure ends
     /// the rebuilding: the index is advisory.
-    pub fn rebuild_step(&mut self, core: &Core) -> bool {
-        if let Err(error) = self.try_step(core) {
+    pub fn step(&mut self, core: &Core, engine: &dyn Engine, index: &mut Index) -> bool {
+        if let Err(error) = self.try_step(core, engine, index) {
             log::warn!("the dedup index was not rebuilt completely: {error}");
-            self.rebuild.next = None;
+            self.next = None;
         }
-        self.rebuild.next.is_some()
+        self.next.is_some()
     }
 
-    fn try_step(&mut self, core: &Core) -> Result<()> {
-        let Some((ino, window)) = self.rebuild.next.take() else {
+    fn try_step(&mut self, core: &Core, engine: &dyn Engine, index: &mut Index) -> Result<()> {
+        let Some((ino, window)) = self.next.take() else {
             return Ok(());
         };
         let (snapshot, chunk_len) = (core.tables.snapshot(), core.tables.chunk_len());
         let start = pair_key(snapshot, ino, window);
         let mut pieces: Vec<Piece> = Vec::new();
         let mut next = None;
-        let engine = self.writer.engine();
         engine.scan(Table::Extents, &start, &mut |key, value| {
             let (of, ino, window) = split_pair_key(key)?;
             if of != snapshot {
@@ -70,9 +68,9 @@ impl Committer {
         })?;
         for piece in pieces {
             let block = core.blocks.get(piece.block)?;
-            if piece.block != self.rebuild.last_block {
-                self.rebuild.last_block = piece.block;
-                self.rebuild.read_len += block.len() as u64;
+            if piece.block != self.last_block {
+                self.last_block = piece.block;
+                self.read_len += block.len() as u64;
             }
             let start = piece.offset as usize;
             if let Some(bytes) = block.get(start..start + piece.len as usize) {
@@ -80,10 +78,10 @@ impl Committer {
                     block: piece.block,
                     offset: piece.offset,
                 };
-                self.index.insert(&Digest::of(bytes), place);
+                index.insert(&Digest::of(bytes), place);
             }
         }
-        self.rebuild.next = next.filter(|_| self.rebuild.read_len < READ_LEN_MAX);
+        self.next = next.filter(|_| self.read_len < READ_LEN_MAX);
         Ok(())
     }
 }
