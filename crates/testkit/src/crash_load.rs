@@ -231,6 +231,10 @@ fn is_part_of_write(old: &[u8], offset: usize, new: &[u8], found: &[u8]) -> bool
 /// A description of what is wrong.
 pub fn judge(dir: &Path, seed: u64, synced: u64, made: u64) -> Result<u64, String> {
     let mut found = BTreeMap::new();
+    // Making the directory was an operation, too, and was not synced alone.
+    if synced == 0 && !dir.exists() {
+        return Ok(0);
+    }
     let entries = fs::read_dir(dir).map_err(|e| format!("{}: {e}", dir.display()))?;
     for entry in entries {
         let path = entry.map_err(|e| e.to_string())?.path();
