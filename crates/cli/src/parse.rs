@@ -16,30 +16,25 @@ pub fn size(text: &str) -> Result<u64, String> {
     if digits.is_empty() {
         return Err("expected a number and an optional K, M, G or T".into());
     }
-    let unit = text
-        .get(digits.len()..)
-        .unwrap_or_default()
-        .to_ascii_uppercase();
     if digits.starts_with('+') {
         return Err("one sign is enough".into());
     }
-    let shift = match unit.strip_suffix("IB").unwrap_or(&unit) {
-        "" | "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => {
-            let unit = weald_vfs::safe_line(&unit);
-            return Err(format!("unknown unit '{unit}': expected K, M, G or T"));
+    weald_vfs::parse_size(text).ok_or_else(|| {
+        let unit = &text[digits.len()..];
+        // The number, or the unit, or both together are wrong.
+        match (
+            digits.parse::<u64>(),
+            weald_vfs::parse_size(&format!("1{unit}")),
+        ) {
+            (Err(_), _) => "expected a number and an optional K, M, G or T".to_owned(),
+            (Ok(_), Some(_)) => "too large".to_owned(),
+            (Ok(_), None) => {
+                let unit = unit.to_ascii_uppercase();
+                let unit = weald_vfs::safe_line(&unit);
+                format!("unknown unit '{unit}': expected K, M, G or T")
+            }
         }
-    };
-    let number: u64 = digits
-        .parse()
-        .map_err(|_| "expected a number and an optional K, M, G or T")?;
-    number
-        .checked_mul(1 << shift)
-        .ok_or_else(|| "too large".into())
+    })
 }
 
 /// Offset of the image: a size, or `auto`.

@@ -310,19 +310,7 @@ fn worker_count(value: &str) -> Result<usize> {
 /// # Errors
 /// `Invalid` for anything else, and for more than 2^64 bytes.
 pub fn size(value: &str) -> Result<ByteLen> {
-    let lower = value.to_ascii_lowercase();
-    let text = lower.trim_end_matches("ib");
-    let (digits, shift) = match text.char_indices().last() {
-        Some((at, 'k')) => (&text[..at], 10),
-        Some((at, 'm')) => (&text[..at], 20),
-        Some((at, 'g')) => (&text[..at], 30),
-        Some((at, 't')) => (&text[..at], 40),
-        _ => (text, 0),
-    };
-    digits
-        .parse::<u64>()
-        .ok()
-        .and_then(|count| count.checked_mul(1 << shift))
+    weald_vfs::parse_size(value)
         .map(ByteLen)
         .ok_or_else(|| Error::invalid("expected a size such as 512M or 2G"))
 }

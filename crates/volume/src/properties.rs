@@ -7,12 +7,12 @@ use rustix::io::Errno;
 use weald_codec::CodecSpec;
 use weald_format::volume::InodeRow;
 use weald_format::{FileKind, Result};
-use weald_vfs::Outcome;
+use weald_vfs::{Outcome, parse_size};
 
-/// What the names of the properties of files begin with.
+/// Beginning of the names of properties of files.
 const FILE_PREFIX: &[u8] = b"user.weald.";
-/// What the names of the limits of directories begin with: the kernel lets root alone change them.
-/// An owner of a directory would lift its own limit.
+/// Beginning of the names of limits of directories. The kernel lets only root change such
+/// attributes, so that owners of directories cannot lift their limits.
 const LIMIT_PREFIX: &[u8] = b"trusted.weald.";
 /// Codec of new data: `none`, `lz4`, `zstd` or `zstd:N`.
 pub const COMPRESS: &[u8] = b"user.weald.compress";
@@ -71,23 +71,9 @@ pub fn parse_codec(text: &str) -> Option<CodecSpec> {
     }
 }
 
-/// Parses a length with an optional unit K, M, G or T.
+/// Parses a length that a file may have.
 fn parse_len(text: &str) -> Option<u64> {
-    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
-    let unit = text.get(digits.len()..)?.to_ascii_uppercase();
-    let shift = match unit.strip_suffix("IB").unwrap_or(&unit) {
-        "" | "B" => 0,
-        "K" => 10,
-        "M" => 20,
-        "G" => 30,
-        "T" => 40,
-        _ => return None,
-    };
-    let is_plain = digits.bytes().all(|byte| byte.is_ascii_digit());
-    let number: u64 = digits.parse().ok().filter(|_| is_plain)?;
-    number
-        .checked_mul(1 << shift)
-        .filter(|len| *len <= i64::MAX as u64)
+    parse_size(text).filter(|len| *len <= i64::MAX as u64)
 }
 
 fn parse_chunk(text: &str, len_max: u32) -> Option<u32> {
