@@ -78,7 +78,7 @@ pub struct Volume {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
     /// Whether blocks died since space was returned.
     has_dead: AtomicBool,
-    /// Whether rows were removed since the tables were compacted.
+    /// Whether files were removed since the tables were compacted.
     has_removed: AtomicBool,
     /// Number of commits so far.
     commits: AtomicU64,
@@ -218,6 +218,9 @@ impl Volume {
         self.core.hook.reach(crate::hook::Stage::Committed);
         self.core
             .thaw(&layer, sequence, &done.windows, &done.dropped);
+        if !done.dropped.is_empty() {
+            self.has_removed.store(true, Ordering::Relaxed);
+        }
         drop(layer);
         self.commits.store(committer.row.commit, Ordering::Relaxed);
         let freed = self.free(committer, &done.dead);
@@ -404,7 +407,6 @@ impl Volume {
     /// Waits until there is memory for a change that needs no space on the disk: a removal must
     /// work on a full one.
     fn admit_memory(&self) -> Outcome<()> {
-        self.has_removed.store(true, Ordering::Relaxed);
         loop {
             let (cost, dirty) = {
                 let state = self.core.state.read();
