@@ -7,6 +7,20 @@ use std::sync::mpsc::channel;
 use weald_format::FileKind;
 use weald_store::disk::HostDisk;
 
+/// A new volume that commits in the calling thread, and the directory of its store.
+fn new_volume() -> (tempfile::TempDir, Arc<Volume>) {
+    let place = tempfile::tempdir().expect("a directory");
+    let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+    let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options).expect("open");
+    (place, volume)
+}
+
 fn write(volume: &Volume, ino: Ino, offset: u64, bytes: &[u8]) {
     volume.write(ino, offset, bytes, 1).expect("write");
 }
@@ -20,15 +34,7 @@ fn read(volume: &Volume, ino: Ino) -> Vec<u8> {
 /// Would catch: figures that wait for the end of a commit.
 #[test]
 fn figures_are_there_while_a_commit_runs() {
-    let place = tempfile::tempdir().expect("a directory");
-    let disk = Arc::new(HostDisk::new(&place.path().join("store")));
-    let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
-    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
-    let options = OpenOptions {
-        background: false,
-        ..OpenOptions::default()
-    };
-    let volume = Volume::open(&store, "v", options).expect("open");
+    let (_place, volume) = new_volume();
     let before = volume.status().expect("figures").commits;
     volume.commit().expect("commit");
     let committer = volume.committer.lock();
@@ -47,15 +53,7 @@ fn figures_are_there_while_a_commit_runs() {
 /// Would catch: a copy that shares a block which the commit beside it drops.
 #[test]
 fn a_copy_waits_for_the_commit_beside_it() {
-    let place = tempfile::tempdir().expect("a directory");
-    let disk = Arc::new(HostDisk::new(&place.path().join("store")));
-    let store = Store::create(disk, [7; 16], 1 << 20).expect("a store");
-    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
-    let options = OpenOptions {
-        background: false,
-        ..OpenOptions::default()
-    };
-    let volume = Volume::open(&store, "v", options).expect("open");
+    let (_place, volume) = new_volume();
     let new = NewInode {
         kind: FileKind::Regular,
         permissions: 0o644,
