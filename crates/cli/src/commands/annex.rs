@@ -227,7 +227,8 @@ fn one_line(error: &anyhow::Error) -> String {
 mod tests {
     use super::*;
 
-    /// What the remote says to `requests`. Answers to its questions are among them.
+    /// The lines with which the remote answers `requests`. Answers to its own questions are among
+    /// the requests.
     fn said(requests: &str) -> Vec<String> {
         let mut out = Vec::new();
         let mut remote = Remote::new(Lines::new(requests.as_bytes(), &mut out));
