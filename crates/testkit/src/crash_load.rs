@@ -257,9 +257,16 @@ pub fn judge(dir: &Path, seed: u64, synced: u64, made: u64) -> Result<u64, Strin
         drop(wanted);
         let call = load.next();
         let is_within_call = || match &call {
-            Call::Write(name, offset, new) if differing == [name.clone()] => {
-                let old = &load.files[load.names[name]].bytes;
-                is_part_of_write(old, *offset as usize, new, &found[name].1)
+            // Each name of the file shows the part.
+            Call::Write(name, offset, new) => {
+                let file = load.names[name];
+                let old = &load.files[file].bytes;
+                differing.iter().all(|name| {
+                    load.names[name] == file
+                        && found.get(name).is_some_and(|(_, found)| {
+                            is_part_of_write(old, *offset as usize, new, found)
+                        })
+                })
             }
             _ => false,
         };
@@ -316,5 +323,36 @@ mod tests {
             .expect("write");
         judge(&dir, 5, 0, 500).expect_err("another byte");
         drop(log);
+    }
+
+    /// Would catch: a judge that refuses the beginning of a write, or accepts the end of one.
+    #[test]
+    fn the_beginning_of_a_write_may_survive_alone() {
+        let place = tempfile::tempdir().expect("a directory");
+        let dir = place.path();
+        let mut load = Load::new(11);
+        let mut made = 0;
+        // The next call writes behind the end of a file with several names.
+        let (name, offset, bytes) = loop {
+            let call = load.next();
+            if let Call::Write(name, offset, bytes) = &call {
+                let file = load.names[name];
+                let names = load.names.values().filter(|other| **other == file);
+                let len = load.files[file].bytes.len() as u64;
+                if names.count() > 1 && *offset == len && bytes.len() > 1000 {
+                    break (name.clone(), *offset, bytes.clone());
+                }
+            }
+            make(dir, &call).expect("a call");
+            load.apply(&call);
+            made += 1;
+        };
+        let file = OpenOptions::new().write(true).open(dir.join(&name));
+        let file = file.expect("open");
+        file.write_all_at(&bytes[..1000], offset).expect("write");
+        assert_eq!(judge(dir, 11, made, made), Ok(made));
+        file.write_all_at(&[!bytes[999]], offset + 999)
+            .expect("write");
+        judge(dir, 11, made, made).expect_err("other bytes");
     }
 }
