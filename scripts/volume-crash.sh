@@ -25,7 +25,19 @@ mount_volume() {
     awk -v t="$open_time" -v max="$slowest" 'BEGIN { exit !(t > max) }' && slowest=$open_time || true
 }
 
-server_pid() { "$weald" volume info --json "$volume" | python3 -c 'import json, sys; print(json.load(sys.stdin).get("server_pid", ""))'; }
+server_pid() {
+    "$weald" volume info --json "$volume" | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'
+}
+
+# stop_server SIGNAL PID: sends the signal, unless the process is gone, and waits until it is.
+stop_server() {
+    kill "$1" "$2" 2>/dev/null || true
+    for _ in $(seq 6000); do
+        kill -0 "$2" 2>/dev/null || return 0
+        sleep 0.01
+    done
+    die "process $2 did not end within a minute"
+}
 
 # begin_load COUNT: COUNT loads, each in a directory of its own.
 begin_load() {
@@ -80,7 +92,7 @@ try_kills() {
         mount_volume
         begin_load 2
         sleep "$(random_seconds 1.5)"
-        kill -9 "$(server_pid)"
+        stop_server -9 "$(server_pid)"
         unmount_dead
         end_load
         mount_volume
@@ -127,7 +139,7 @@ try_cuts() {
         server=$(server_pid)
         cut_power
         end_load
-        kill -9 "$server"
+        stop_server -9 "$server"
         unmount_dead
         while ! umount "$work/disk" 2>/dev/null; do sleep 0.05; done
         mount -o loop "$work/disk.img" "$work/disk"
@@ -154,7 +166,7 @@ try_full() {
     grep -q "No space left" "$work"/said-* || die "the load said: $(cat "$work"/said-*)"
     judge_loads all
     sync "$work/mnt" || die "a sync on a full disk failed"
-    kill -9 "$(server_pid)"
+    stop_server -9 "$(server_pid)"
     unmount_dead
     mount_volume
     judge_loads all
@@ -192,7 +204,7 @@ try_memory() {
     local server
     server=$(server_pid)
     say "peak of the server: $(awk '/VmHWM/ { print $2 / 1024 " MiB" }' "/proc/$server/status")"
-    kill -9 "$server"
+    stop_server -9 "$server"
     unmount_dead
     end_load
     mount_volume
@@ -202,10 +214,10 @@ try_memory() {
     rmdir "$memory_group"
     make_group $((16 << 20))
     (echo $BASHPID >"$memory_group/cgroup.procs" && exec "$weald" mount "$volume" "$work/mnt" -o commit-interval=1)
+    server=$(server_pid)
     begin_load 2
     dd if=/dev/urandom of="$work/mnt/unique" bs=1M count=200 status=none 2>/dev/null || true
-    server=$(server_pid)
-    [ -z "$server" ] || kill -9 "$server"
+    stop_server -9 "$server"
     unmount_dead
     end_load
     mount_volume
@@ -226,7 +238,7 @@ try_ends() {
     if "$weald" umount "$work/mnt" 2>"$work/umount.err"; then die "a mount in use was unmounted"; fi
     grep -q . "$work/umount.err" || die "umount gave no reason"
     exec 9>&-
-    kill -TERM "$(server_pid)"
+    stop_server -TERM "$(server_pid)"
     end_load
     while mountpoint -q "$work/mnt"; do umount --lazy "$work/mnt" || true; sleep 0.1; done
     mount_volume
