@@ -56,6 +56,34 @@ def loops_below(work: Path) -> list[str]:
     return [d["name"] for d in devices if (d["back-file"] or "").startswith(inside)]
 
 
+def holders(device: str, blocks: Path = Path("/sys/class/block")) -> list[str]:
+    """Returns the names of the devices that lie on a device, the uppermost first."""
+    found: list[str] = []
+    folder = blocks / Path(device).name / "holders"
+    for name in sorted(h.name for h in folder.iterdir()) if folder.is_dir() else []:
+        found += [n for n in (*holders(name, blocks), name) if n not in found]
+    return found
+
+
+def release(name: str) -> None:
+    """Stops a device of MD or of the device mapper."""
+    if name.startswith("dm-"):
+        mapped = Path(f"/sys/class/block/{name}/dm/name").read_text("utf-8").strip()
+        words = ["dmsetup", "remove", mapped]
+    else:
+        words = ["mdadm", "--stop", f"/dev/{name}"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise OSError(f"{name}: cannot stop: {done.stderr.strip()}")
+
+
+def free(device: str) -> None:
+    """Stops what lies on a loop device, and detaches it."""
+    for name in holders(device):
+        release(name)
+    detach(device)
+
+
 def unmount(path: Path) -> None:
     """Unmounts; waits while a server or a leaving process keeps the mount busy."""
     end = time.monotonic() + BUSY_S
@@ -129,7 +157,7 @@ def clean(work: Path) -> list[str]:
                 failed.append(str(error))
         for device in loops_below(work):
             try:
-                detach(device)
+                free(device)
             except OSError as error:
                 failed.append(str(error))
         left = mounts_below(work) or loops_below(work) or _is_busy(work)
@@ -148,7 +176,7 @@ def clean_below(work: Path, part: Path) -> None:
         backing = Path(f"/sys/block/{Path(device).name}/loop/backing_file")
         with contextlib.suppress(OSError):
             if Path(backing.read_text("utf-8").strip()).is_relative_to(part.resolve()):
-                detach(device)
+                free(device)
 
 
 def remove(work: Path) -> None:

@@ -10,13 +10,14 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weald_lab import images, life, stacks
+from weald_lab import arrays, images, life, stacks
 from weald_lab.record import LabError, Row
 from weald_lab.stacks import Place, Spec, Stack
 
 MIB = 1 << 20
 KINDS: dict[str, type[Stack]] = {
     "ext4": stacks.KernelStack, "xfs": stacks.KernelStack, "btrfs": stacks.KernelStack,
+    **dict.fromkeys(arrays.KINDS, arrays.ArrayStack),
     "tmpfs": stacks.TmpfsStack, "directory": stacks.DirectoryStack,
     "weald-volume": stacks.WealdVolumeStack, "weald-image": images.WealdImageStack,
     "squashfs": images.SquashfsStack, "erofs": images.ErofsStack, "dwarfs": images.DwarfsStack,
@@ -181,6 +182,7 @@ def _missing_file_systems(made: list[Stack]) -> list[str]:
                     ["modprobe", "--dry-run", "--quiet", name], capture_output=True,
                     check=False).returncode if shutil.which("modprobe") else name not in known:
                 found.append(f"{stack.name}: this kernel has no {name}")
+        found += [f"{stack.name}: this kernel has no {part}" for part in stack.missing_parts()]
     if any("fuse" in s.file_systems for s in made) and not Path("/dev/fuse").exists():
         found.append("/dev/fuse is missing: FUSE stacks need it")
     if any("losetup" in s.tools for s in made) and not Path("/dev/loop-control").exists():
@@ -200,7 +202,8 @@ def _space(plan: Plan, made: list[Stack]) -> list[str]:
     rounds = min(plan.rounds, 50) if plan.time_s else plan.rounds
     each = shape.total * (FILE_BYTES + rounds * ARCHIVE_BYTES) + 64 * MIB
     files = [s for s in made if s.spec.kind != "tmpfs" and not plan.device]
-    needed = each * len(files)
+    # RAID 6 over six drives writes half as much again.
+    needed = each * len(files) + sum(each for s in files if s.spec.kind in arrays.KINDS) // 2
     parent = _existing_parent(Path(plan.work))
     room = shutil.disk_usage(parent).free
     found = []
@@ -210,9 +213,10 @@ def _space(plan: Plan, made: list[Stack]) -> list[str]:
                      "--work")
     least = {"xfs": 300, "btrfs": 120}
     for stack in made:
-        if plan.size_bytes < least.get(stack.spec.kind, 0) * MIB:
+        kind = stack.spec.kind.partition("-")[0]
+        if plan.size_bytes < least.get(kind, 0) * MIB:
             found.append(f"{stack.name}: --size {plan.size_bytes // MIB} MiB is too small: "
-                         f"{stack.spec.kind} needs {least[stack.spec.kind]} MiB")
+                         f"{kind} needs {least[kind]} MiB")
     if any(s.spec.kind == "tmpfs" for s in made):
         memory = _memory_free_bytes()
         if each > memory:
@@ -270,8 +274,9 @@ def header(plan: Plan) -> Row:
              "erofs": ("mkfs.erofs", "--version"), "dwarfs": ("mkdwarfs", "--version"),
              "weald-volume": (plan.weald, "--version"), "weald-image": (plan.weald, "--version")}
     for spec in plan.on:
-        if spec["kind"] in words:
-            tools[spec["kind"]] = _version(*words[spec["kind"]])
+        kind = spec["kind"].partition("-")[0] if spec["kind"] in arrays.KINDS else spec["kind"]
+        if kind in words:
+            tools[kind] = _version(*words[kind])
     parent = _existing_parent(Path(plan.work))
     host = _version("stat", "--file-system", "--format=%T", str(parent))
     cpu = next((line.partition(": ")[2] for line in

@@ -77,6 +77,10 @@ class Stack:
         """Returns what to watch while a step runs."""
         return Probe()
 
+    def missing_parts(self) -> list[str]:
+        """Returns the parts of the kernel that the stack needs and that are not there."""
+        return []
+
     def run(self, *words: str | Path) -> str:
         """Runs a command that must succeed; returns its output."""
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False,
@@ -104,8 +108,15 @@ class Disk:
             with self._image.open("xb") as handle:
                 os.truncate(handle.fileno(), self._owner.place.size_bytes)
         self._attach()
-        self._owner.run(f"mkfs.{self._kind}", *MKFS_QUIET[self._kind], *self._make, self.device)
+        self._make_file_system()
         self._detach()
+
+    def drives(self) -> list[str]:
+        """Returns the devices whose transfers count."""
+        return [self.device]
+
+    def _make_file_system(self) -> None:
+        self._owner.run(f"mkfs.{self._kind}", *MKFS_QUIET[self._kind], *self._make, self.device)
 
     def _attach(self) -> None:
         if not self._owner.place.device:
@@ -134,16 +145,25 @@ MKFS_QUIET = {"ext4": ["-q", "-F"], "xfs": ["-q", "-f"], "btrfs": ["-q", "-f"]}
 class KernelStack(Stack):
     """ext4, XFS or Btrfs."""
 
-    settings = ("mkfs", "mount")
+    settings: tuple[str, ...] = ("mkfs", "mount")
 
     def __init__(self, spec: Spec, place: Place) -> None:
         super().__init__(spec, place)
         self.tools = (f"mkfs.{spec.kind}", "losetup", "mount", "umount")
         self.file_systems = (spec.kind,)
-        make = spec.words("mkfs")
-        if spec.kind == "ext4" and "-N" not in make:
-            make += ["-N", str(place.entry_count)]
-        self._disk = Disk(self, spec.kind, self.mount_point, make, spec.settings.get("mount", ""))
+        self._disk = self.make_disk()
+
+    def make_disk(self) -> Disk:
+        """Returns the disk below."""
+        return Disk(self, self.spec.kind, self.mount_point, self.make_words(self.spec.kind),
+                    self.spec.settings.get("mount", ""))
+
+    def make_words(self, kind: str) -> list[str]:
+        """Returns the options of mkfs."""
+        make = self.spec.words("mkfs")
+        if kind == "ext4" and "-N" not in make:
+            make += ["-N", str(self.place.entry_count)]
+        return make
 
     def create(self) -> None:
         self._disk.create()
@@ -155,7 +175,7 @@ class KernelStack(Stack):
         self._disk.unmount()
 
     def probe(self) -> Probe:
-        return Probe(block_devices=[self._disk.device])
+        return Probe(block_devices=self._disk.drives())
 
 
 class TmpfsStack(Stack):
