@@ -2,7 +2,7 @@
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `properties`, `quotas` →
-//! `namespace`, `content`, `xattr` (operations) → `index`, `parallel`, `commit` (a layer
+//! `namespace`, `content`, `xattr` (operations), `trim` → `index`, `parallel`, `commit` (a layer
 //! becomes durable), `rebuild` → `create`, `check` → `preload`, `volume` → `import` (of an
 //! image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
@@ -35,6 +35,7 @@ mod simulation;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod trim;
 mod volume;
 mod xattr;
 

@@ -452,6 +452,60 @@ fn ranges_are_punched_collapsed_and_inserted() {
     place.check();
 }
 
+/// A committed file of `len` bytes whose windows of 4 KiB all share 256 blocks.
+fn long_file(volume: &Volume, len: u64) -> Ino {
+    let ino = file(volume, Ino::ROOT, "long").ino;
+    volume.write(ino, 0, &noise(1 << 20, 5), 20).expect("write");
+    let mut done = 1 << 20;
+    while done < len {
+        let part = done.min(len - done);
+        let copied = volume.copy_range((ino, 0), (ino, done), part, 21);
+        assert_eq!(copied.ok(), Some(part));
+        volume.sync().expect("sync");
+        done += part;
+    }
+    ino
+}
+
+// Would catch: a truncate or a hole that removes millions of rows in one commit, whose memory has
+// no bound; and parts that remove too much or too little.
+#[test]
+fn long_ranges_are_removed_in_several_commits() {
+    let place = Place::new();
+    let options = VolumeOptions {
+        chunk_len: 4096,
+        ..VolumeOptions::default()
+    };
+    create(&place.store(), "small", &options, [9; 16], 5).expect("a volume");
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&place.store(), "small", options).expect("open");
+    let (len, kept) = (300 << 20, 12_345);
+    let ino = long_file(&volume, len);
+    let commits = || volume.status().expect("figures").commits;
+    let before = commits();
+    let mode = AllocateMode::PunchHole;
+    volume
+        .allocate(ino, mode, 10 << 20, len, 30)
+        .expect("a hole");
+    assert_eq!(commits(), before + 1);
+    let stat = volume.stat(ino).expect("stat");
+    assert_eq!((stat.size, stat.allocated), (len, 10 << 20));
+    let short = NewStat {
+        size: Some(kept),
+        ..NewStat::default()
+    };
+    assert!(volume.set_stat(ino, &short, 31).is_ok());
+    assert_eq!(read(&volume, ino), noise(1 << 20, 5)[..kept as usize]);
+    volume.sync().expect("sync");
+    drop(volume);
+    let options = CheckOptions { reads_data: true };
+    let report = check(&place.store(), "small", &options).expect("a check");
+    assert!(report.findings.is_empty(), "{:#?}", report.findings);
+}
+
 #[test]
 fn the_thread_commits_and_a_removed_volume_leaves_nothing() {
     let place = Place::new();

@@ -13,7 +13,7 @@ use crate::preload::{self, Preloaded};
 use crate::tables::Tables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::io::Errno;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -426,6 +426,22 @@ impl Volume {
         }
     }
 
+    /// Removes the parts of a long range behind the first one, each in a commit of its own.
+    fn trim(
+        &self,
+        ino: Ino,
+        range: Range<u64>,
+        now: Nanoseconds,
+        remove: impl Fn(&Core, &mut State, Range<u64>) -> Outcome<()>,
+    ) -> Outcome<()> {
+        for part in self.core.trim_parts(ino.0, &range)? {
+            self.admit_memory()?;
+            self.change(now, |core, state| remove(core, state, part))?;
+            self.commit().map_err(|e| refused(Errno::IO, e))?;
+        }
+        Ok(())
+    }
+
     /// Commits a full layer, or waits for the thread that does.
     fn make_room(&self) -> Outcome<()> {
         if !self.core.options.background {
@@ -551,6 +567,16 @@ impl WritableFs for Volume {
     }
 
     fn set_stat(&self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<Stat> {
+        if let Some(size) = new.size {
+            let old = self.stat(ino)?.size;
+            self.trim(ino, size..old, now, |core, state, part| {
+                let shorter = NewStat {
+                    size: Some(part.start),
+                    ..NewStat::default()
+                };
+                core.set_stat(state, ino.0, &shorter, now).map(drop)
+            })?;
+        }
         self.admit_memory()?;
         self.change(now, |core, state| core.set_stat(state, ino.0, new, now))
     }
@@ -655,10 +681,16 @@ impl WritableFs for Volume {
         let end = offset.checked_add(len);
         let end = end.filter(|end| *end <= crate::content::SIZE_MAX);
         let range = offset..end.ok_or(Errno::FBIG)?;
-        if matches!(mode, AllocateMode::Extend | AllocateMode::KeepSize) {
-            self.admit(len)?;
-        } else {
-            self.admit_memory()?;
+        match mode {
+            AllocateMode::Extend | AllocateMode::KeepSize => self.admit(len)?,
+            AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
+                let end = range.end.min(self.stat(ino)?.size);
+                self.trim(ino, offset..end, now, |core, state, part| {
+                    core.allocate(state, ino.0, AllocateMode::PunchHole, part, now)
+                })?;
+                self.admit_memory()?;
+            }
+            AllocateMode::Collapse | AllocateMode::Insert => self.admit_memory()?,
         }
         let moves_blocks = matches!(mode, AllocateMode::Collapse | AllocateMode::Insert);
         let _commit = moves_blocks.then(|| self.committer.lock());

@@ -1,0 +1,49 @@
+//! Long ranges are removed in parts, from the end, so that no commit holds the rows of a whole
+//! large file.
+
+use crate::core::Core;
+use std::ops::{ControlFlow, Range};
+use weald_format::Result;
+
+/// Committed windows that one part has at most. Their rows and counts take about 20 MB of memory
+/// in a commit.
+pub const TRIM_WINDOWS_MAX: usize = 1 << 16;
+
+impl Core {
+    /// Parts of `range` of the file `ino` that are removed before the first one, from the last to
+    /// the second; empty if one commit can remove all. The first part begins at `range.start`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    ///
+    /// # Cost
+    /// Reads the rows of all windows in `range`, if it has more than [`TRIM_WINDOWS_MAX`].
+    pub fn trim_parts(&self, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
+        let chunk = u64::from(self.tables.chunk_len());
+        let is_short = range.end.saturating_sub(range.start) / chunk < TRIM_WINDOWS_MAX as u64;
+        if is_short {
+            return Ok(Vec::new());
+        }
+        let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
+        let mut starts = Vec::new();
+        let mut count = 0;
+        self.tables.each_window(ino, first, &mut |window, _| {
+            if window > last {
+                return ControlFlow::Break(());
+            }
+            if count == TRIM_WINDOWS_MAX {
+                starts.push(window * chunk);
+                count = 0;
+            }
+            count += 1;
+            ControlFlow::Continue(())
+        })?;
+        let mut parts = Vec::with_capacity(starts.len());
+        let mut end = range.end;
+        for start in starts.into_iter().rev() {
+            parts.push(start..end);
+            end = start;
+        }
+        Ok(parts)
+    }
+}
