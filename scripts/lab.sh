@@ -13,14 +13,25 @@ weald=${WEALD:-$weald}
 [ -x "$weald" ] || die "$weald is missing: run 'make' first"
 lab_environment "$root/lab[test]"
 stacks=ext4,xfs,btrfs,tmpfs,weald-volume,weald-image,squashfs,erofs
-if command -v mkdwarfs >/dev/null; then stacks+=,dwarfs; fi
+sets=()
+if command -v mkdwarfs >/dev/null; then
+    stacks+=,dwarfs
+elif [ -z "${ON:-}" ]; then
+    # The rival on Rust crates, a project of its own, is built once.
+    step "cargo build in bench/dwarfs-rs"
+    crates=${CARGO_TARGET_DIR:-$root/target}/dwarfs-rs
+    (cd "$root/bench/dwarfs-rs" && CARGO_TARGET_DIR=$crates cargo build --release --locked --quiet)
+    stacks+=,dwarfs-crates
+    sets+=(--set "dwarfs-crates.program=$crates/release/weald-bench-dwarfs")
+fi
 out=${OUT:-$root/docs/lab}
 make_work
 mkdir -p "$out"
-"$environment/bin/weald-lab" run --on "${ON:-$stacks}" --shape "${SHAPE:-4x25}" \
+"$environment/bin/weald-lab" run --on "${ON:-$stacks}" "${sets[@]}" --shape "${SHAPE:-4x25}" \
     --rounds "${ROUNDS:-30}" --time "${TIME:-12m}" --seed "${SEED:-1}" --weald "$weald" \
     --out "$work/run"
 cp "$work/run/record.jsonl" "$out/run.jsonl"
+"$environment/bin/weald-lab" spent "$out/run.jsonl" --time "${TIME:-12m}"
 "$environment/bin/weald-lab" report "$out/run.jsonl" --html "$out/run.html" \
     --markdown "$out/run.md" --title "The life of a data set, timed by make lab"
 "$environment/bin/weald-lab" import "$root/lab/tests/data/test_fs_protocols.tar.xz" \

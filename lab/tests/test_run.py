@@ -343,3 +343,28 @@ def test_the_state_holds_what_resume_needs_and_the_header_no_paths(tmp_path: Pat
     plan = Plan(**State(tmp_path / "out" / STATE).plan)
     assert (plan.seed, plan.shape, plan.on[0]["kind"]) == (9, "1x1", "tmpfs")
     assert plan.work == str(tmp_path / "out/work")
+
+
+def test_dwarfs_by_crates_has_the_steps_without_a_mount(tmp_path: Path) -> None:
+    program = tmp_path / "packer"
+    program.write_text("""#!/bin/sh
+case $1 in
+pack) exec tar -cf "$3" -C "$2" . ;;
+extract) mkdir "$3" && exec tar -xf "$2" -C "$3" ;;
+check) exec tar -tf "$2" ;;
+version) echo crates ;;
+*) exit 2 ;;
+esac
+""", "utf-8")
+    program.chmod(0o755)
+    out = tmp_path / "out"
+    result = lab("run", "--on", "dwarfs-crates", "--set", f"dwarfs-crates.program={program}",
+                 "--shape", "1x3", "--rounds", "2", "--out", out)
+    assert result.exit_code == 0, result.output
+    rows = record.read(out / record.FILE_NAME)
+    assert steps_of(rows, "dwarfs-crates") == ["pack", "extract", "check"]
+    extracted = [r["entries"] for r in rows[1:] if r["step"] == "extract"]
+    assert extracted[0] == extracted[1] > 20
+    assert rows[0]["tools"]["dwarfs-crates"] == "crates; not mkdwarfs, and no mount"
+    assert rows[0]["settings"]["on"][0]["settings"] == {"program": "packer"}
+    assert nothing_left(out)

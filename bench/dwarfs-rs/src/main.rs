@@ -3,20 +3,24 @@
 //! Zstandard at level 22, times of last change only. The crates cannot order files by similarity,
 //! and they find repeats by content-defined chunking instead of at any byte.
 
-use dwarfs::archive::Config as ReadConfig;
-use dwarfs::{Archive, ArchiveIndex, AsChunks, InodeKind};
+use dwarfs::archive::{Config as ReadConfig, IsInode};
+use dwarfs::section::{Header, SectionReader};
+use dwarfs::{Archive, ArchiveIndex, AsChunks, Dir, Inode, InodeKind};
 use dwarfs_enc::chunker::{BasicChunker, CdcChunker, Chunker};
 use dwarfs_enc::metadata::{Builder, Config, DirId, FileId, InodeMetadata};
 use dwarfs_enc::section::{CompressParam, Writer};
 use std::collections::HashMap;
 use std::error::Error;
-use std::fs::{self, DirEntry, File};
+use std::fs::{self, DirEntry, File, FileTimes, Permissions};
 use std::io::{self, BufRead, BufWriter, Write};
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, lchown, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
 
 const USAGE: &str = "usage: weald-bench-dwarfs pack TREE IMAGE [LEVEL]
        weald-bench-dwarfs read IMAGE
+       weald-bench-dwarfs extract IMAGE DIR
+       weald-bench-dwarfs check IMAGE
        weald-bench-dwarfs version";
 
 /// The level of `mkdwarfs` by default.
@@ -122,28 +126,115 @@ fn pack(source: &Path, image: &Path, level: i32) -> Done {
     Ok(())
 }
 
-/// Writes the contents of all files to standard output, in the order of the image's inodes.
-fn read(image: &Path) -> Done {
+fn open(image: &Path) -> Result<(ArchiveIndex, Archive<File>), Box<dyn Error>> {
     let mut config = ReadConfig::default();
     config.block_cache_size_limit(CACHE_LEN);
-    let (index, mut archive): (ArchiveIndex, Archive<File>) =
-        Archive::new_with_config(File::open(image)?, &config)?;
+    Ok(Archive::new_with_config(File::open(image)?, &config)?)
+}
+
+/// Writes the contents of all files to standard output, in the order of the image's inodes.
+fn read(image: &Path) -> Done {
+    let (index, mut archive) = open(image)?;
     let mut out = io::stdout().lock();
     for inode in index.inodes() {
         if let InodeKind::File(file) = inode.classify() {
-            let mut reader = file.as_reader(&mut archive);
-            loop {
-                let piece = reader.fill_buf()?;
-                let len = piece.len();
-                if len == 0 {
-                    break;
-                }
-                out.write_all(piece)?;
-                reader.consume(len);
-            }
+            copy(&mut file.as_reader(&mut archive), &mut out)?;
         }
     }
     out.flush()?;
+    Ok(())
+}
+
+fn copy(reader: &mut impl BufRead, out: &mut impl Write) -> io::Result<()> {
+    loop {
+        let piece = reader.fill_buf()?;
+        let len = piece.len();
+        if len == 0 {
+            return Ok(());
+        }
+        out.write_all(piece)?;
+        reader.consume(len);
+    }
+}
+
+/// Writes the tree of an image into a new directory.
+struct Extractor {
+    archive: Archive<File>,
+    /// The first path of each file, by its inode number.
+    written: HashMap<u32, PathBuf>,
+}
+
+impl Extractor {
+    fn dir(&mut self, dir: Dir<'_>, path: &Path) -> Done {
+        fs::create_dir(path)?;
+        for entry in dir.entries() {
+            let name = entry.name();
+            if matches!(name, "" | "." | "..") || name.contains('/') {
+                return Err(format!("{}: a name is {name:?}", path.display()).into());
+            }
+            self.entry(entry.inode(), &path.join(name))?;
+        }
+        attributes(&dir.to_inode(), path, false)
+    }
+
+    fn entry(&mut self, inode: Inode<'_>, path: &Path) -> Done {
+        match inode.classify() {
+            InodeKind::Directory(dir) => self.dir(dir, path),
+            InodeKind::Symlink(link) => {
+                symlink(link.target(), path)?;
+                attributes(&inode, path, true)
+            }
+            InodeKind::File(file) => {
+                if let Some(first) = self.written.get(&inode.inode_num()) {
+                    return Ok(fs::hard_link(first, path)?);
+                }
+                let mut out = File::create_new(path)?;
+                copy(&mut file.as_reader(&mut self.archive), &mut out)?;
+                self.written.insert(inode.inode_num(), path.to_owned());
+                attributes(&inode, path, false)
+            }
+            _ => Err(format!("{}: devices and sockets are not extracted", path.display()).into()),
+        }
+    }
+}
+
+/// Gives a path the owner and, unless it is a symlink, the mode and time of an inode.
+fn attributes(inode: &Inode<'_>, path: &Path, is_symlink: bool) -> Done {
+    let found = inode.metadata();
+    lchown(path, Some(found.uid()), Some(found.gid()))?;
+    if !is_symlink {
+        let time = UNIX_EPOCH + Duration::from_secs(found.mtime());
+        File::open(path)?.set_times(FileTimes::new().set_modified(time))?;
+        let mode = found.file_type_mode().mode_bits();
+        fs::set_permissions(path, Permissions::from_mode(mode))?;
+    }
+    Ok(())
+}
+
+fn extract(image: &Path, target: &Path) -> Done {
+    let (index, archive) = open(image)?;
+    let written = HashMap::new();
+    Extractor { archive, written }.dir(index.root(), target)
+}
+
+/// Compares the SHA-512/256 checksum of each section with its bytes, as `dwarfsck` does with
+/// `--check-integrity`.
+fn check(image: &Path) -> Done {
+    let (index, _) = open(image)?;
+    let file = File::open(image)?;
+    let mut sections = SectionReader::new(File::open(image)?);
+    if index.section_index().is_empty() {
+        return Err("the image lists no sections".into());
+    }
+    for section in index.section_index() {
+        let at = section.offset();
+        let header = sections.read_header_at(at)?;
+        let mut stored = vec![0; usize::try_from(header.payload_size.get())?];
+        file.read_exact_at(&mut stored, at + size_of::<Header>() as u64)?;
+        header
+            .validate_slow_checksum(&stored)
+            .map_err(|error| format!("the section at {at}: {error}"))?;
+    }
     Ok(())
 }
 
@@ -152,6 +243,8 @@ fn run(words: &[&str]) -> Done {
         ["pack", tree, image] => pack(Path::new(tree), Path::new(image), LEVEL),
         ["pack", tree, image, level] => pack(Path::new(tree), Path::new(image), level.parse()?),
         ["read", image] => read(Path::new(image)),
+        ["extract", image, dir] => extract(Path::new(image), Path::new(dir)),
+        ["check", image] => check(Path::new(image)),
         ["version"] => {
             println!("crates dwarfs-enc 0.1.0 and dwarfs 0.2.1");
             Ok(())

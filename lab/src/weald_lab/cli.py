@@ -11,6 +11,7 @@ from rich.console import Console
 
 from weald_lab import compare as comparison
 from weald_lab import judge, outputs, page, protocols2015, record
+from weald_lab import spent as spending
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.runner import STATE, Interrupted, Runner, State
 
@@ -119,6 +120,23 @@ def _seconds(text: str | None) -> float | None:
         return float(number) * units[unit]
     except ValueError:
         raise click.BadParameter(f"{text!r}: expected a time such as 90s, 15m or 2h") from None
+
+
+@main.command()
+@click.argument("sources", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--time", "time_", default="12m", show_default=True,
+              help="Time for which the rounds that fit are counted.")
+def spent(sources: tuple[Path, ...], time_: str) -> None:
+    """Says where the time of runs went, and how many rounds fit into a time.
+
+    Rounds under load take longer: the figures are those of the run's machine at its hour.
+    """
+    try:
+        rows = [row for source in sources for row in record.read(record.file_of(source))]
+        for line in spending.lines(rows, _seconds(time_) or 0.0):
+            click.echo(line)
+    except (record.LabError, OSError) as error:
+        _fail(error)
 
 
 @main.command()

@@ -15,7 +15,8 @@ class ImageStack(LowerStack):
     """An image on ext4 on a loop device. Subclasses give the commands, which are the steps."""
 
     is_image = True
-    settings = ("pack",)
+    settings: Words = ("pack",)
+    mounts = True
     binaries: Words = ()
 
     def __init__(self, spec: Spec, place: Place) -> None:
@@ -151,3 +152,29 @@ class DwarfsStack(ImageStack):
 
     def check_words(self) -> Words:
         return ("dwarfsck", "--check-integrity", str(self.image))
+
+
+class DwarfsCratesStack(ImageStack):
+    """DwarFS by the Rust crates `dwarfs-enc` and `dwarfs`, which cannot mount.
+
+    The setting `program` is the program of Weald's bench/dwarfs-rs. It packs without DwarFS's order
+    by similarity, so that its figures are not those of mkdwarfs.
+    """
+
+    settings = ("pack", "program")
+    mounts = False
+    cold_method = "unmount and mount again; by crates, without a mount"
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        self.program = spec.settings.get("program", "weald-bench-dwarfs")
+        self.tools = (*self.tools, self.program)
+
+    def pack_words(self, source: Path) -> Words:
+        return (self.program, "pack", str(source), str(self.image), *self.spec.words("pack"))
+
+    def extract_words(self, target: Path) -> Words:
+        return (self.program, "extract", str(self.image), str(target))
+
+    def check_words(self) -> Words:
+        return (self.program, "check", str(self.image))

@@ -112,16 +112,21 @@ def left_by_round(mount_point: Path, round_index: int) -> list[Path]:
 
 
 def image_steps(stack: ImageStack, source: Path) -> list[Step]:
-    """Returns what images are for: pack, mount, walk, read, extract, check."""
+    """Returns what images are for: pack, mount, walk, read, extract, check.
+
+    Formats that cannot be mounted here have the steps without a mount.
+    """
     here, target = stack.home, stack.lower / "extracted"
 
     def step(name: str, words: tuple[str, ...], repeat: bool = False,
              counted: Path | None = None) -> Step:
         return Step(name, words, here, repeat, "read", counted)
 
-    steps = [step("pack", stack.pack_words(source)), step("mount", stack.mount_words())]
-    steps += [step(name, ("sh", "-c", text), True, stack.mount_point)
-              for name, text in _reading(str(stack.mount_point))]
+    steps = [step("pack", stack.pack_words(source))]
+    if stack.mounts:
+        steps.append(step("mount", stack.mount_words()))
+        steps += [step(name, ("sh", "-c", text), True, stack.mount_point)
+                  for name, text in _reading(str(stack.mount_point))]
     steps.append(step("extract", stack.extract_words(target), counted=target))
     check = stack.check_words()
     if check:

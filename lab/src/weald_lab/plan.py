@@ -21,6 +21,7 @@ KINDS: dict[str, type[Stack]] = {
     "tmpfs": stacks.TmpfsStack, "directory": stacks.DirectoryStack,
     "weald-volume": stacks.WealdVolumeStack, "weald-image": images.WealdImageStack,
     "squashfs": images.SquashfsStack, "erofs": images.ErofsStack, "dwarfs": images.DwarfsStack,
+    "dwarfs-crates": images.DwarfsCratesStack,
     "command": stacks.CommandStack,
 }
 ALWAYS = ("git", "git-annex", "pigz", "tar", "du", "find", "grep", "sh")
@@ -76,6 +77,9 @@ class Plan:
     def settings(self) -> dict[str, Any]:
         """Returns the settings for the record's header, without paths of this machine."""
         found = asdict(self) | {"weald": Path(self.weald).name}
+        for spec in found["on"]:
+            if "program" in spec["settings"]:
+                spec["settings"]["program"] = Path(spec["settings"]["program"]).name
         del found["work"]
         return found
 
@@ -273,6 +277,10 @@ def header(plan: Plan) -> Row:
              "btrfs": ("mkfs.btrfs", "--version"), "squashfs": ("mksquashfs", "-version"),
              "erofs": ("mkfs.erofs", "--version"), "dwarfs": ("mkdwarfs", "--version"),
              "weald-volume": (plan.weald, "--version"), "weald-image": (plan.weald, "--version")}
+    for stack in plan.stacks():
+        if isinstance(stack, images.DwarfsCratesStack):
+            version = _version(stack.program, "version")
+            tools[stack.spec.kind] = f"{version}; not mkdwarfs, and no mount"
     for spec in plan.on:
         kind = spec["kind"].partition("-")[0] if spec["kind"] in arrays.KINDS else spec["kind"]
         if kind in words:
