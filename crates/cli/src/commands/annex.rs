@@ -1,22 +1,24 @@
 //! `git-annex-remote-weald`: the special remote that git-annex starts. It keeps keys, or an
 //! exported tree, in a directory of a mounted volume, which stores equal data below the keys once.
 //!
-//! `lines.rs` has the conversation, `place.rs` the files. Encryption and chunks are git-annex's
-//! own work: it hands over encrypted chunks as keys.
+//! `lines.rs` has the conversation, `jobs.rs` several of them in one process, `place.rs` the files.
+//! Encryption and chunks are git-annex's own work: it hands over encrypted chunks as keys.
 //!
 //! # Source
-//! git-annex, `doc/design/external_special_remote_protocol`, version 2, with its appendix about
-//! exports.
+//! git-annex, `doc/design/external_special_remote_protocol`, version 2, with its appendices about
+//! exports and jobs. The draft about imports is in no git-annex.
 
+mod jobs;
 mod lines;
 mod place;
 
 use anyhow::{Result, anyhow, bail};
-use lines::{Lines, split};
+use lines::{Lines, Streams, one_line, split};
 use place::Place;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Cost of a local directory, from `Config/Cost.hs` of git-annex: the cheapest is 100.
 const COST: u32 = 100;
@@ -24,25 +26,56 @@ const COST: u32 = 100;
 /// The one setting of the remote.
 const DIRECTORY: &str = "directory";
 
+/// The extension with which one process answers several jobs at a time.
+const ASYNC: &[u8] = b"ASYNC";
+
 /// Talks with git-annex over standard input and output until it closes them.
 pub fn run() -> ExitCode {
-    let mut remote = Remote::new(Lines::new(io::stdin().lock(), io::stdout().lock()));
-    match remote.serve() {
+    let mut streams = Streams::new(io::stdin().lock(), io::stdout());
+    match serve(&mut streams) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // git-annex shows the message. If it is gone already, nobody is left to tell.
-            let _ = remote.lines.send(&[b"ERROR", one_line(&error).as_bytes()]);
+            let _ = streams.send(&[b"ERROR", one_line(&error).as_bytes()]);
             ExitCode::FAILURE
         }
     }
 }
 
+/// Answers git-annex: first one request after the other, then, if it can, several at a time.
+fn serve<R: BufRead, W: Write + Send>(streams: &mut Streams<R, W>) -> Result<()> {
+    let place = SharedPlace::default();
+    streams.send(&[b"VERSION 2"])?;
+    let (input, output) = streams.parts();
+    let mut remote = Remote::new(Streams::new(&mut *input, &mut *output), &place);
+    if remote.converse()? == Next::End {
+        return Ok(());
+    }
+    jobs::serve(input, output, &|job| {
+        Remote::new(job, &place).converse().map(|_| ())
+    })
+}
+
+/// The directory that PREPARE opened, for all jobs of the process.
+type SharedPlace = RwLock<Option<Arc<Place>>>;
+
 /// A conversation with git-annex, and what it has said so far.
-struct Remote<R, W> {
-    lines: Lines<R, W>,
-    place: Option<Place>,
+struct Remote<'a, L> {
+    lines: L,
+    place: &'a SharedPlace,
     /// Name of the file that the next requests about an exported tree are for.
     exported: Vec<u8>,
+}
+
+/// What follows an answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Next {
+    /// The next request.
+    Request,
+    /// Requests of several jobs: git-annex and the remote have agreed on it.
+    Jobs,
+    /// Nothing: git-annex has closed the conversation.
+    End,
 }
 
 /// Where the data of a request lies.
@@ -54,28 +87,43 @@ enum Form {
     Export,
 }
 
-impl<R: BufRead, W: Write> Remote<R, W> {
-    const fn new(lines: Lines<R, W>) -> Self {
+impl<'a, L: Lines> Remote<'a, L> {
+    const fn new(lines: L, place: &'a SharedPlace) -> Self {
         Self {
             lines,
-            place: None,
+            place,
             exported: Vec::new(),
         }
     }
 
-    fn serve(&mut self) -> Result<()> {
-        self.lines.send(&[b"VERSION 2"])?;
+    /// Answers requests until git-annex closes the conversation or goes over to jobs.
+    fn converse(&mut self) -> Result<Next> {
         while let Some(line) = self.lines.receive()? {
             let (word, rest) = split(&line);
-            self.answer(word, rest)?;
+            let next = match word {
+                b"EXTENSIONS" => self.extend(rest)?,
+                _ => self.answer(word, rest).map(|()| Next::Request)?,
+            };
+            if next != Next::Request {
+                return Ok(next);
+            }
         }
-        Ok(())
+        Ok(Next::End)
+    }
+
+    /// Takes the extensions of the protocol that both sides have.
+    fn extend(&mut self, offered: &[u8]) -> Result<Next> {
+        if offered.split(|&byte| byte == b' ').any(|it| it == ASYNC) {
+            self.lines.send(&[b"EXTENSIONS", ASYNC])?;
+            return Ok(Next::Jobs);
+        }
+        self.lines.send(&[b"EXTENSIONS"])?;
+        Ok(Next::Request)
     }
 
     /// Answers one request. An error ends the conversation.
     fn answer(&mut self, word: &[u8], rest: &[u8]) -> Result<()> {
         match word {
-            b"EXTENSIONS" => self.lines.send(&[b"EXTENSIONS"]),
             b"LISTCONFIGS" => {
                 let about = b"directory inside a mounted Weald volume or image";
                 self.lines.send(&[b"CONFIG", DIRECTORY.as_bytes(), about])?;
@@ -128,12 +176,14 @@ impl<R: BufRead, W: Write> Remote<R, W> {
     /// Opens the directory that the remote is configured with.
     fn prepare(&mut self) -> Result<()> {
         let value = self.lines.ask(&[b"GETCONFIG", DIRECTORY.as_bytes()])?;
-        self.place = Some(Place::open(lines::path(&value))?);
+        let place = Arc::new(Place::open(lines::path(&value))?);
+        *self.place.write().unwrap_or_else(PoisonError::into_inner) = Some(place);
         Ok(())
     }
 
-    fn place(&self) -> Result<&Place> {
-        let place = self.place.as_ref();
+    fn place(&self) -> Result<Arc<Place>> {
+        let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
+        let place = place.as_ref().map(Arc::clone);
         place.ok_or_else(|| anyhow!("a request came before PREPARE"))
     }
 
@@ -148,7 +198,7 @@ impl<R: BufRead, W: Write> Remote<R, W> {
     }
 
     fn info(&mut self) -> Result<()> {
-        if let Some(place) = &self.place {
+        if let Ok(place) = self.place() {
             let root = lines::bytes(place.root());
             self.lines.send(&[b"INFOFIELD", DIRECTORY.as_bytes()])?;
             self.lines.send(&[b"INFOVALUE", &root])?;
@@ -170,9 +220,8 @@ impl<R: BufRead, W: Write> Remote<R, W> {
 
     fn store(&mut self, form: Form, key: &[u8], file: &Path) -> Result<()> {
         let path = self.path(form, key)?;
+        let place = self.place()?;
         let lines = &mut self.lines;
-        let place = self.place.as_ref();
-        let place = place.ok_or_else(|| anyhow!("a request came before PREPARE"))?;
         place.store(file, &path, &mut |done| lines.progress(done))
     }
 
@@ -218,22 +267,19 @@ impl<R: BufRead, W: Write> Remote<R, W> {
     }
 }
 
-/// A message with its causes, without the line breaks that would end it.
-fn one_line(error: &anyhow::Error) -> String {
-    format!("{error:#}").replace(['\n', '\r'], " ")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::BufReader;
+    use std::net::Shutdown;
+    use std::os::unix::net::UnixStream;
 
     /// The lines with which the remote answers `requests`. Answers to its own questions are among
     /// the requests.
     fn said(requests: &str) -> Vec<String> {
-        let mut out = Vec::new();
-        let mut remote = Remote::new(Lines::new(requests.as_bytes(), &mut out));
-        let outcome = remote.serve();
-        let mut said: Vec<String> = String::from_utf8_lossy(&out)
+        let mut streams = Streams::new(requests.as_bytes(), Vec::new());
+        let outcome = serve(&mut streams);
+        let mut said: Vec<String> = String::from_utf8_lossy(streams.sent())
             .lines()
             .map(str::to_owned)
             .collect();
@@ -281,11 +327,12 @@ mod tests {
         let dir = tempfile::tempdir().expect("directory");
         let inside = dir.path().join("inside");
         std::fs::create_dir(&inside).expect("mkdir");
-        let asked = |remote: &mut Remote<&[u8], Vec<u8>>| {
+        let asked = |remote: &mut Remote<'_, Streams<&[u8], Vec<u8>>>| {
             remote.check(Form::Export, b"KEY").expect("answered");
         };
         let line = format!("VALUE {}\n", inside.display());
-        let mut remote = Remote::new(Lines::new(line.as_bytes(), Vec::new()));
+        let place = SharedPlace::default();
+        let mut remote = Remote::new(Streams::new(line.as_bytes(), Vec::new()), &place);
         remote.prepare().expect("prepared");
         remote.exported = b"file".to_vec();
         asked(&mut remote);
@@ -295,5 +342,93 @@ mod tests {
         let said: Vec<&str> = said.lines().skip(1).collect();
         assert_eq!(said[0], "CHECKPRESENT-FAILURE KEY");
         assert!(said[1].starts_with("CHECKPRESENT-UNKNOWN KEY "), "{said:?}");
+    }
+
+    /// A remote in a thread of its own, and git-annex's side of the conversation.
+    fn talk(with: impl FnOnce(&mut dyn FnMut(&str), &mut dyn FnMut() -> String)) -> Result<()> {
+        let (ours, theirs) = UnixStream::pair().expect("streams");
+        let remote = std::thread::spawn(move || {
+            let input = BufReader::new(theirs.try_clone().expect("stream"));
+            serve(&mut Streams::new(input, theirs))
+        });
+        let mut heard = BufReader::new(ours.try_clone().expect("stream")).lines();
+        let mut say = |line: &str| {
+            (&ours)
+                .write_all(format!("{line}\n").as_bytes())
+                .expect("said")
+        };
+        let mut hear = || heard.next().expect("an answer").expect("a line");
+        with(&mut say, &mut hear);
+        ours.shutdown(Shutdown::Write).expect("closed");
+        remote.join().expect("no panic")
+    }
+
+    #[test]
+    fn a_job_is_answered_while_another_one_waits_and_each_has_its_own_file() {
+        let dir = tempfile::tempdir().expect("directory");
+        let inside = dir.path().join("inside");
+        std::fs::create_dir(&inside).expect("mkdir");
+        std::fs::write(inside.join("there"), "data").expect("write");
+        let ended = talk(|say, hear| {
+            assert_eq!(hear(), "VERSION 2");
+            say("EXTENSIONS INFO ASYNC");
+            assert_eq!(hear(), "EXTENSIONS ASYNC");
+            say("J 1 PREPARE");
+            assert_eq!(hear(), "J 1 GETCONFIG directory");
+            say(&format!("J 1 VALUE {}", inside.display()));
+            assert_eq!(hear(), "J 1 PREPARE-SUCCESS");
+            say("J 1 CHECKPRESENT KEY");
+            assert_eq!(hear(), "J 1 DIRHASH-LOWER KEY");
+            say("J 2 EXPORT there");
+            say("J 10 EXPORT elsewhere");
+            say("J 10 CHECKPRESENTEXPORT TEN");
+            assert_eq!(hear(), "J 10 CHECKPRESENT-FAILURE TEN");
+            say("J 2 CHECKPRESENTEXPORT TWO");
+            assert_eq!(hear(), "J 2 CHECKPRESENT-SUCCESS TWO");
+            say("J 1 VALUE abc/def/");
+            assert_eq!(hear(), "J 1 CHECKPRESENT-FAILURE KEY");
+        });
+        ended.expect("a good end");
+    }
+
+    #[test]
+    fn an_error_of_a_job_or_of_git_annex_ends_all_jobs() {
+        let ended = talk(|say, hear| {
+            hear();
+            say("EXTENSIONS ASYNC");
+            hear();
+            say("J 2 PREPARE");
+            assert_eq!(hear(), "J 2 GETCONFIG directory");
+            say("J 1 PREPARE");
+            assert_eq!(hear(), "J 1 GETCONFIG directory");
+            say("J 1 VALUE /nowhere/at/all");
+            assert!(hear().starts_with("J 1 PREPARE-FAILURE directory=/nowhere/at/all"));
+            say("J 1 ERROR gone");
+            assert_eq!(hear(), "ERROR git-annex ended: gone");
+        });
+        let why = format!("{:#}", ended.expect_err("job 1 failed"));
+        assert_eq!(why, "git-annex ended: gone");
+        for (line, expected) in [
+            ("ERROR too bad", "git-annex ended: too bad"),
+            ("PREPARE", "a line of git-annex has no job"),
+            ("J", "a line of git-annex has no job"),
+        ] {
+            let ended = talk(|say, hear| {
+                hear();
+                say("EXTENSIONS ASYNC");
+                hear();
+                say("J 1 PREPARE");
+                hear();
+                say(line);
+            });
+            let why = format!("{:#}", ended.expect_err("an end"));
+            assert_eq!(why, expected, "{line}");
+        }
+    }
+
+    #[test]
+    fn an_older_git_annex_gets_no_jobs() {
+        let said = said("EXTENSIONS INFO ASYNCHRONOUS\nGETCOST\n");
+        assert_eq!(said, ["VERSION 2", "EXTENSIONS", "COST 100"]);
     }
 }
