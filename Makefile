@@ -50,7 +50,7 @@ suites:
 	bash scripts/setup.sh build test
 	cargo build --release --locked -p weald-cli --bins
 	bash scripts/volume-suites.sh
-	WEALD_PROFILE=release bash scripts/annex-test.sh remote interrupted volume image suite
+	WEALD_PROFILE=release bash scripts/annex-test.sh remote ciphers import jobs whole interrupted volume requests image metadata suite
 
 # $(call measure,SUITE): without ARGS the result and the document are replaced.
 define measure

@@ -1,13 +1,15 @@
 #!/bin/bash
-# annex-test.sh [PART...]: git-annex of the system on Weald: remote, interrupted, volume, image,
-# and suite, the whole of `git annex test`. Without arguments, all but suite. Needs root.
+# annex-test.sh [PART...]: git-annex of the system on Weald: remote, ciphers, import, jobs,
+# interrupted, volume, requests, image; and the slow ones: whole, testremote without --fast; metadata, bytes of
+# an annexed file in an image; suite, the whole of `git annex test`. Without arguments, all but the
+# slow ones. Needs root.
 # DATALAD=PROGRAM gets files with DataLad in the part image.
 set -euo pipefail
 export WEALD_PROFILE=${WEALD_PROFILE:-dev}
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-need git git-annex
+need git git-annex gpg
 need_root "making mounts"
 need_fuse
 
@@ -33,8 +35,20 @@ new_remote() {
     quiet git annex initremote "$name" type=external externaltype=weald "directory=$volume/$name" "$@"
 }
 
-# Without --fast (fast=), each remote is also tested with other chunk sizes and ciphers, for minutes.
-fast=${fast---fast}
+# try_testremote NAME [OPTION]...: git-annex's own tests of a remote, which make and remove keys.
+try_testremote() {
+    local name=$1 start
+    shift
+    start=$(seconds)
+    step "git annex testremote $* $name"
+    quiet git annex testremote "$@" "$name"
+    grep -E 'All [0-9]+ tests passed' "$work/log" | sort | uniq -c >&2 || die "testremote $name ran no tests"
+    ! grep -q FAIL "$work/log" || die "testremote $name: $(grep FAIL "$work/log")"
+    [ -z "$(find "$volume/$name" -type f)" ] || die "testremote $name left $(find "$volume/$name" -type f)"
+    # The slowest tests, with their seconds.
+    say "   took $(since "$start") s; slowest: $(sed -n 's/^ *\(.*[^ ]\): *OK (\([0-9.]*\)s)$/\2 s \1/p' "$work/log" |
+        sort -rn | head -n 1)"
+}
 
 # stat_of FIELD: a figure of the volume.
 stat_of() { "$weald" volume stat --json "$work/store:v" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
@@ -50,12 +64,7 @@ try_remote() {
     new_remote tree encryption=none exporttree=yes
     local name
     for name in plain shared chunked both tree; do
-        step "git annex testremote $name"
-        # shellcheck disable=SC2086 # nothing, or --fast
-        quiet git annex testremote $fast --size=200KiB "$name"
-        grep -E 'All [0-9]+ tests passed' "$work/log" | sort | uniq -c >&2 || die "testremote $name ran no tests"
-        ! grep -q FAIL "$work/log" || die "testremote $name: $(grep FAIL "$work/log")"
-        [ -z "$(find "$volume/$name" -type f)" ] || die "testremote $name left $(find "$volume/$name" -type f)"
+        try_testremote "$name" --fast --size=200KiB
     done
     # A version that differs in one byte shares its other chunks with the first, below the keys.
     local first second
@@ -89,15 +98,148 @@ try_remote() {
     quiet git annex drop --force renamed
     quiet git annex get --from tree renamed
     seq 1000 | cmp - renamed
-    # Import is no request of external remotes: git-annex's own directory remote does it.
-    mkdir "$volume/both-ways"
+    cd "$root"
+}
+
+# git-annex encrypts and cuts before the remote gets anything: with a secret in the repository
+# (shared), with one that a GnuPG key protects (hybrid), and by that key alone (pubkey).
+try_ciphers() {
+    local name settings count chunk
+    export GNUPGHOME=$work/gnupg
+    mkdir -m 700 "$GNUPGHOME"
+    quiet gpg --batch --passphrase '' --quick-generate-key 'weald <weald@example.org>' default default never
+    new_repository "$work/ciphers"
+    cd "$work/ciphers"
+    # Text, of which nothing may be readable, in three chunks.
+    head -c 3M >data < <(base64 /dev/urandom)
+    cp data "$work/data"
+    quiet git annex add data
+    for name in shared hybrid pubkey; do
+        step "encryption=$name chunk=1MiB"
+        settings=("encryption=$name" chunk=1MiB)
+        [ "$name" = shared ] || settings+=(keyid=weald@example.org)
+        new_remote "$name" "${settings[@]}"
+        quiet git annex copy --to "$name" data
+        count=$(find "$volume/$name" -type f | wc -l)
+        [ "$count" = 3 ] || die "$name: 3 MiB are $count chunks of 1 MiB"
+        if grep -rqF "$(head -n 1 "$work/data")" "$volume/$name"; then die "$name: a chunk is not encrypted"; fi
+        quiet git annex fsck --from "$name" data
+        quiet git annex drop data
+        [ ! -e data ] || die "$name: the dropped file is there"
+        quiet git annex get --from "$name" data
+        cmp data "$work/data"
+        quiet git annex fsck data
+        # A changed byte is found, and a new copy is whole.
+        chunk=$(find "$volume/$name" -type f | head -n 1)
+        chmod u+w "$chunk"
+        printf '\xff\x00' | dd of="$chunk" bs=1 seek=2000 conv=notrunc status=none
+        if git annex fsck --from "$name" data >"$work/log" 2>&1; then die "$name: fsck found no damage"; fi
+        quiet git annex drop --from "$name" data
+        quiet git annex copy --to "$name" data
+        quiet git annex fsck --from "$name" data
+        quiet git annex drop --from "$name" data
+        [ -z "$(find "$volume/$name" -type f)" ] || die "$name: a dropped key stays"
+        try_testremote "$name" --fast
+    done
+    gpgconf --kill all
+    unset GNUPGHOME
+    cd "$root"
+}
+
+# What others do to an exported tree comes back. The protocol of external remotes has no request
+# for that yet, so that git-annex's own remote of a directory does it, on the volume.
+try_import() {
+    local branch=main
+    new_repository "$work/import"
+    cd "$work/import"
+    mkdir "$volume/external" "$volume/both-ways"
+    if git annex initremote external type=external externaltype=weald "directory=$volume/external" \
+        encryption=none exporttree=yes importtree=yes >"$work/log" 2>&1; then
+        die "this git-annex imports from external remotes: git-annex-remote-weald can learn it"
+    fi
+    grep -qi 'importtree' "$work/log" || die "no word about importtree: $(cat "$work/log")"
     quiet git annex initremote both-ways type=directory "directory=$volume/both-ways" encryption=none \
         exporttree=yes importtree=yes
-    quiet git annex export HEAD --to both-ways
+    mkdir few
+    for name in one two three; do seq "$RANDOM" >"few/$name"; done
+    quiet git annex add .
+    git commit -qm few
+    quiet git annex export "$branch" --to both-ways
+    # A new file, a changed one, a renamed one and a removed one.
     seq 2000 >"$volume/both-ways/from outside"
-    quiet git annex import "$(git branch --show-current)" --from both-ways
-    quiet git annex merge --allow-unrelated-histories "both-ways/$(git branch --show-current)"
+    seq 3000 >"$work/changed"
+    cp "$work/changed" "$volume/both-ways/few/one"
+    mv "$volume/both-ways/few/two" "$volume/both-ways/moved"
+    rm "$volume/both-ways/few/three"
+    quiet git annex import "$branch" --from both-ways
+    quiet git annex merge --allow-unrelated-histories "both-ways/$branch"
     seq 2000 | cmp - 'from outside'
+    cmp "$work/changed" few/one
+    [ -e moved ] || die "a renamed file was not imported"
+    if [ -L few/two ] || [ -L few/three ]; then die "files that are gone on the volume stay"; fi
+    # A file that changed on the volume since is not overwritten by an export.
+    quiet git annex unlock few/one
+    echo ours >few/one
+    quiet git annex add few/one
+    git commit -qm ours
+    echo theirs >"$volume/both-ways/few/one"
+    if git annex export "$branch" --to both-ways >"$work/log" 2>&1; then die "an export overwrote a change"; fi
+    [ "$(cat "$volume/both-ways/few/one")" = theirs ] || die "an export overwrote a change"
+    cd "$root"
+}
+
+# With ASYNC, one process serves all jobs. A wrapper counts processes; it can hide the extension.
+try_jobs() {
+    local mode start real=$work/bin/git-annex-remote-weald round hide
+    local -A count=() took=([async]=0 [each]=0)
+    new_repository "$work/jobs"
+    cd "$work/jobs"
+    new_remote jobs encryption=none
+    mkdir files
+    for ((i = 0; i < 40; i++)); do head -c 100K /dev/urandom >"files/$i"; done
+    quiet git annex add .
+    git commit -qm files
+    mkdir "$work/counting"
+    for round in 1 2 3; do
+        for mode in async each; do
+            hide=cat
+            [ "$mode" = async ] || hide='sed -u "s/^\(EXTENSIONS.*\) ASYNC/\1/"'
+            cat >"$work/counting/git-annex-remote-weald" <<SHELL
+#!/bin/sh
+echo started >>"$work/started-$mode"
+$hide | exec "$real"
+SHELL
+            chmod +x "$work/counting/git-annex-remote-weald"
+            : >"$work/started-$mode"
+            start=$(seconds)
+            PATH=$work/counting:$PATH quiet git annex copy -J4 --to jobs files
+            PATH=$work/counting:$PATH quiet git annex drop -J4 files
+            PATH=$work/counting:$PATH quiet git annex get -J4 files
+            took[$mode]=$(awk -v a="${took[$mode]}" -v b="$(since "$start")" 'BEGIN { print a + b }')
+            count[$mode]=$(wc -l <"$work/started-$mode")
+            quiet git annex fsck files
+            [ "$(find "$volume/jobs" -type f | wc -l)" = 40 ] || die "$mode: keys are missing"
+            quiet git annex drop --from jobs files
+        done
+    done
+    say "   processes for copy, drop, get with -J4: ${count[async]} with ASYNC, ${count[each]} without"
+    say "   seconds of three rounds by turns: ${took[async]} with ASYNC, ${took[each]} without"
+    [ "${count[async]}" -lt "${count[each]}" ] || die "jobs did not share a process"
+    cd "$root"
+}
+
+# Tests without --fast use a thousand chunks and more a file: with a program of GnuPG for each, the
+# size of files changes nothing. Below 1000 bytes that part falls away, and all others stay.
+try_whole() {
+    new_repository "$work/whole"
+    cd "$work/whole"
+    new_remote whole encryption=none
+    try_testremote whole --size=200KiB
+    new_remote whole-shared encryption=shared
+    new_remote whole-both encryption=shared chunk=64KiB
+    new_remote whole-tree encryption=none exporttree=yes
+    local name
+    for name in whole-shared whole-both whole-tree; do try_testremote "$name" --size=999B; done
     cd "$root"
 }
 
@@ -216,6 +358,111 @@ try_image() {
     "$weald" mount "$work/store:v" "$volume"
 }
 
+# requests OPERATION: what the kernel asked the server of the volume so far; "all" for any operation.
+requests() {
+    "$weald" mounts --json | python3 -c 'import json, sys
+mounts = [one for one in map(json.loads, sys.stdin) if one.get("dir") == sys.argv[1]]
+assert len(mounts) == 1, mounts
+one, operation = mounts[0], sys.argv[2]
+counts = {each["name"]: each["count"] for each in one["operations"]}
+print(one["request_count"] if operation == "all" else counts.get(operation, 0))' \
+        "$volume" "$1"
+}
+
+# What `git annex get` from a clone on the same volume asks of the server, in three ways: as it is;
+# with a cp in PATH that shares blocks where FUSE refuses a reflink; with hard links.
+try_requests() {
+    local mode what before=()
+    local -A asked
+    mkdir "$work/cp"
+    # The lines of docs/datalad.md.
+    sed -n '/^#!\/bin\/sh$/,/^```$/p' "$root/docs/datalad.md" | grep -v '^```$' >"$work/cp/cp"
+    grep -q reflink "$work/cp/cp" || die "docs/datalad.md has no cp"
+    chmod +x "$work/cp/cp"
+    new_repository "$volume/source"
+    cd "$volume/source"
+    mkdir small
+    for ((i = 0; i < 100; i++)); do head -c 6K /dev/urandom >"small/$i"; done
+    head -c 20M /dev/urandom >large
+    quiet git annex add .
+    git commit -qm files
+    for mode in plain cp hardlink; do
+        if [ $mode = hardlink ]; then
+            quiet git clone -q --shared "$volume/source" "$volume/$mode"
+        else
+            quiet git clone -q "$volume/source" "$volume/$mode"
+        fi
+        quiet git -C "$volume/$mode" annex init $mode
+        for what in small large; do
+            before=("$(requests all)" "$(requests write)" "$(requests copy_file_range)")
+            if [ $mode = cp ]; then
+                PATH=$work/cp:$PATH quiet git -C "$volume/$mode" annex get $what
+            else
+                quiet git -C "$volume/$mode" annex get $what
+            fi
+            asked[$mode-$what]=$(($(requests all) - before[0]))
+            asked[$mode-$what-copy]=$(($(requests copy_file_range) - before[2]))
+            say "   $mode, $what: ${asked[$mode-$what]} requests, of which $(($(requests write) - before[1])) write and" \
+                "${asked[$mode-$what-copy]} share blocks"
+        done
+        cmp large "$volume/$mode/large"
+        quiet git -C "$volume/$mode" annex fsck
+    done
+    [ "${asked[cp-large-copy]}" = 1 ] || die "cp did not share the blocks"
+    [ "${asked[plain-large]}" -gt $((2 * asked[cp-large])) ] || die "a copy asks no more than shared blocks"
+    [ "${asked[plain-large]}" -gt $((2 * asked[hardlink-large])) ] || die "a copy asks no more than a hard link"
+    [ "$(stat -Lc %h "$volume/hardlink/large")" = 2 ] || die "annex.hardlink made no hard link"
+    cd "$root"
+}
+
+# metadata_len IMAGE: bytes of all metadata of the image.
+metadata_len() { "$weald" info --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["tree_len"])'; }
+
+# Bytes of metadata of an annexed file. A key is 32 bytes that nothing can predict, its length and
+# the names of two directories; it stands in a link, in the name of a directory and in that of a file.
+try_metadata() {
+    local count=2000 name keep equal
+    local -A len
+    PYTHONDONTWRITEBYTECODE=1 python3 "$root/lab/src/weald_lab/makerepo.py" "$work/data-set" 20 $((count / 20)) 1:0
+    git -C "$work/data-set" gc -q --prune=now
+    git clone -q "$work/data-set" "$work/data-set.clone"
+    mkdir "$work/files"
+    cp -rL "$work/data-set"/dir* "$work/files/"
+    for name in data-set data-set.clone files; do
+        "$weald" build -q "$work/$name" "$work/$name.weald"
+        "$weald" build -q --mtime 0 "$work/$name" "$work/$name.equal"
+        keep=$(metadata_len "$work/$name.weald")
+        equal=$(metadata_len "$work/$name.equal")
+        len[$name]=$equal
+        say "   $name: $(ratio "$keep" $count) bytes of metadata for each annexed file, $(ratio "$equal" $count) with equal times"
+    done
+    say "   above the files alone and the 32 bytes of a key: $(ratio $((len[data-set] - len[files] - 32 * count)) $count)"
+    python3 - "$work/data-set" <<'PYTHON' >&2
+import os, subprocess, sys
+links = []
+for folder in sorted(os.listdir(sys.argv[1])):
+    if folder.startswith("dir"):
+        where = f"{sys.argv[1]}/{folder}"
+        links += [os.readlink(f"{where}/{name}").encode() for name in sorted(os.listdir(where))]
+keys = [link.rpartition(b"/")[2] for link in links]
+objects = sorted(link[len("../.git/annex/objects/"):].split(b"/") for link in links)
+names = b"".join(b"".join((key, second, first)) for first, second, key, _ in objects)
+parts = {
+    "digests, hexadecimal": b"".join(key.split(b"--")[1][:64] for key in keys),
+    "keys": b"".join(keys),
+    "lengths in keys": b"".join(key.split(b"--")[0] for key in keys),
+    "links without their last name": b"".join(link.rpartition(b"/")[0] for link in links),
+    "links": b"".join(links),
+    "links, and names of objects": b"".join(links) + names,
+}
+for name, data in parts.items():
+    stored = subprocess.run(["zstd", "-19", "-c"], input=data, capture_output=True, check=True).stdout
+    print(f"   {name}, by zstd -19: {len(stored) / len(links):.1f} bytes for each file")
+PYTHON
+    [ $((len[data-set] - len[files] - 32 * count)) -lt $((30 * count)) ] || die "an annexed file takes more metadata than before"
+    [ "${len[data-set.clone]}" -lt "${len[data-set]}" ] || die "a clone without contents takes more than one with contents"
+}
+
 # The whole of git-annex's own tests, on the volume. They make and remove their own directory.
 try_suite() {
     mkdir "$volume/suite"
@@ -230,7 +477,7 @@ try_suite() {
 }
 
 parts=("${@:-}")
-[ -n "${parts[0]}" ] || parts=(remote interrupted volume image)
+[ -n "${parts[0]}" ] || parts=(remote ciphers import jobs interrupted volume requests image)
 make_work
 export HOME=$work/home
 mkdir "$HOME" "$work/bin" "$work/volume"

@@ -56,6 +56,9 @@ crun crun
 podman podman
 git git
 git-annex git-annex
+gpg gpg
+gpgconf gpgconf
+gpg-agent gpg-agent
 /usr/include/sys/acl.h libacl1-dev
 /usr/lib/postgresql postgresql
 losetup mount
