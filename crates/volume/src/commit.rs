@@ -4,17 +4,17 @@
 //! what became free is used again.
 
 use crate::core::Core;
+use crate::cut::{Bytes, Cuts, Run, Sink};
 use crate::index::{DEDUP_LEN_MIN, Index, Place};
-use crate::layer::{Layer, Segment, Source};
+use crate::layer::{Layer, RangeMap, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::parallel::{Encoders, Workers};
 use crate::properties::Rules;
 use crate::rebuild::Rebuild;
 use crate::tables::{Counts, of_piece};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::volume::{
@@ -39,30 +39,20 @@ enum At {
     Block(u64, u32),
     /// In the new block with this number, at this offset.
     New(usize, u32),
-    /// The place of the run with this number.
-    Run(usize),
+    /// The place of the run with this number, and an offset from there on.
+    Run(usize, u32),
 }
 
-type NewPiece = (u32, u32, At);
-
-/// Bytes that need a place in a block.
-#[derive(Debug)]
-enum Bytes {
-    /// Written bytes of a layer.
-    Shared(Arc<[u8]>, Range<usize>),
-    /// Bytes of several segments, or a pack.
-    Own(Vec<u8>),
-}
-
-impl std::ops::Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Shared(bytes, range) => bytes.get(range.clone()).unwrap_or_default(),
-            Self::Own(bytes) => bytes,
-        }
-    }
+/// A piece of a window that is to be committed.
+#[derive(Debug, Clone, Copy)]
+struct NewPiece {
+    /// First byte, from the start of the window.
+    start: u32,
+    /// Length, bytes.
+    len: u32,
+    at: At,
+    /// Whether a run begins here that must be found again after a mount.
+    begins_run: bool,
 }
 
 /// A new block that waits for its encoding.
@@ -113,24 +103,24 @@ impl Work {
         self.ids.len() - 1
     }
 
-    /// Gives a run of bytes to the threads; its place comes later.
-    fn wait(&mut self, bytes: Bytes) -> At {
+    /// Gives a run of bytes to the threads, and returns its number; its place comes later.
+    fn wait(&mut self, bytes: Bytes) -> usize {
         self.waiting_len += bytes.len() as u64;
         self.waiting.push((bytes, self.rules));
-        At::Run(self.places.len() + self.waiting.len() - 1)
+        self.places.len() + self.waiting.len() - 1
     }
 
     /// Block and offset of a place.
     fn resolve(&self, at: At) -> Result<(u64, u32)> {
-        let at = match at {
-            At::Run(no) => self.places.get(no).copied(),
-            at => Some(at),
+        let (at, after) = match at {
+            At::Run(no, after) => (self.places.get(no).copied(), after),
+            at => (Some(at), 0),
         };
         let found = match at {
-            Some(At::Block(block, offset)) => Some((block, offset)),
+            Some(At::Block(block, offset)) => Some((block, offset + after)),
             Some(At::New(no, offset)) => {
                 let id = self.ids.get(no).copied().filter(|id| *id != 0);
-                id.map(|id| (id, offset))
+                id.map(|id| (id, offset + after))
             }
             _ => None,
         };
@@ -146,8 +136,8 @@ impl Work {
                 digest: None,
                 rules: Rules {
                     codec: self.pack_codec,
-                    chunk_len: 0,
                     finds_repeats: true,
+                    ..Rules::default()
                 },
                 runs: std::mem::take(&mut self.pack_runs),
             });
@@ -180,6 +170,8 @@ pub struct Committer {
     index: Index,
     /// How far the index was rebuilt after the mount.
     rebuild: Rebuild,
+    /// Files that are cut by content.
+    cuts: Cuts,
     workers: Workers,
 }
 
@@ -205,6 +197,7 @@ impl Committer {
             drops: BTreeSet::new(),
             workers,
             rebuild: Rebuild::default(),
+            cuts: Cuts::default(),
             index: Index::new(index_len),
         }
     }
@@ -222,9 +215,10 @@ impl Committer {
     pub fn commit(&mut self, core: &Core, layer: &Layer) -> Result<Done> {
         let mut work = Work::default();
         let mut files = Vec::with_capacity(layer.files.len());
+        let usual = core.usual_chunking(layer)?;
         for (ino, map) in &layer.files {
             if !matches!(layer.inodes.get(ino), Some(None)) {
-                files.push((core.rules(layer, *ino)?, *ino, map));
+                files.push((core.rules(layer, *ino, usual)?, *ino, map));
             }
         }
         // Runs of several files share a pack, which has one codec.
@@ -292,7 +286,7 @@ impl Committer {
         core: &Core,
         work: &mut Work,
         ino: u64,
-        map: &crate::layer::RangeMap,
+        map: &RangeMap,
     ) -> Result<()> {
         let chunk = u64::from(core.tables.chunk_len());
         let mut windows = BTreeSet::new();
@@ -310,35 +304,85 @@ impl Committer {
                 ControlFlow::Continue(())
             })?;
         }
-        for window in windows {
-            let range = window * chunk..window.saturating_add(1).saturating_mul(chunk);
-            let mut segments = Vec::new();
-            let old = core.tables.window(ino, window)?;
-            let old: &[Piece] = old.as_ref().map_or(&[], |row| &row.0);
-            let mut at = range.start;
-            let keep = |segments: &mut Vec<Segment>, range: std::ops::Range<u64>| {
-                for piece in old.iter().filter(|_| !range.is_empty()) {
-                    let segment = of_piece(window * chunk, piece);
-                    if segment.range.start < range.end && segment.range.end > range.start {
-                        segments.push(segment.within(&range));
-                    }
-                }
-            };
-            for segment in map.within(&range) {
-                keep(&mut segments, at..segment.range.start);
-                at = segment.range.end;
-                if !segment.source.is_hole() {
-                    segments.push(segment);
-                }
+        let mut cuts = std::mem::take(&mut self.cuts);
+        let stream = cuts.stream(core, work.rules, ino, map)?;
+        let cut_start = stream.as_ref().map_or(u64::MAX, |stream| stream.start());
+        // The window in which the cutting begins keeps what lies in front.
+        let mut cut: BTreeMap<u64, Vec<NewPiece>> = BTreeMap::new();
+        for window in windows.range(..=cut_start / chunk) {
+            let window_end = window.saturating_add(1).saturating_mul(chunk);
+            let range = window * chunk..window_end.min(cut_start);
+            let pieces = self.settle_range(core, work, ino, (map, &range))?;
+            match window_end > cut_start {
+                true => drop(cut.insert(*window, pieces)),
+                false => work.windows.push((ino, *window, pieces)),
             }
-            keep(&mut segments, at..range.end);
-            let pieces = settle_window(core, work, range.start, &segments)?;
-            work.windows.push((ino, window, pieces));
             if work.waiting_len >= BATCH_LEN {
                 self.place_runs(core, work)?;
             }
         }
+        if let Some(stream) = stream {
+            let first = cut_start / chunk;
+            if let btree_map::Entry::Vacant(slot) = cut.entry(first) {
+                let range = first * chunk..cut_start;
+                slot.insert(self.settle_range(core, work, ino, (map, &range))?);
+            }
+            for window in windows.range(first..) {
+                cut.entry(*window).or_default();
+            }
+            let mut placing = Placing {
+                committer: self,
+                core,
+                work,
+                windows: cut,
+            };
+            cuts.cut(&stream, &mut placing)?;
+            let all = placing.windows.into_iter();
+            let all = all.map(|(window, pieces)| (ino, window, pieces));
+            work.windows.extend(all);
+        }
+        self.cuts = cuts;
         Ok(())
+    }
+
+    /// Cuts the changed range of a file, a window or the beginning of one, into pieces.
+    fn settle_range(
+        &mut self,
+        core: &Core,
+        work: &mut Work,
+        ino: u64,
+        (map, range): (&RangeMap, &Range<u64>),
+    ) -> Result<Vec<NewPiece>> {
+        if range.is_empty() {
+            return Ok(Vec::new());
+        }
+        let chunk = u64::from(core.tables.chunk_len());
+        let (window, base) = (range.start / chunk, range.start);
+        let old = core.tables.window(ino, window)?;
+        let old: &[Piece] = old.as_ref().map_or(&[], |row| &row.0);
+        let mut segments = Vec::new();
+        let keep = |segments: &mut Vec<Segment>, range: Range<u64>| {
+            for piece in old.iter().filter(|_| !range.is_empty()) {
+                let segment = of_piece(base, piece);
+                if segment.range.start < range.end && segment.range.end > range.start {
+                    segments.push(segment.within(&range));
+                }
+            }
+        };
+        let mut at = range.start;
+        for segment in map.within(range) {
+            keep(&mut segments, at..segment.range.start);
+            at = segment.range.end;
+            if !segment.source.is_hole() {
+                segments.push(segment);
+            }
+        }
+        let is_kept = at == range.start;
+        keep(&mut segments, at..range.end);
+        match is_kept {
+            true => Ok(segments.iter().filter_map(|s| kept(base, s)).collect()),
+            false => settle_window(core, work, base, &segments),
+        }
     }
 
     /// Finds or makes places of all runs that wait.
@@ -446,20 +490,21 @@ impl Committer {
                 }
             }
             let mut pieces: Vec<Piece> = Vec::with_capacity(new.len());
-            for (start, len, at) in new {
-                let (block, offset) = work.resolve(*at)?;
+            for piece in new {
+                let (block, offset) = work.resolve(piece.at)?;
                 // Pieces that follow each other in one block are one.
-                if let Some(last) = pieces.last_mut()
+                if !piece.begins_run
+                    && let Some(last) = pieces.last_mut()
                     && last.block == block
-                    && last.end() == *start
+                    && last.end() == piece.start
                     && last.offset + last.len == offset
                 {
-                    last.len += len;
+                    last.len += piece.len;
                     continue;
                 }
                 pieces.push(Piece {
-                    start: *start,
-                    len: *len,
+                    start: piece.start,
+                    len: piece.len,
                     block,
                     offset,
                 });
@@ -551,6 +596,65 @@ impl Committer {
     }
 }
 
+/// Gives places to the runs of one file.
+struct Placing<'a> {
+    committer: &'a mut Committer,
+    core: &'a Core,
+    work: &'a mut Work,
+    /// The pieces so far, by window.
+    windows: BTreeMap<u64, Vec<NewPiece>>,
+}
+
+impl Sink for Placing<'_> {
+    fn give(&mut self, run: Run) -> Result<()> {
+        let window_len = u64::from(self.core.tables.chunk_len());
+        let no = self.work.wait(run.bytes);
+        for part in run.parts {
+            let mut start = part.start;
+            while start < part.end {
+                let window = start / window_len;
+                let end = part.end.min((window + 1) * window_len);
+                #[allow(unused_mut, reason = "a planted bug changes it")]
+                let mut offset = (start - run.range.start) as u32;
+                #[cfg(any(test, feature = "planted-bugs"))]
+                if self.core.has_bug(PlantedBug::RunBeginsAnew) {
+                    offset = (start - part.start) as u32 % 2048;
+                }
+                self.windows.entry(window).or_default().push(NewPiece {
+                    start: (start % window_len) as u32,
+                    len: (end - start) as u32,
+                    at: At::Run(no, offset),
+                    begins_run: true,
+                });
+                start = end;
+            }
+        }
+        match self.work.waiting_len >= BATCH_LEN {
+            true => self.committer.place_runs(self.core, self.work),
+            false => Ok(()),
+        }
+    }
+
+    fn is_known(&mut self, bytes: &[u8]) -> bool {
+        let digest = Digest::of(bytes);
+        let mut places = self.committer.index.candidates(&digest);
+        places.any(|place| is_at(self.core, place, bytes)) || self.work.known.contains_key(&digest)
+    }
+}
+
+/// The piece of the window at `base` that stays as it is.
+fn kept(base: u64, segment: &Segment) -> Option<NewPiece> {
+    let Source::Block(id, offset) = segment.source else {
+        return None;
+    };
+    Some(NewPiece {
+        start: (segment.range.start - base) as u32,
+        len: segment.len() as u32,
+        at: At::Block(id, offset),
+        begins_run: true,
+    })
+}
+
 /// Makes pieces of the content of one window, which starts at `base`.
 fn settle_window(
     core: &Core,
@@ -573,7 +677,12 @@ fn settle_window(
         let start = (first.range.start - base) as u32;
         let len = (last.range.end - first.range.start) as u32;
         if let (Source::Block(id, offset), 1) = (&first.source, run.len()) {
-            pieces.push((start, len, At::Block(*id, *offset)));
+            pieces.push(NewPiece {
+                start,
+                len,
+                at: At::Block(*id, *offset),
+                begins_run: false,
+            });
             continue;
         }
         let (bytes, from) = match (&first.source, run.len()) {
@@ -589,8 +698,13 @@ fn settle_window(
             let room = chunk - (start + done) % chunk;
             let part = room.min(len - done);
             let range = from + done as usize..from + (done + part) as usize;
-            let at = work.wait(Bytes::Shared(bytes.clone(), range));
-            pieces.push((start + done, part, at));
+            let at = At::Run(work.wait(Bytes::Shared(bytes.clone(), range)), 0);
+            pieces.push(NewPiece {
+                start: start + done,
+                len: part,
+                at,
+                begins_run: false,
+            });
             done += part;
         }
     }

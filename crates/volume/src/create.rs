@@ -1,9 +1,10 @@
 //! Creates, lists and removes volumes.
 
-use crate::options::VolumeOptions;
+use crate::options::{Chunking, VolumeOptions};
+use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
-use weald_format::volume::{InodeRow, VolumeRow, number_key};
+use weald_format::volume::{InodeRow, VolumeRow, number_key, xattr_key};
 use weald_format::{Digest, Error, FileKind, Result};
 use weald_store::engine::{Batch, Table};
 use weald_store::{Store, WriteOptions};
@@ -73,7 +74,9 @@ pub fn create(
     now: i128,
 ) -> Result<()> {
     let (row, root) = first_rows(options, secret, now)?;
-    writer(store)?.create_volume(name, row, &|snapshot| root_batch(snapshot, &root))
+    writer(store)?.create_volume(name, row, &|snapshot| {
+        root_batch(snapshot, &root, options.chunking)
+    })
 }
 
 /// The rows of a new volume and of its root directory.
@@ -117,16 +120,20 @@ pub fn first_rows(
         btime: now,
         parent: 1,
         quota: 0,
-        xattr_count: 0,
+        xattr_count: (options.chunking != Chunking::Auto).into(),
         target: Vec::new(),
     };
     Ok((row, root))
 }
 
 /// The rows that a new volume begins with, its own aside.
-pub fn root_batch(snapshot: u32, root: &InodeRow) -> Batch {
+pub fn root_batch(snapshot: u32, root: &InodeRow, chunking: Chunking) -> Batch {
     let mut batch = Batch::default();
     batch.put(Table::Inodes, &number_key(snapshot, 1), root.encode());
+    if chunking != Chunking::Auto {
+        let key = xattr_key(snapshot, 1, CHUNKING);
+        batch.put(Table::Xattrs, &key, chunking.word().into());
+    }
     batch
 }
 

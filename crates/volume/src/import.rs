@@ -68,7 +68,7 @@ pub fn create_from(
     let who = format!("process {} (weald volume create)", std::process::id());
     let mut writer = store.write(WriteOptions::new(who.clone()))?;
     let (row, root) = first_rows(options, secret, now)?;
-    let first = &|snapshot| root_batch(snapshot, &root);
+    let first = &|snapshot| root_batch(snapshot, &root, options.chunking);
     let shared = match source.name {
         Some(name) => SharedBlocks::of(source.image, &store.map(name)?)?,
         None => SharedBlocks::default(),

@@ -2,9 +2,9 @@
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `properties`, `quotas` →
-//! `namespace`, `content`, `xattr` (operations), `trim` → `index`, `parallel`, `commit` (a layer
-//! becomes durable), `rebuild` → `create`, `check` → `preload`, `volume` → `import` (of an
-//! image). `reader` reads the tables alone.
+//! `namespace`, `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut`
+//! (where runs begin), `rebuild`, `commit` (a layer becomes durable) → `create`, `check` →
+//! `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`
@@ -17,6 +17,7 @@ mod commit;
 mod content;
 mod core;
 mod create;
+mod cut;
 #[cfg(test)]
 mod hook;
 mod import;
@@ -44,6 +45,6 @@ pub use create::{VolumeInfo, create, list, remove};
 pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;
-pub use options::{OpenOptions, SyncMode, VolumeOptions};
+pub use options::{Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
 pub use volume::{Status, Volume};

@@ -3,6 +3,41 @@
 use std::time::Duration;
 use weald_codec::CodecSpec;
 
+/// Where data that was written in order is cut into pieces, each of which is looked for as a whole.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Chunking {
+    /// Archives at the borders of their members, other files as `Fixed`.
+    #[default]
+    Auto,
+    /// At multiples of the chunk length.
+    Fixed,
+    /// Archives at the borders of their members, other files where their bytes say.
+    Content,
+}
+
+impl Chunking {
+    /// All of them, by their words.
+    pub const WORDS: [(&str, Self); 3] = [
+        ("auto", Self::Auto),
+        ("fixed", Self::Fixed),
+        ("content", Self::Content),
+    ];
+
+    /// Parses a word.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut words = Self::WORDS.into_iter();
+        words.find(|(word, _)| *word == text).map(|(_, it)| it)
+    }
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        let mut words = Self::WORDS.into_iter();
+        words
+            .find(|(_, it)| *it == self)
+            .map_or("auto", |(word, _)| word)
+    }
+}
+
 /// Options of a new volume.
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
@@ -10,6 +45,8 @@ pub struct VolumeOptions {
     pub chunk_len: u32,
     /// Codec of blocks: none, LZ4 or Zstandard.
     pub codec: CodecSpec,
+    /// Where files are cut that say nothing themselves.
+    pub chunking: Chunking,
     /// Whether names that differ in case only are equal.
     pub is_case_insensitive: bool,
     /// Permissions of the root directory.
@@ -25,6 +62,7 @@ impl Default for VolumeOptions {
         Self {
             chunk_len: 128 << 10,
             codec: CodecSpec::Lz4,
+            chunking: Chunking::Auto,
             is_case_insensitive: false,
             permissions: 0o755,
             uid: 0,
@@ -117,12 +155,16 @@ pub enum PlantedBug {
     SyncReturnsEarly,
     /// Bytes of the layer that is being committed win over newer ones.
     StaleOverlay,
+    /// A run that is cut again because its file grew loses its first bytes.
+    TailOfRunLost,
+    /// A run that crosses the border of a window begins anew behind it.
+    RunBeginsAnew,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -133,5 +175,7 @@ impl PlantedBug {
         Self::OrphanNotRecorded,
         Self::SyncReturnsEarly,
         Self::StaleOverlay,
+        Self::TailOfRunLost,
+        Self::RunBeginsAnew,
     ];
 }

@@ -3,6 +3,7 @@
 
 use crate::core::{Core, State};
 use crate::layer::Layer;
+use crate::options::Chunking;
 use rustix::io::Errno;
 use weald_codec::CodecSpec;
 use weald_format::volume::InodeRow;
@@ -20,6 +21,9 @@ pub const COMPRESS: &[u8] = b"user.weald.compress";
 pub const CHUNK: &[u8] = b"user.weald.chunk";
 /// Whether repeats of new data are looked for: `on` or `off`.
 pub const DEDUP: &[u8] = b"user.weald.dedup";
+/// Where new data is cut: `auto`, `fixed` or `content`. The value of the root directory holds for
+/// all files that have none.
+pub const CHUNKING: &[u8] = b"user.weald.chunking";
 /// Most bytes below a directory.
 pub const QUOTA: &[u8] = b"trusted.weald.quota";
 /// Most inodes below a directory.
@@ -34,7 +38,9 @@ pub const USED: &[u8] = b"user.weald.used";
 pub const USED_COUNT: &[u8] = b"user.weald.used.count";
 
 /// The properties that a new inode takes from its directory.
-const INHERITED: [&[u8]; 3] = [COMPRESS, CHUNK, DEDUP];
+const INHERITED: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
+/// The root directory, whose chunking needs no copies.
+const ROOT: u64 = 1;
 /// Shortest piece.
 const CHUNK_LEN_MIN: u64 = 4096;
 
@@ -47,6 +53,8 @@ pub struct Rules {
     pub chunk_len: u32,
     /// Whether repeats are looked for.
     pub finds_repeats: bool,
+    /// Where data that was written in order is cut.
+    pub chunking: Chunking,
 }
 
 /// Whether an attribute is a property.
@@ -108,6 +116,7 @@ impl Core {
         let usual = match name {
             COMPRESS => parse_codec(text).map(|_| text.to_owned()),
             CHUNK => parse_chunk(text, self.tables.chunk_len()).map(|len| len.to_string()),
+            CHUNKING => Chunking::parse(text).map(|_| text.to_owned()),
             DEDUP => matches!(text, "on" | "off").then(|| text.to_owned()),
             QUOTA | QUOTA_COUNT => {
                 if self.inode(state, ino)?.kind != FileKind::Directory {
@@ -137,7 +146,9 @@ impl Core {
             return Ok(inherited);
         }
         for name in INHERITED {
-            if !own.iter().any(|(own, _)| *own == name)
+            let is_everywhere = dir == ROOT && name == CHUNKING;
+            if !is_everywhere
+                && !own.iter().any(|(own, _)| *own == name)
                 && let Some(value) = self.find_xattr(state, dir, name)?
             {
                 inherited.push((name, value));
@@ -146,15 +157,26 @@ impl Core {
         Ok(inherited)
     }
 
-    /// How the data of `ino` in `layer`, which is being committed, is stored.
+    /// Where files that say nothing themselves are cut.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn rules(&self, layer: &Layer, ino: u64) -> Result<Rules> {
+    pub fn usual_chunking(&self, layer: &Layer) -> Result<Chunking> {
+        let root = self.rules(layer, ROOT, Chunking::default())?;
+        Ok(root.chunking)
+    }
+
+    /// How the data of `ino` in `layer`, which is being committed, is stored. `usual` holds if it
+    /// does not say where it is cut.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn rules(&self, layer: &Layer, ino: u64, usual: Chunking) -> Result<Rules> {
         let mut rules = Rules {
             codec: None,
             chunk_len: self.tables.chunk_len(),
             finds_repeats: true,
+            chunking: usual,
         };
         let row = match layer.inodes.get(&ino) {
             Some(row) => row.clone(),
@@ -176,6 +198,7 @@ impl Core {
                     let len = parse_chunk(&text, self.tables.chunk_len());
                     rules.chunk_len = len.unwrap_or(rules.chunk_len);
                 }
+                CHUNKING => rules.chunking = Chunking::parse(&text).unwrap_or(usual),
                 _ => rules.finds_repeats = text != "off",
             }
         }

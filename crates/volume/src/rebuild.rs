@@ -20,6 +20,18 @@ pub struct Rebuild {
     next: Option<(u64, u64)>,
     last_block: u64,
     read_len: u64,
+    /// A run that may go on in the next window.
+    open: Option<Found>,
+}
+
+/// A run of packed bytes.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    place: Place,
+    len: u32,
+    /// The file, and the byte of it after the run.
+    ino: u64,
+    end: u64,
 }
 
 impl Default for Rebuild {
@@ -28,7 +40,30 @@ impl Default for Rebuild {
             next: Some((0, 0)),
             last_block: 0,
             read_len: 0,
+            open: None,
         }
+    }
+}
+
+impl Found {
+    fn of(ino: u64, base: u64, piece: &Piece) -> Self {
+        Self {
+            place: Place {
+                block: piece.block,
+                offset: piece.offset,
+            },
+            len: piece.len,
+            ino,
+            end: base + u64::from(piece.end()),
+        }
+    }
+
+    /// Whether `next` lies behind it in the file and in the block.
+    fn goes_on_in(&self, next: &Self) -> bool {
+        self.ino == next.ino
+            && self.end + u64::from(next.len) == next.end
+            && self.place.block == next.place.block
+            && self.place.offset.saturating_add(self.len) == next.place.offset
     }
 }
 
@@ -49,35 +84,44 @@ impl Rebuild {
         };
         let (snapshot, chunk_len) = (core.tables.snapshot(), core.tables.chunk_len());
         let start = pair_key(snapshot, ino, window);
-        let mut pieces: Vec<Piece> = Vec::new();
+        let mut runs: Vec<Found> = Vec::new();
         let mut next = None;
+        let open = &mut self.open;
         engine.scan(Table::Extents, &start, &mut |key, value| {
             let (of, ino, window) = split_pair_key(key)?;
             if of != snapshot {
                 return Ok(ControlFlow::Break(()));
             }
-            if pieces.len() >= STEP_COUNT {
+            if runs.len() >= STEP_COUNT {
                 next = Some((ino, window));
                 return Ok(ControlFlow::Break(()));
             }
-            let is_packed =
-                |piece: &Piece| piece.len < chunk_len && piece.len as usize >= DEDUP_LEN_MIN;
-            let row = ExtentsRow::parse(value, chunk_len)?;
-            pieces.extend(row.0.into_iter().filter(is_packed));
+            for piece in ExtentsRow::parse(value, chunk_len)?.0 {
+                let found = Found::of(ino, window * u64::from(chunk_len), &piece);
+                match open {
+                    // A run that crosses the border of a window has a piece on both sides.
+                    Some(last) if piece.start == 0 && last.goes_on_in(&found) => {
+                        last.len += found.len;
+                        last.end = found.end;
+                    }
+                    _ => runs.extend(open.replace(found)),
+                }
+            }
             Ok(ControlFlow::Continue(()))
         })?;
-        for piece in pieces {
-            let block = core.blocks.get(piece.block)?;
-            if piece.block != self.last_block {
-                self.last_block = piece.block;
+        if next.is_none() {
+            runs.extend(open.take());
+        }
+        let is_packed = |run: &Found| run.len < chunk_len && run.len as usize >= DEDUP_LEN_MIN;
+        for run in runs.into_iter().filter(is_packed) {
+            let place = run.place;
+            let block = core.blocks.get(place.block)?;
+            if place.block != self.last_block {
+                self.last_block = place.block;
                 self.read_len += block.len() as u64;
             }
-            let start = piece.offset as usize;
-            if let Some(bytes) = block.get(start..start + piece.len as usize) {
-                let place = Place {
-                    block: piece.block,
-                    offset: piece.offset,
-                };
+            let start = place.offset as usize;
+            if let Some(bytes) = block.get(start..start + run.len as usize) {
                 index.insert(&Digest::of(bytes), place);
             }
         }

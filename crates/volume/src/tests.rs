@@ -1,5 +1,6 @@
 //! Tests of the volume as a whole, on a store in a temporary directory.
 
+mod cutting;
 mod modes;
 mod properties;
 
@@ -38,11 +39,15 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
+        Self::with(&VolumeOptions::default())
+    }
+
+    fn with(options: &VolumeOptions) -> Self {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("store");
         let disk = Arc::new(HostDisk::new(&path));
         let store = Store::create(disk, [3; 16], 1 << 20).expect("a store");
-        create(&store, "v", &VolumeOptions::default(), [9; 16], 5).expect("a volume");
+        create(&store, "v", options, [9; 16], 5).expect("a volume");
         Self { dir }
     }
 

@@ -296,7 +296,7 @@ impl Volume {
     }
 
     /// Notes further pieces of committed files in the dedup index. Returns whether there are more.
-    fn rebuild_index(&self) -> bool {
+    pub(crate) fn rebuild_index(&self) -> bool {
         self.committer.lock().rebuild_step(&self.core)
     }
 

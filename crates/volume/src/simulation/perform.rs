@@ -1,6 +1,6 @@
 //! One operation on any file system, and the comparison of two file systems.
 
-use super::steps::Op;
+use super::steps::{Op, content};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use weald_format::FileKind;
@@ -186,6 +186,16 @@ impl Resolver {
                 let bytes = fill.bytes(len as usize);
                 let written = fs.write(self.file(file), offset, &bytes, now);
                 written.map(|()| Answer::Done)
+            }
+            Op::Append {
+                file,
+                len,
+                content: number,
+            } => {
+                let file = self.file(file);
+                let at = fs.stat(file)?.size;
+                let bytes = content(number, at, len as usize);
+                fs.write(file, at, &bytes, now).map(|()| Answer::Done)
             }
             Op::SetSize { file, size } => {
                 let new = NewStat {

@@ -4,7 +4,8 @@ use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed
 use super::steps::{Op, Step, choose};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
-use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create};
+use crate::properties::CHUNKING;
+use crate::{CheckOptions, Chunking, OpenOptions, Volume, VolumeOptions, check, create};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::ops::ControlFlow;
@@ -15,7 +16,7 @@ use weald_format::FileKind;
 use weald_model::ModelFs;
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{CollectOptions, Store, WriteOptions};
-use weald_vfs::{Ino, NewStat, Outcome, WritableFs};
+use weald_vfs::{Ino, NewStat, Outcome, WritableFs, XattrMode};
 
 /// `Err` describes the first difference that a run found.
 pub type Verdict = Result<(), String>;
@@ -146,10 +147,20 @@ impl Run {
                 0 => CodecSpec::None,
                 _ => CodecSpec::Lz4,
             },
+            chunking: match random.below(4) {
+                0 => Chunking::Fixed,
+                1 => Chunking::Auto,
+                _ => Chunking::Content,
+            },
             ..VolumeOptions::default()
         };
         create(&store, "v", &options, [plan.seed as u8; 16], 0).expect("create a volume");
         let model = ModelFs::new(0o755, 0);
+        if options.chunking != Chunking::Auto {
+            let word = options.chunking.word().as_bytes();
+            let set = model.set_xattr(Ino::ROOT, CHUNKING, word, XattrMode::Set, 0);
+            set.expect("an attribute of the model");
+        }
         let mut run = Self {
             bug: plan.bug,
             cache_len: [0, 256 << 10, 64 << 20][random.below(3) as usize],

@@ -1,6 +1,7 @@
 //! Steps of a simulated run, chosen from a seed. A step names its files by numbers that every state
 //! of the file system can resolve, so that a history still runs after any step was taken out.
 
+use crate::cut::archive_header;
 use crate::hook::Stage;
 use weald_store::simulated_disk::{Fault, Random};
 
@@ -23,6 +24,31 @@ impl Fill {
         let mut random = Random::new(seed);
         (0..len).map(|_| random.next() as u8).collect()
     }
+}
+
+/// Bytes from `at` on of the content with this number: some contents are archives.
+pub fn content(number: u8, at: u64, len: usize) -> Vec<u8> {
+    // Nothing makes the gigabytes in front of a write behind a hole.
+    let at = if at < CONTENT_LEN { at as usize } else { 0 };
+    let mut random = Random::new(number.into());
+    let is_archive = number % 4 < 2;
+    let mut all = Vec::new();
+    while all.len() < at + len {
+        let member = match random.below(4) {
+            0 => Fill::Common(random.below(3) as u8).bytes(random.below(100) as usize),
+            1 => Fill::Zeros.bytes(random.below(3 * PAGE) as usize),
+            _ => Fill::Common(random.below(3) as u8).bytes(random.below(3 * PAGE) as usize),
+        };
+        if is_archive {
+            let kind = [b'0', b'0', b'0', b'x', b'5'][random.below(5) as usize];
+            all.extend(archive_header("member", member.len() as u64, kind));
+        }
+        all.extend(member);
+        if is_archive {
+            all.resize(all.len().next_multiple_of(512), 0);
+        }
+    }
+    all[at..at + len].to_vec()
 }
 
 /// A change of the file system, or a look at it. `file` and `dir` count the inodes of the model,
@@ -63,6 +89,12 @@ pub enum Op {
         offset: u64,
         len: u32,
         fill: Fill,
+    },
+    /// A write at the end: what follows there in a content that other files have, too.
+    Append {
+        file: u8,
+        len: u32,
+        content: u8,
     },
     SetSize {
         file: u8,
@@ -124,6 +156,8 @@ pub enum Step {
 }
 
 const PAGE: u64 = 4096;
+/// Bytes of a file beyond which its content begins again.
+const CONTENT_LEN: u64 = 128 << 10;
 
 fn any(random: &mut Random) -> u8 {
     random.next() as u8
@@ -189,7 +223,8 @@ fn names_op(random: &mut Random) -> Op {
 
 fn file_op(random: &mut Random) -> Op {
     let r = random;
-    match r.below(20) {
+    match r.below(22) {
+        20..22 => append(r),
         0..9 => Op::Write {
             file: any(r),
             offset: offset(r),
@@ -238,6 +273,14 @@ fn file_op(random: &mut Random) -> Op {
     }
 }
 
+fn append(random: &mut Random) -> Op {
+    Op::Append {
+        file: any(random),
+        len: len(random),
+        content: random.below(6) as u8,
+    }
+}
+
 fn op(random: &mut Random) -> Op {
     match random.below(5) {
         0..2 => names_op(random),
@@ -251,7 +294,7 @@ fn op_beside(random: &mut Random) -> Op {
         match op(random) {
             Op::Copy { .. } | Op::Allocate { .. } => {}
             // More than a layer may take.
-            Op::Write { len, .. } if len > 3 * PAGE as u32 => {}
+            Op::Write { len, .. } | Op::Append { len, .. } if len > 3 * PAGE as u32 => {}
             op => return op,
         }
     }
@@ -305,6 +348,9 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
         if random.is_one_in(200) {
             steps.extend(burst(random));
         }
+        if random.is_one_in(60) {
+            steps.extend(growth(random));
+        }
         steps.push(step);
     }
     steps
@@ -322,4 +368,18 @@ fn burst(random: &mut Random) -> Vec<Step> {
         })
     };
     (0..PAGE).step_by(110).map(write).collect()
+}
+
+/// A file that is written in order while commits happen.
+fn growth(random: &mut Random) -> Vec<Step> {
+    let (file, content) = (any(random), random.below(6) as u8);
+    let mut steps = Vec::new();
+    for _ in 0..2 + random.below(6) {
+        let len = len(random);
+        steps.push(Step::Do(Op::Append { file, len, content }));
+        if random.is_one_in(2) {
+            steps.push(commit(random));
+        }
+    }
+    steps
 }

@@ -18,7 +18,7 @@ use weald_builder::CodecSpec;
 use weald_format::ErrorKind;
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_store::check_name;
-use weald_volume::{ImportSource, VolumeImport, VolumeOptions, create_from};
+use weald_volume::{Chunking, ImportSource, VolumeImport, VolumeOptions, create_from};
 
 /// Sections of the help.
 pub const CREATE_HELP: Help = Help {
@@ -30,6 +30,12 @@ pub const CREATE_HELP: Help = Help {
         "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
          and need less metadata. Smaller chunks find more repeats, and a small read or a small \
          overwrite costs less. The size of a volume's chunks never changes.",
+        "Repeats are found if a whole chunk is equal. --chunking says where chunks begin in a file \
+         that is written in order. fixed: at multiples of the chunk size. auto: in a tar file, the \
+         content of each member is cut as the file itself, so that a tar file and its tree share \
+         their data; other files as with fixed. content: other files at borders that their bytes \
+         choose, so that data that moved is found again; chunks then have an eighth of the chunk \
+         size on average, and take more memory and metadata. weald volume set changes it.",
         "With --from, the volume begins with the files of an image, and changes of the volume \
          never change the image. If the image is in the same store, both share their blocks: data \
          is copied only where a volume cannot read the blocks of an image, which are those of \
@@ -43,6 +49,10 @@ pub const CREATE_HELP: Help = Help {
         (
             "Make a volume for data that is read rarely",
             "weald volume create --compress zstd:9 --chunk 512K /srv/store:archive",
+        ),
+        (
+            "Make a volume for backups, whose files differ in a few places",
+            "weald volume create --chunking content /srv/store:backups",
         ),
         (
             "Make a volume with the files of an image",
@@ -72,6 +82,9 @@ pub(super) struct CreateArgs {
     /// Codec of new data: lz4, zstd[:1-22] or none
     #[arg(long, value_name = "CODEC", default_value = "lz4", value_parser = codec)]
     compress: CodecSpec,
+    /// Where files that are written in order are cut: auto, fixed or content
+    #[arg(long, value_name = "WORD", default_value = "auto", value_parser = chunking)]
+    chunking: Chunking,
     /// Find names without regard to case; they keep the case that they were made with
     #[arg(long)]
     case_insensitive: bool,
@@ -95,6 +108,11 @@ pub(super) fn chunk(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|_| is_valid)
         .ok_or_else(|| "expected a power of two from 4K to 16M, such as 128K".to_owned())
+}
+
+/// Parses a kind of chunking.
+pub(super) fn chunking(text: &str) -> Result<Chunking, String> {
+    Chunking::parse(text).ok_or_else(|| "expected auto, fixed or content".to_owned())
 }
 
 /// Parses a codec of volumes.
@@ -128,6 +146,7 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     let options = VolumeOptions {
         chunk_len: args.chunk,
         codec: args.compress,
+        chunking: args.chunking,
         is_case_insensitive: args.case_insensitive,
         uid: rustix::process::geteuid().as_raw(),
         gid: rustix::process::getegid().as_raw(),

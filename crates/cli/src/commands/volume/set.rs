@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_vfs::{Ino, WritableFs, XattrMode};
 use weald_volume::properties::{
-    CHUNK, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED, USED_COUNT,
-    parse_codec,
+    CHUNK, CHUNKING, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED,
+    USED_COUNT, parse_codec,
 };
 use weald_volume::{OpenOptions, Volume};
 
@@ -29,11 +29,13 @@ pub const HELP: Help = Help {
     notes: &[
         "PATH is a path in the volume, from its root on; '.' is the root. The volume may be \
          mounted by the same user. The properties are the extended attributes \
-         user.weald.compress, .chunk and .dedup, which setfattr(1) sets and getfattr(1) shows on \
-         the mount.",
-        "A new file or directory takes codec, chunk and dedup from its directory. They hold for \
-         data that is written later; data that is there stays as it is, and so do files below a \
-         directory whose properties change. The word 'default' stands for the volume's own.",
+         user.weald.compress, .chunk, .chunking and .dedup, which setfattr(1) sets and getfattr(1) \
+         shows on the mount.",
+        "A new file or directory takes codec, chunk, chunking and dedup from its directory. They \
+         hold for data that is written later; data that is there stays as it is, and so do files \
+         below a directory whose properties change. The word 'default' stands for the volume's \
+         own. The chunking of the root directory is that of the volume: it holds for all files \
+         that have none.",
         "A quota limits the bytes (--quota) or the inodes (--quota-count) below a directory. Bytes \
          count as written: holes do not, repeats and compressed data do in full. At the limit, \
          writes fail with EDQUOT. A quota below what is used is refused. Names do not move \
@@ -52,6 +54,10 @@ pub const HELP: Help = Help {
         (
             "Cut files of a database into small chunks, and look for no repeats",
             "weald volume set /srv/store:home . --chunk 16K --dedup off",
+        ),
+        (
+            "Find data again that moved within files, in a directory of backups",
+            "weald volume set /srv/store:home . --chunking content",
         ),
         (
             "Limit a directory to ten gigabytes and a million files",
@@ -84,6 +90,9 @@ pub(super) struct SetArgs {
     /// Size of the chunks of new data, from 4K to that of the volume, or default
     #[arg(long, value_name = "SIZE", value_parser = chunk)]
     chunk: Option<Setting>,
+    /// Where new files are cut: auto, fixed, content or default
+    #[arg(long, value_name = "WORD", value_parser = chunking)]
+    chunking: Option<Setting>,
     /// Whether to look for repeats of new data: on, off or default
     #[arg(long, value_name = "WORD", value_parser = dedup)]
     dedup: Option<Setting>,
@@ -114,6 +123,16 @@ fn chunk(text: &str) -> Result<Setting, String> {
             let len = super::change::chunk(text)?;
             Ok(Setting(Some(len.to_string())))
         }
+    }
+}
+
+fn chunking(text: &str) -> Result<Setting, String> {
+    match text {
+        "default" => Ok(Setting(None)),
+        _ => match super::change::chunking(text) {
+            Ok(chunking) => Ok(Setting(Some(chunking.word().to_owned()))),
+            Err(_) => Err("expected auto, fixed, content or default".to_owned()),
+        },
     }
 }
 
@@ -152,12 +171,15 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let settings = [
         (COMPRESS, &args.compress),
         (CHUNK, &args.chunk),
+        (CHUNKING, &args.chunking),
         (DEDUP, &args.dedup),
         (QUOTA, &args.quota),
         (QUOTA_COUNT, &args.quota_count),
     ];
     if settings.iter().all(|(_, setting)| setting.is_none()) {
-        bail!("nothing to set: add --compress, --chunk, --dedup, --quota or --quota-count");
+        bail!(
+            "nothing to set: add --compress, --chunk, --chunking, --dedup, --quota or --quota-count"
+        );
     }
     let files = Files::open(&named, false)?;
     for path in &args.paths {
@@ -322,6 +344,7 @@ impl Files {
         Ok([
             ("compress", get(COMPRESS)?),
             ("chunk", get(CHUNK)?),
+            ("chunking", get(CHUNKING)?),
             ("dedup", get(DEDUP)?),
             ("quota", get(QUOTA_SHOWN)?),
             ("quota_count", get(QUOTA_COUNT_SHOWN)?),
@@ -340,7 +363,7 @@ impl Files {
 }
 
 /// Properties by their words; `None` for those that are not set.
-pub(super) type Properties = [(&'static str, Option<String>); 7];
+pub(super) type Properties = [(&'static str, Option<String>); 8];
 
 #[cfg(test)]
 mod tests {
@@ -356,6 +379,9 @@ mod tests {
             (Ok(Setting(None)), Ok(Setting(None)))
         );
         assert_eq!((chunk("16K"), quota("2K")), (value("16384"), value("2048")));
+        assert_eq!(chunking("content"), value("content"));
+        assert_eq!(chunking("default"), Ok(Setting(None)));
+        assert!(chunking("CONTENT").is_err());
         assert!(codec("gzip").is_err() && chunk("3").is_err() && dedup("yes").is_err());
         assert!(quota("0").is_err() && quota("-1").is_err() && quota("9999999T").is_err());
         assert!(inner_path(Path::new("../x")).is_err());

@@ -168,7 +168,9 @@ fn info_of_paths(named: &Named, args: &InfoArgs) -> anyhow::Result<ExitCode> {
             let shown = match (value, number) {
                 (_, Some(number)) if is_len => bytes(number),
                 (Some(value), _) => value,
-                (None, _) if matches!(word, "compress" | "chunk" | "dedup") => "default".into(),
+                (None, _) if matches!(word, "compress" | "chunk" | "chunking" | "dedup") => {
+                    "default".into()
+                }
                 (None, _) => continue,
             };
             writeln!(output, "{:<20}{shown}", word.replace('_', " "))?;
