@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use weald_format::Result;
+use weald_format::cursor::put_varint;
 use weald_io::{ReadAt, Spool};
 
 /// Bytes that a reader in order holds.
@@ -78,13 +79,12 @@ impl Spill {
     }
 }
 
-/// Numbers of 64 bits, read in order or at any place, with one piece of the list in memory.
+/// Records of a list, read in order or at any place, with one piece of the list in memory.
 pub(crate) struct Numbers<'a> {
     spill: &'a Spill,
     buffer: Vec<u8>,
     /// Offset of the buffer in the list.
     start: u64,
-    next: u64,
 }
 
 impl<'a> Numbers<'a> {
@@ -93,17 +93,7 @@ impl<'a> Numbers<'a> {
             spill,
             buffer: Vec::new(),
             start: 0,
-            next: 0,
         }
-    }
-
-    /// The next number; 0 behind the last one.
-    pub fn next(&mut self) -> Result<u64> {
-        let mut bytes = [0; 8];
-        let at = self.next;
-        self.next += 8;
-        self.get(&mut bytes, at)?;
-        Ok(u64::from_le_bytes(bytes))
     }
 
     /// Fills `out` with the bytes at `offset`, which are a record of the list.
@@ -130,6 +120,67 @@ impl<'a> Numbers<'a> {
     }
 }
 
+/// Ascending numbers, stored as the distances between them.
+pub(crate) struct Ascending {
+    distances: Spill,
+    last: u64,
+    bytes: Vec<u8>,
+}
+
+impl Ascending {
+    pub fn new(memory_len_max: usize, temp_dir: PathBuf) -> Self {
+        Self {
+            distances: Spill::new(memory_len_max, temp_dir),
+            last: 0,
+            bytes: Vec::new(),
+        }
+    }
+
+    /// Adds `number`.
+    ///
+    /// # Panics
+    /// If it is less than the last one.
+    pub fn push(&mut self, number: u64) -> Result<()> {
+        assert!(number >= self.last, "the numbers ascend");
+        self.bytes.clear();
+        put_varint(&mut self.bytes, number - self.last);
+        self.last = number;
+        self.distances.append(&self.bytes)
+    }
+
+    /// Reads the numbers in order.
+    pub fn reader(&self) -> AscendingReader<'_> {
+        AscendingReader {
+            distances: Numbers::new(&self.distances),
+            at: 0,
+            last: 0,
+        }
+    }
+}
+
+/// Reads ascending numbers in order.
+pub(crate) struct AscendingReader<'a> {
+    distances: Numbers<'a>,
+    at: u64,
+    last: u64,
+}
+
+impl AscendingReader<'_> {
+    /// The next number; the last one again behind it.
+    pub fn next(&mut self) -> Result<u64> {
+        for shift in (0..u64::BITS).step_by(7) {
+            let mut byte = [0];
+            self.distances.get(&mut byte, self.at)?;
+            self.at += 1;
+            self.last += u64::from(byte[0] & 0x7f) << shift;
+            if byte[0] & 0x80 == 0 {
+                break;
+            }
+        }
+        Ok(self.last)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -144,10 +195,8 @@ mod tests {
                 spill.append(&(number * 3).to_le_bytes()).unwrap();
             }
             let mut numbers = Numbers::new(&spill);
-            for number in 0..30_000_u64 {
-                assert_eq!(numbers.next().unwrap(), number * 3);
-            }
-            for number in [29_999_u64, 0, 12_345, 8191, 8192] {
+            let elsewhere = [29_999_u64, 0, 12_345, 8191, 8192];
+            for number in (0..30_000).chain(elsewhere) {
                 let mut bytes = [0; 8];
                 numbers.get(&mut bytes, number * 8).unwrap();
                 assert_eq!(u64::from_le_bytes(bytes), number * 3, "{memory_len}");
@@ -160,6 +209,24 @@ mod tests {
                 })
                 .unwrap();
             assert_eq!(len, spill.len());
+        }
+    }
+
+    /// Would catch: a distance of several bytes that is cut, also where the file begins.
+    #[test]
+    fn ascending_numbers_come_back() {
+        let temp = tempfile::tempdir().unwrap();
+        let numbers: Vec<u64> = (0..20_000_u64).map(|n| n * n * n * n * 50).collect();
+        for memory_len in [0, 7, 1000, 1 << 20] {
+            let mut list = Ascending::new(memory_len, temp.path().to_owned());
+            for number in &numbers {
+                list.push(*number).unwrap();
+            }
+            for mut reader in [list.reader(), list.reader()] {
+                for number in &numbers {
+                    assert_eq!(reader.next().unwrap(), *number, "{memory_len}");
+                }
+            }
         }
     }
 }

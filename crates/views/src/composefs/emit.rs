@@ -8,7 +8,7 @@ use super::gather::Census;
 use super::levels::{Cursor, Data, Entry, Item, Levels, Node};
 use super::options::{Format, ImageOptions, Sink};
 use super::xattrs::{NodePlace, XattrTable, Xattrs};
-use crate::spill::{Numbers, Spill};
+use crate::spill::{Ascending, AscendingReader, Spill};
 use std::collections::VecDeque;
 use weald_codec::{FSVERITY_DIGEST_LEN as DIGEST_LEN, FsVerity};
 use weald_erofs::dump::join_device;
@@ -40,7 +40,7 @@ const NULL_CHUNK: [u8; 4] = [0xff; 4];
 /// Where everything lies.
 struct Plan {
     /// Numbers of all inodes.
-    nids: Spill,
+    nids: Ascending,
     /// Numbers of the inodes with several names.
     links: Vec<u64>,
     root_nid: u64,
@@ -87,7 +87,7 @@ impl Emitter<'_> {
         let mut children = self.levels.cursor();
         children.next()?;
         let mut plan = Plan {
-            nids: Spill::new(LIST_LEN, self.options.temp_dir.to_owned()),
+            nids: Ascending::new(LIST_LEN, self.options.temp_dir.to_owned()),
             links: vec![0; self.census.link_count as usize],
             root_nid: 0,
             inodes_end: 0,
@@ -120,7 +120,7 @@ impl Emitter<'_> {
             let start = shape.start(position);
             position = start + shape.len();
             plan.block_count += dir.block_count + u64::from(shape.has_target_block());
-            plan.nids.append(&nid_at(start).to_le_bytes())?;
+            plan.nids.push(nid_at(start))?;
             let link = node.link.checked_sub(1);
             if let Some(slot) = link.and_then(|link| plan.links.get_mut(link as usize)) {
                 *slot = nid_at(start);
@@ -184,7 +184,7 @@ impl Emitter<'_> {
     /// Writes the inodes; returns the blocks that come behind the shared xattrs.
     fn put_inodes(&mut self, plan: &Plan, out: &mut Out<'_, '_>) -> Result<Spill> {
         let mut inodes = self.levels.cursor();
-        let mut nids = Numbers::new(&plan.nids);
+        let mut nids = plan.nids.reader();
         let mut digests = self.digests.reader();
         let mut dirs = DirWriter::new(self.levels, plan, self.options)?;
         let blocks_start = data_start(plan, self.table.len()) / BLOCK_LEN;
@@ -272,7 +272,7 @@ impl Emitter<'_> {
 /// Writes directories in the order of their inodes.
 struct DirWriter<'a> {
     children: Cursor<'a>,
-    nids: Numbers<'a>,
+    nids: AscendingReader<'a>,
     links: &'a [u64],
     /// Numbers of directories whose sub-directories are still to come, and how many of them.
     parents: VecDeque<(u64, u64)>,
@@ -284,7 +284,7 @@ struct DirWriter<'a> {
 impl<'a> DirWriter<'a> {
     fn new(levels: &'a Levels, plan: &'a Plan, options: &ImageOptions<'_>) -> Result<Self> {
         let mut children = levels.cursor();
-        let mut nids = Numbers::new(&plan.nids);
+        let mut nids = plan.nids.reader();
         children.next()?;
         nids.next()?;
         Ok(Self {
@@ -390,7 +390,7 @@ fn each_child(cursor: &mut Cursor<'_>, count: u64, visit: &mut VisitChild<'_>) -
     Ok(has_whiteout)
 }
 
-fn nid_of(entry: &Entry, nids: &mut Numbers<'_>, links: &[u64]) -> Result<u64> {
+fn nid_of(entry: &Entry, nids: &mut AscendingReader<'_>, links: &[u64]) -> Result<u64> {
     match &entry.item {
         Item::Inode(_) => nids.next(),
         Item::Link(link) => Ok(links.get(*link as usize).copied().unwrap_or_default()),

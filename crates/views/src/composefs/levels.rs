@@ -3,6 +3,9 @@
 //!
 //! Within one level both orders agree. So each level is a list that is appended to and read in
 //! order. Lists are in memory up to a limit, and in one temporary file beyond it.
+//!
+//! A record has only what differs from the records before it in its level: neighbours share most
+//! of their names, and entries of one kind share attributes and times.
 
 use std::path::PathBuf;
 use weald_format::cursor::{Cursor as Fields, put_varint};
@@ -83,42 +86,150 @@ const TAG_SYMLINK: u8 = 4;
 const TAG_NONE: u8 = 5;
 const TAG_STUB: u8 = 6;
 
+/// Number of tags.
+const TAG_COUNT: usize = 7;
+
+/// Bits of the first byte that are the tag.
+const TAG_MASK: u8 = 0x07;
+
+/// Bit of the first byte: the attributes are those of the last entry of the level with this tag.
+const SAME_ATTRIBUTES: u8 = 0x08;
+
+/// Bit of the first byte: the time is that of the last inode of the level.
+const SAME_TIME: u8 = 0x10;
+
+/// Bit of the first byte: the inode has several names.
+const HAS_LINK: u8 = 0x20;
+
+fn tag_of(item: &Item) -> u8 {
+    match item {
+        Item::Link(_) => TAG_LINK,
+        Item::Inode(node) => match node.data {
+            Data::Directory(_) => TAG_DIRECTORY,
+            Data::Inline(_) => TAG_INLINE,
+            Data::External { .. } => TAG_EXTERNAL,
+            Data::Symlink(_) => TAG_SYMLINK,
+            Data::None => TAG_NONE,
+            Data::Stub => TAG_STUB,
+        },
+    }
+}
+
+/// Attributes that neighbours share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Common {
+    kind: FileKind,
+    attributes: Attributes,
+    nlink: u64,
+    xattr_set: u64,
+}
+
+impl Common {
+    fn of(entry: &Entry) -> Self {
+        match &entry.item {
+            Item::Link(_) => Self {
+                kind: entry.kind,
+                attributes: Attributes::default(),
+                nlink: 0,
+                xattr_set: 0,
+            },
+            Item::Inode(node) => Self {
+                kind: entry.kind,
+                attributes: node.attributes,
+                nlink: node.nlink,
+                xattr_set: node.xattr_set,
+            },
+        }
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        put_varint(out, u64::from(self.kind.mode_bits()));
+        put_varint(out, u64::from(self.attributes.permissions));
+        put_varint(out, u64::from(self.attributes.uid));
+        put_varint(out, u64::from(self.attributes.gid));
+        put_varint(out, self.attributes.rdev);
+        put_varint(out, self.nlink);
+        put_varint(out, self.xattr_set);
+    }
+
+    fn take(fields: &mut Fields<'_>) -> Result<Self> {
+        let kind = FileKind::from_mode(fields.varint()? as u32);
+        Ok(Self {
+            kind: kind.ok_or_else(changed)?,
+            attributes: Attributes {
+                permissions: fields.varint()? as u16,
+                uid: fields.varint()? as u32,
+                gid: fields.varint()? as u32,
+                rdev: fields.varint()?,
+            },
+            nlink: fields.varint()?,
+            xattr_set: fields.varint()?,
+        })
+    }
+}
+
+/// The entries of one level that the next record of the level refers to.
+#[derive(Default)]
+struct Before {
+    name: Vec<u8>,
+    common: [Option<Common>; TAG_COUNT],
+    mtime: Option<Timestamp>,
+}
+
+impl Before {
+    /// Notes the name and the attributes of the record that was written or read.
+    fn note(&mut self, tag: u8, name: &[u8], common: Common) {
+        self.name.clear();
+        self.name.extend_from_slice(name);
+        if let Some(slot) = self.common.get_mut(usize::from(tag)) {
+            *slot = Some(common);
+        }
+    }
+}
+
 fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-fn encode(entry: &Entry, out: &mut Vec<u8>) {
+fn encode(entry: &Entry, before: &mut Before, out: &mut Vec<u8>) {
+    let tag = tag_of(&entry.item);
+    let common = Common::of(entry);
     let node = match &entry.item {
         Item::Link(_) => None,
         Item::Inode(node) => Some(node),
     };
-    let tag = match node.map(|node| &node.data) {
-        None => TAG_LINK,
-        Some(Data::Directory(_)) => TAG_DIRECTORY,
-        Some(Data::Inline(_)) => TAG_INLINE,
-        Some(Data::External { .. }) => TAG_EXTERNAL,
-        Some(Data::Symlink(_)) => TAG_SYMLINK,
-        Some(Data::None) => TAG_NONE,
-        Some(Data::Stub) => TAG_STUB,
-    };
-    out.push(tag);
-    put_varint(out, u64::from(entry.kind.mode_bits()));
-    put_bytes(out, &entry.name);
+    let is_same = before.common.get(usize::from(tag)) == Some(&Some(common));
+    let is_same_time = node.is_some_and(|node| before.mtime == Some(node.mtime));
+    let link = node.map_or(0, |node| node.link);
+    let mut first = tag;
+    for (is_on, bit) in [
+        (is_same, SAME_ATTRIBUTES),
+        (is_same_time, SAME_TIME),
+        (link != 0, HAS_LINK),
+    ] {
+        first |= if is_on { bit } else { 0 };
+    }
+    out.push(first);
+    if !is_same {
+        common.put(out);
+    }
+    let shared = shared_len(&before.name, &entry.name);
+    put_varint(out, shared as u64);
+    put_bytes(out, entry.name.get(shared..).unwrap_or_default());
+    before.note(tag, &entry.name, common);
     let node = match &entry.item {
         Item::Link(link) => return put_varint(out, *link),
         Item::Inode(node) => node,
     };
-    let attributes = &node.attributes;
-    put_varint(out, u64::from(attributes.permissions));
-    put_varint(out, u64::from(attributes.uid));
-    put_varint(out, u64::from(attributes.gid));
-    put_varint(out, attributes.rdev);
-    out.extend_from_slice(&node.mtime.seconds.to_le_bytes());
-    put_varint(out, u64::from(node.mtime.nanoseconds));
-    put_varint(out, node.nlink);
-    put_varint(out, node.xattr_set);
-    put_varint(out, node.link);
+    if !is_same_time {
+        out.extend_from_slice(&node.mtime.seconds.to_le_bytes());
+        put_varint(out, u64::from(node.mtime.nanoseconds));
+        before.mtime = Some(node.mtime);
+    }
+    if link != 0 {
+        put_varint(out, link);
+    }
     match &node.data {
         Data::Directory(count) => put_varint(out, *count),
         Data::Inline(bytes) | Data::Symlink(bytes) => put_bytes(out, bytes),
@@ -130,28 +241,36 @@ fn encode(entry: &Entry, out: &mut Vec<u8>) {
     }
 }
 
-fn decode(bytes: &[u8]) -> Result<Entry> {
+fn decode(bytes: &[u8], before: &mut Before) -> Result<Entry> {
     let mut fields = Fields::new(bytes, "temporary file");
-    let tag = fields.byte()?;
-    let kind = FileKind::from_mode(fields.varint()? as u32);
-    let kind = kind.ok_or_else(|| Error::invalid("a temporary file has changed"))?;
-    let name = take_bytes(&mut fields)?;
+    let first = fields.byte()?;
+    let tag = first & TAG_MASK;
+    let common = match first & SAME_ATTRIBUTES != 0 {
+        true => before.common.get(usize::from(tag)).copied().flatten(),
+        false => Some(Common::take(&mut fields)?),
+    };
+    let common = common.ok_or_else(changed)?;
+    let shared = fields.varint()? as usize;
+    let rest_len = fields.varint()? as usize;
+    let rest = fields.bytes(rest_len)?;
+    let name = [before.name.get(..shared).ok_or_else(changed)?, rest].concat();
+    before.note(tag, &name, common);
+    let kind = common.kind;
     if tag == TAG_LINK {
         let item = Item::Link(fields.varint()?);
         return Ok(Entry { name, kind, item });
     }
-    let attributes = Attributes {
-        permissions: fields.varint()? as u16,
-        uid: fields.varint()? as u32,
-        gid: fields.varint()? as u32,
-        rdev: fields.varint()?,
+    if first & SAME_TIME == 0 {
+        let seconds = fields.bytes(8)?.try_into().map(i64::from_le_bytes);
+        before.mtime = Some(Timestamp {
+            seconds: seconds.unwrap_or_default(),
+            nanoseconds: fields.varint()? as u32,
+        });
+    }
+    let link = match first & HAS_LINK != 0 {
+        true => fields.varint()?,
+        false => 0,
     };
-    let seconds = fields.bytes(8)?.try_into().map(i64::from_le_bytes);
-    let mtime = Timestamp {
-        seconds: seconds.unwrap_or_default(),
-        nanoseconds: fields.varint()? as u32,
-    };
-    let (nlink, xattr_set, link) = (fields.varint()?, fields.varint()?, fields.varint()?);
     let data = match tag {
         TAG_DIRECTORY => Data::Directory(fields.varint()?),
         TAG_INLINE => Data::Inline(take_bytes(&mut fields)?),
@@ -164,14 +283,24 @@ fn decode(bytes: &[u8]) -> Result<Entry> {
         _ => Data::None,
     };
     let item = Item::Inode(Node {
-        attributes,
-        mtime,
-        nlink,
-        xattr_set,
+        attributes: common.attributes,
+        mtime: before.mtime.ok_or_else(changed)?,
+        nlink: common.nlink,
+        xattr_set: common.xattr_set,
         link,
         data,
     });
     Ok(Entry { name, kind, item })
+}
+
+fn changed() -> Error {
+    Error::invalid("a temporary file has changed")
+}
+
+/// Bytes at the beginning of both names that are equal.
+fn shared_len(one: &[u8], other: &[u8]) -> usize {
+    let pairs = one.iter().zip(other);
+    pairs.take_while(|(one, other)| one == other).count()
 }
 
 fn take_bytes(fields: &mut Fields<'_>) -> Result<Vec<u8>> {
@@ -185,6 +314,7 @@ struct Level {
     /// Offset and length of each piece.
     pieces: Vec<(u64, u64)>,
     memory: Vec<u8>,
+    before: Before,
 }
 
 /// The entries of a tree.
@@ -212,14 +342,14 @@ impl Levels {
 
     /// Adds an entry at the end of level `depth`.
     pub fn push(&mut self, depth: usize, entry: &Entry) -> Result<()> {
-        self.record.clear();
-        encode(entry, &mut self.record);
         if self.levels.len() <= depth {
             self.levels.resize_with(depth + 1, Level::default);
         }
         let Some(level) = self.levels.get_mut(depth) else {
             return Ok(());
         };
+        self.record.clear();
+        encode(entry, &mut level.before, &mut self.record);
         let before = level.memory.len();
         put_bytes(&mut level.memory, &self.record);
         self.memory_len += level.memory.len() - before;
@@ -262,6 +392,7 @@ impl Levels {
             in_piece: 0,
             buffer: Vec::new(),
             at: 0,
+            before: Before::default(),
         }
     }
 }
@@ -277,6 +408,7 @@ pub(super) struct Cursor<'a> {
     buffer: Vec<u8>,
     /// Bytes of the buffer that were used.
     at: usize,
+    before: Before,
 }
 
 impl Cursor<'_> {
@@ -285,7 +417,7 @@ impl Cursor<'_> {
         loop {
             let rest = self.buffer.get(self.at..).unwrap_or_default();
             if let Some((record, len)) = first_record(rest) {
-                let entry = decode(record)?;
+                let entry = decode(record, &mut self.before)?;
                 self.at += len;
                 return Ok(Some(entry));
             }
@@ -346,24 +478,25 @@ fn first_record(bytes: &[u8]) -> Option<(&[u8], usize)> {
 mod tests {
     use super::*;
 
-    fn entry(name: &[u8], data: Data) -> Entry {
+    /// Attributes repeat and change, each with another period.
+    fn entry(number: u64, data: Data) -> Entry {
         Entry {
-            name: name.to_vec(),
+            name: format!("entry {number}").into_bytes(),
             kind: FileKind::Regular,
             item: Item::Inode(Node {
                 attributes: Attributes {
-                    permissions: 0o644,
+                    permissions: 0o644 + (number / 30 % 2) as u16,
                     uid: 70_000,
-                    gid: 3,
+                    gid: 3 + (number / 50 % 3) as u32,
                     rdev: u64::MAX,
                 },
                 mtime: Timestamp {
-                    seconds: -5,
-                    nanoseconds: 999_999_999,
+                    seconds: -5 - (number / 20 % 3) as i64,
+                    nanoseconds: 999_999_999 - (number / 70 % 2) as u32,
                 },
-                nlink: 1 << 33,
-                xattr_set: 7,
-                link: 0,
+                nlink: (1 << 33) + number / 90 % 2,
+                xattr_set: number / 110 % 4,
+                link: number / 40 % 3,
                 data,
             }),
         }
@@ -379,7 +512,6 @@ mod tests {
             let mut expected: Vec<Vec<Entry>> = vec![Vec::new(); 7];
             for number in 0..20_000_u64 {
                 let depth = (number * number % 7) as usize;
-                let name = format!("entry {number}");
                 let data = match number % 4 {
                     0 => Data::Directory(number),
                     1 => Data::Symlink(vec![b'x'; (number % 4096) as usize]),
@@ -389,7 +521,7 @@ mod tests {
                         content: number,
                     },
                 };
-                let mut entry = entry(name.as_bytes(), data);
+                let mut entry = entry(number, data);
                 if number % 5 == 0 {
                     entry.item = Item::Link(number);
                 }
