@@ -614,7 +614,8 @@ fn containers(corpus: &Corpus) {
     );
 }
 
-/// Seeds for `erofs`: images of mkfs.erofs with every layout that it writes.
+/// Seeds for `erofs`: images of mkfs.erofs with every layout that it writes. The images of a later
+/// one are those of the tests.
 fn erofs(corpus: &Corpus, dir: &Path) {
     let (root, image) = (dir.join("erofs"), dir.join("erofs.img"));
     fs::create_dir(&root).unwrap();
@@ -629,7 +630,7 @@ fn erofs(corpus: &Corpus, dir: &Path) {
         &["-zlz4"],
         &["-zlz4hc", "-C65536", "-Eztailpacking"],
         &["-zlz4", "-Elegacy-compress"],
-        &["-zlz4", "-C16384", "-Eall-fragments,dedupe"],
+        &["-zlz4", "-Eztailpacking,legacy-compress"],
     ] {
         let status = Command::new("mkfs.erofs")
             .arg("--quiet")
@@ -638,6 +639,10 @@ fn erofs(corpus: &Corpus, dir: &Path) {
             .status();
         assert!(status.is_ok_and(|s| s.success()), "mkfs.erofs: {options:?}");
         corpus.put("erofs", &fs::read(&image).unwrap());
+    }
+    let newer = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/erofs/tests/images");
+    for entry in fs::read_dir(newer).unwrap() {
+        corpus.put("erofs", &fs::read(entry.unwrap().path()).unwrap());
     }
 }
 
