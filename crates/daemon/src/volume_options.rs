@@ -19,7 +19,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
 const MEMORY_CACHE_LEN: u64 = 1 << 30;
 
 /// Words of images that a volume does not have: it is one state, without base images.
-const WORDS_OF_IMAGES: [&str; 14] = [
+const WORDS_OF_IMAGES: [&str; 15] = [
     "generation",
     "digest",
     "basedir",
@@ -29,6 +29,7 @@ const WORDS_OF_IMAGES: [&str; 14] = [
     "gid",
     "umask",
     "kernel",
+    "overlay",
     "upperdir",
     "workdir",
     "verity",

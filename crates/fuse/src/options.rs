@@ -30,6 +30,8 @@ pub enum Access {
 pub struct KernelOptions {
     /// `kernel`: the kernel serves the mount.
     pub is_on: bool,
+    /// `overlay`: a server shows the metadata, in a user namespace.
+    pub is_overlay: bool,
     /// `upperdir=`: directory of a writable layer.
     pub upper: Option<PathBuf>,
     /// `workdir=`: work directory of the writable layer.
@@ -178,6 +180,7 @@ impl MountOptions {
             "atime" => self.is_noatime = false,
             "noatime" => self.is_noatime = true,
             "kernel" => self.kernel.is_on = true,
+            "overlay" => self.kernel.is_overlay = true,
             "user" | "users" | "owner" | "group" => {
                 // mount(8) implies these flags; later options may revert them.
                 self.has_devices = false;
@@ -370,6 +373,7 @@ mod tests {
         );
         let expected = KernelOptions {
             is_on: true,
+            is_overlay: false,
             upper: Some("/u".into()),
             work: Some("/w".into()),
             verity: Some("require".to_owned()),
@@ -379,6 +383,15 @@ mod tests {
         };
         assert_eq!(parse(&list).expect("known").kernel, expected);
         assert!(parse("verity=on").is_err());
+        let expected = KernelOptions {
+            is_overlay: true,
+            cache: Some("/c".into()),
+            ..KernelOptions::default()
+        };
+        assert_eq!(
+            parse("overlay,viewcache=/c").expect("known").kernel,
+            expected
+        );
     }
 
     #[test]

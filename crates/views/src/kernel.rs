@@ -31,7 +31,7 @@ mod warm;
 pub use assemble::Methods;
 pub use cache::{View, ViewCache, ViewOptions};
 pub use collect::{Collected, collect, make_room, trim};
-pub use rootless::{check_rootless, mount_over, view};
+pub use rootless::{check_rootless, is_in_user_namespace, mount_over, view};
 pub use table::{KernelMount, mount_on, mounts};
 pub use unmount::unmount;
 pub use upper::work_dir_beside;

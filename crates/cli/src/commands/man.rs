@@ -146,6 +146,10 @@ const HELPER_DESCRIPTION: &[&str] = &[
     "The helper asks the shared server to mount the image if a server runs, and otherwise starts \
      a process for this mount only: a server that a mount unit of systemd starts would end with \
      that unit. An automount always gets its own process.",
+    "With the option kernel the kernel serves the mount, without a server. The option overlay is \
+     for users in a user namespace, in which they are root: mount(8) and mount -a -T FILE then \
+     mount as weald mount --overlay. Outside user namespaces the helper refuses overlay, because \
+     root mounts with kernel.",
 ];
 
 /// Formats mount.weald(8), with the mount options of weald-mount(1).

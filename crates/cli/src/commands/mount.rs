@@ -1,7 +1,7 @@
 //! `weald mount`: mounts an image as a read-only file system, or a volume as one that can be
 //! written to. By default a server that many mounts share serves an image; each volume has its own.
 
-use super::mount_kernel::{self, KernelArgs};
+use super::mount_kernel::{self, KernelArgs, Way};
 use super::mount_overlay;
 use super::store::{open_dir, silence_engine};
 use crate::background;
@@ -236,6 +236,11 @@ pub const HELP: Help = Help {
                 ),
                 ("kernel", "As --kernel, for fstab."),
                 (
+                    "overlay",
+                    "As --overlay, for mount(8) in a user namespace. In a root's fstab use kernel: \
+                     mount.weald refuses overlay outside user namespaces.",
+                ),
+                (
                     "upperdir=DIR, workdir=DIR, verity=WORD, fsverity=HEX, viewcache=DIR, \
                  viewlimit=SIZE",
                     "As --upper, --work, --verity, --digest, --view-cache and --view-limit.",
@@ -376,7 +381,7 @@ impl MountArgs {
 ///
 /// # Errors
 /// Any error before the mount is live.
-pub fn run(args: MountArgs) -> Result<ExitCode> {
+pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
         return match args.foreground {
@@ -384,14 +389,11 @@ pub fn run(args: MountArgs) -> Result<ExitCode> {
             false => mount(&args, ServerChoice::Own),
         };
     }
-    if mount_kernel::is_wanted(&args)? {
-        return mount_kernel::run(&args);
-    }
-    if args.kernel.overlay {
-        return mount_overlay::run(&args);
-    }
-    if args.foreground {
-        return serve(&args);
+    match mount_kernel::way(&mut args)? {
+        Way::Kernel => return mount_kernel::run(&args),
+        Way::Overlay => return mount_overlay::run(&args),
+        Way::Fuse if args.foreground => return serve(&args),
+        Way::Fuse => {}
     }
     mount(
         &args,

@@ -6,7 +6,8 @@
 //! automounter, the helper always starts an own process.
 
 use super::mount::{self, MountArgs, ServerChoice};
-use super::mount_kernel;
+use super::mount_kernel::{self, Way};
+use super::mount_overlay;
 use crate::messages;
 use anyhow::{Context, Result, bail};
 use rustix::mount::MountFlags;
@@ -15,6 +16,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_daemon::VolumeMountOptions;
 use weald_fuse::{MountOptions, is_automount};
+use weald_views::kernel;
 
 /// Exit codes of mount helpers, defined by mount(8).
 const HELPER_USAGE: u8 = 1;
@@ -48,13 +50,14 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     if line.is_remount {
         return mounted(remount(&line));
     }
-    let args = MountArgs::of(line.image, line.dir, line.options);
+    let mut args = MountArgs::of(line.image, line.dir, line.options);
     if is_volume {
         return mounted(mount::mount(&args, ServerChoice::Own));
     }
-    match mount_kernel::is_wanted(&args) {
-        Ok(true) => return mounted(mount_kernel::run_once(&args)),
-        Ok(false) => {}
+    match mount_kernel::way(&mut args) {
+        Ok(Way::Kernel) => return mounted(mount_kernel::run_once(&args)),
+        Ok(Way::Overlay) => return overlay(&args),
+        Ok(Way::Fuse) => {}
         Err(error) => return helper_failed(&error, HELPER_USAGE),
     }
     // A running server is outside the automounter's process group: it would block on the mount
@@ -64,6 +67,22 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         false => ServerChoice::SharedIfRunning,
     };
     mounted(mount::mount(&args, choice))
+}
+
+/// Mounts with the word `overlay`. A line of root's fstab with this word would start a server that
+/// root does not need, and leave objects in a second view cache.
+fn overlay(args: &MountArgs) -> ExitCode {
+    match kernel::is_in_user_namespace() {
+        Ok(true) => mounted(mount_overlay::run_once(args)),
+        Ok(false) => {
+            let error = anyhow::anyhow!(
+                "option overlay: is for users in a user namespace; root mounts with the option \
+                 kernel, which needs no server"
+            );
+            helper_failed(&error, HELPER_USAGE)
+        }
+        Err(error) => helper_failed(&error.into(), HELPER_FAILURE),
+    }
 }
 
 /// Changes whether the mount of a volume is read-only.

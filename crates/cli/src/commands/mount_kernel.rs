@@ -86,20 +86,36 @@ pub struct KernelArgs {
     pub view_limit: Option<u64>,
 }
 
-/// Whether the flags or the words after `-o` ask for a mount by the kernel.
+/// The way in which an image is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Way {
+    /// A server shows everything through FUSE.
+    Fuse,
+    /// The kernel serves the mount: `--kernel`, `-o kernel`.
+    Kernel,
+    /// A server shows the metadata, in a user namespace: `--overlay`, `-o overlay`.
+    Overlay,
+}
+
+/// The way that the flags and the words after `-o` ask for. Words count as flags afterwards.
 ///
 /// # Errors
-/// Words that no mount knows, and words for such a mount without `kernel`.
-pub fn is_wanted(args: &MountArgs) -> Result<bool> {
+/// Words that no mount knows, words for a mount by the kernel without one, and two ways at once.
+pub fn way(args: &mut MountArgs) -> Result<Way> {
     let words = MountOptions::parse(&args.options)?.kernel;
-    let is_on = args.kernel.kernel || words.is_on;
-    if !is_on && !args.kernel.overlay && words != weald_fuse::KernelOptions::default() {
-        bail!(
+    let flags = &mut args.kernel;
+    flags.kernel |= words.is_on;
+    flags.overlay |= words.is_overlay;
+    match (flags.kernel, flags.overlay) {
+        (true, true) => bail!("kernel and overlay are two ways to mount: give one of them"),
+        (true, false) => Ok(Way::Kernel),
+        (false, true) => Ok(Way::Overlay),
+        (false, false) if words == weald_fuse::KernelOptions::default() => Ok(Way::Fuse),
+        (false, false) => bail!(
             "options upperdir, workdir, verity, fsverity, viewcache and viewlimit are for mounts \
              by the kernel: give --kernel or -o kernel, too"
-        );
+        ),
     }
-    Ok(is_on)
 }
 
 /// As [`run`], but nothing happens if the image is mounted there: mount -a does not know the mount
@@ -108,12 +124,22 @@ pub fn is_wanted(args: &MountArgs) -> Result<bool> {
 /// # Errors
 /// As [`run`].
 pub fn run_once(args: &MountArgs) -> Result<ExitCode> {
+    match is_mounted(args)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => run(args),
+    }
+}
+
+/// Whether overlayfs shows this image on this directory.
+///
+/// # Errors
+/// `Io` without `/proc`.
+pub(super) fn is_mounted(args: &MountArgs) -> Result<bool> {
     let dir = args.dir.canonicalize();
     let found = dir.ok().map(|dir| kernel::mount_on(&dir)).transpose()?;
-    match found.flatten() {
-        Some(mount) if mount.image == args.image => Ok(ExitCode::SUCCESS),
-        _ => run(args),
-    }
+    Ok(found
+        .flatten()
+        .is_some_and(|mount| mount.image == args.image))
 }
 
 /// Mounts the image; returns when the mount is live.

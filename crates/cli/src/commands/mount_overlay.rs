@@ -2,11 +2,13 @@
 //! overlayfs. A server runs as long as the mount.
 
 use super::mount::MountArgs;
-use super::mount_kernel::{Prepared, Verity, mount_attributes};
+use super::mount_kernel::{self, Prepared, Verity, mount_attributes};
 use crate::background;
 use anyhow::{Result, bail};
+use clap::ValueEnum;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_fuse::{Capacity, MetadataTree, MountOptions, mount_detached};
 use weald_views::kernel;
@@ -29,18 +31,51 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
     kernel::check_rootless()?;
     match args.foreground {
         true => serve(args),
-        false => start(),
+        false => start(args),
+    }
+}
+
+/// As [`run`], for the helper of mount(8); nothing happens if the image is mounted there.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_once(args: &MountArgs) -> Result<ExitCode> {
+    match mount_kernel::is_mounted(args)? {
+        true => Ok(ExitCode::SUCCESS),
+        false => run(args),
     }
 }
 
 /// Starts the server, which is this command with two flags more.
-fn start() -> Result<ExitCode> {
-    let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-stdout"]
+fn start(args: &MountArgs) -> Result<ExitCode> {
+    let mut words: Vec<OsString> = ["mount", "--foreground", "--ready-stdout", "--overlay"]
         .map(Into::into)
         .into();
-    let given = std::env::args_os().skip(1);
-    words.extend(given.skip_while(|word| word != "mount").skip(1));
-
+    let flags = &args.kernel;
+    let verity = flags.verity.and_then(|verity| verity.to_possible_value());
+    let verity = verity.map(|value| OsString::from(value.get_name()));
+    let path = |path: &Option<PathBuf>| path.clone().map(PathBuf::into_os_string);
+    for (flag, value) in [
+        ("--upper", path(&flags.upper)),
+        ("--work", path(&flags.work)),
+        ("--verity", verity),
+        ("--view-cache", path(&flags.view_cache)),
+        (
+            "--view-limit",
+            flags.view_limit.map(|len| len.to_string().into()),
+        ),
+        ("--log", path(&args.log)),
+    ] {
+        if let Some(value) = value {
+            words.extend([flag.into(), value]);
+        }
+    }
+    for options in &args.options {
+        words.extend(["-o".into(), options.into()]);
+    }
+    let paths = [&args.image, &args.dir];
+    words.push("--".into());
+    words.extend(paths.map(|path| path.clone().into_os_string()));
     match background::start(words, None)? {
         true => Ok(ExitCode::SUCCESS),
         false => Ok(ExitCode::from(crate::status::FAILED)),

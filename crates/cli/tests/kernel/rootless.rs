@@ -4,6 +4,7 @@ use crate::ground::{Ground, names};
 use rustix::fs::{CWD, FileType, Mode, makedev, mknodat};
 use std::fs;
 use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 use weald_testkit::command::{Output, weald_path};
 use weald_testkit::mounts::finish;
@@ -73,20 +74,61 @@ done
 ls -A m
 "#;
     let said = as_nobody(&ground, script);
-    match is_new_enough() {
-        true => {
-            let output = said.expect(0);
-            assert_eq!(
-                (output.text().as_str(), output.stderr.as_str()),
-                ("more\nnew\nkilled\n", "")
-            );
-            let expected = [".cache", "changes", "m"];
-            assert_eq!(names(&ground.at("home")), expected);
-        }
-        false => assert!(
-            said.stderr.contains("--overlay needs Linux 6.16"),
-            "{}",
-            said.stderr
-        ),
+    if said_or_too_old(said, "more\nnew\nkilled\n") {
+        let expected = [".cache", "changes", "m"];
+        assert_eq!(names(&ground.at("home")), expected);
     }
+}
+
+/// Compares what a script said on a kernel that has what `--overlay` needs; returns whether the
+/// kernel is one. An older one must be named.
+#[track_caller]
+fn said_or_too_old(said: Output, expected: &str) -> bool {
+    if !is_new_enough() {
+        let text = "--overlay needs Linux 6.16";
+        assert!(said.stderr.contains(text), "{}", said.stderr);
+        return false;
+    }
+    let output = said.expect(0);
+    let found = (output.text(), output.stderr.as_str());
+    assert_eq!(found, (expected.to_owned(), ""));
+    true
+}
+
+/// Would catch: a word of fstab that mount(8) of a user namespace cannot mount, that is mounted
+/// twice by mount -a, or whose other words are lost.
+#[test]
+fn fstab_of_a_user_namespace_can_ask_for_an_overlay() {
+    let ground = Ground::with_image();
+    let script = r#"
+mkdir m sbin; ln -s "$0" sbin/mount.weald; export PATH="$PWD/sbin:$PATH"
+for time in 1 2; do
+    mount.weald "$(realpath ..)/a.weald" "$PWD/m" -o rw,nofail,overlay,noexec,upperdir=changes
+done
+grep -c " $PWD/m overlay rw.*noexec.*userxattr" /proc/mounts
+cmp ../a/dir/long m/dir/long; echo written >m/new
+"$0" umount m; cat changes/new
+"$0" mount -o overlay,upperdir=changes ../a.weald m; cat m/new; "$0" umount m
+! "$0" mount -o overlay,kernel ../a.weald m 2>said
+grep -q 'kernel and overlay are two ways to mount' said; rm said
+"#;
+    let said = as_nobody(&ground, script);
+    if said_or_too_old(said, "1\nwritten\nwritten\n") {
+        let expected = [".cache", "changes", "m", "sbin"];
+        assert_eq!(names(&ground.at("home")), expected);
+    }
+}
+
+/// Would catch: a line in root's fstab that starts a server and a second cache in root's home,
+/// where `kernel` was meant.
+#[test]
+fn fstab_of_root_refuses_an_overlay() {
+    let ground = Ground::with_image();
+    let mut helper = Command::new(weald_path());
+    helper.arg0("mount.weald").current_dir(ground.at(""));
+    let said = finish(helper.args(["a.weald", "mnt", "-o", "rw,overlay"])).expect(1);
+    let expected = "mount.weald: option overlay: is for users in a user namespace; root mounts \
+                    with the option kernel, which needs no server\n";
+    assert_eq!(said.stderr, expected);
+    assert!(!ground.is_mounted());
 }

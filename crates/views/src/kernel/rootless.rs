@@ -53,6 +53,19 @@ pub fn check_rootless() -> Result<()> {
     }
 }
 
+/// The map of the first user namespace: all users have their own numbers.
+const MAP_OF_ALL: [&str; 3] = ["0", "0", "4294967295"];
+
+/// Whether this process is in a user namespace other than the first one.
+///
+/// # Errors
+/// `Io` without `/proc`.
+pub fn is_in_user_namespace() -> Result<bool> {
+    const MAP: &str = "/proc/self/uid_map";
+    let map = std::fs::read_to_string(MAP).map_err(|error| Error::io(MAP, error))?;
+    Ok(!map.split_ascii_whitespace().eq(MAP_OF_ALL))
+}
+
 /// Major and minor version in a release such as `6.12.0-rc1`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
