@@ -632,6 +632,34 @@ fn a_failed_import_leaves_nothing() {
         $WEALD store check -q store");
 }
 
+/// Would catch: a kernel that writes, or a tar that reads, in a way in which members are not found
+/// again, and a chunking that the commands do not set.
+#[test]
+fn a_tar_on_a_mount_shares_the_data_of_its_tree() {
+    let ground = Ground::new();
+    let stored = || {
+        let stat = ground.weald(&["volume", "stat", "--json", VOLUME]);
+        let stat: Value = serde_json::from_str(&stat).expect("JSON");
+        stat["stored_len"].as_u64().expect("a length")
+    };
+    ground.mount(&[]);
+    ground.sh("mkdir mnt/tree; for i in $(seq 40); do
+        head -c $((i * i * 311)) /dev/urandom > mnt/tree/$i; done; sync mnt");
+    let tree = stored();
+    ground.sh("tar -cf mnt/tar -C mnt/tree .; sync mnt");
+    let both = stored();
+    assert!(both - tree < tree / 20, "{tree} {both}");
+    ground.weald(&["volume", "set", VOLUME, ".", "--chunking", "fixed"]);
+    let shown = ground.weald(&["volume", "info", VOLUME, "."]);
+    assert!(shown.contains("\nchunking            fixed\n"), "{shown}");
+    ground.sh("tar -cf mnt/fixed -C mnt/tree .; sync mnt");
+    let all = stored();
+    assert!(all - both > tree / 2, "{both} {all}");
+    ground.sh("mkdir x; tar -xf mnt/tar -C x; diff -r mnt/tree x; cmp mnt/tar mnt/fixed");
+    ground.umount();
+    ground.weald(&["volume", "check", "--data", VOLUME]);
+}
+
 /// Would catch: a property that is set on the mount and not in the volume or the other way round, a
 /// quota that users lift, and a limit that the mount does not keep.
 #[test]
@@ -654,6 +682,15 @@ fn properties_and_quotas_hold_with_and_without_a_mount() {
         assert_eq!(output.code, Some(2));
         assert!(output.stderr.contains(word), "{}", output.stderr);
     }
+    let output = ground
+        .0
+        .weald(["volume", "set", VOLUME, ".", "--chunking", "some"]);
+    assert_eq!(output.code, Some(2));
+    assert!(
+        output.stderr.contains("fixed, content"),
+        "{}",
+        output.stderr
+    );
     refused(&["missing", "--dedup", "off"], &["missing: no such file"]);
     refused(&["../x", "--dedup", "off"], &["../x", "without '..'"]);
     set(&["/", "--compress", "zstd:9", "--chunk", "16K"]);

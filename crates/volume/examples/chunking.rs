@@ -1,6 +1,7 @@
 //! Writes a tree onto a volume, then a tar file of it, a second copy, and its bytes in one file
 //! twice, the second time moved. Prints for each kind of chunking what each of them adds to the
-//! store, in parts of its length, and the processor time. Writing does not go through FUSE.
+//! store, in percent of its length, and the processor time. Then opens the volume again and reads
+//! files in order. Nothing goes through FUSE.
 //!
 //! `cargo run --release -p weald-volume --example chunking -- TREE [fixed|auto|content]...`
 
@@ -207,6 +208,37 @@ fn main() -> Result<()> {
             bench.file(Ino::ROOT, b"moved", &moved, COPY_WRITE_LEN)
         })?;
         bench.volume.close()?;
+        let path = bench.store.clone();
+        drop(bench);
+        for name in ["tar", "joined", "moved"] {
+            read(&path, name)?;
+        }
     }
+    Ok(())
+}
+
+/// Opens the volume, whose blocks are then not in its cache, and reads a file in order.
+fn read(store: &Path, name: &str) -> Result<()> {
+    let store = Store::open(Arc::new(HostDisk::new(store)))?;
+    let options = OpenOptions {
+        is_read_only: true,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options)?;
+    let found = volume.lookup(Ino::ROOT, name.as_bytes());
+    let file = found.map_err(|failure| format!("{failure:?}"))?;
+    let start = cpu_time();
+    let mut bytes = Vec::new();
+    for at in (0..file.size).step_by(COPY_WRITE_LEN) {
+        bytes.clear();
+        let done = volume.read(file.ino, at, COPY_WRITE_LEN, &mut bytes);
+        done.map_err(|failure| format!("{failure:?}"))?;
+    }
+    println!(
+        "  {:<24} {:>6}    {:>7.2} ms of processor time for a MiB",
+        format!("reading '{name}'"),
+        "",
+        1000.0 * (cpu_time() - start) / (file.size as f64 / f64::from(1 << 20)),
+    );
     Ok(())
 }
