@@ -9,8 +9,9 @@ mod archive;
 mod region;
 mod runs;
 
+pub use archive::Format;
 #[cfg(test)]
-pub use archive::header as archive_header;
+pub use archive::{archive, header as tar_header};
 pub use region::Bytes;
 pub use runs::{Run, Sink};
 
@@ -20,7 +21,7 @@ use crate::options::Chunking;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::properties::Rules;
-use archive::HEADER_LEN;
+use archive::HEADER_LEN_MAX;
 use region::Region;
 use runs::{Cutter, Position, run_len_max, run_len_min};
 use std::collections::BTreeMap;
@@ -72,18 +73,18 @@ impl Cuts {
         let Some((first, end)) = written_in_order(map, old) else {
             return Ok(None);
         };
-        let is_archive = end >= HEADER_LEN && begins_like_archive(core, ino, map)?;
-        if rules.chunking == Chunking::Auto && !is_archive {
+        let format = archive_format(core, ino, map)?;
+        if rules.chunking == Chunking::Auto && format.is_none() {
             return Ok(None);
         }
-        let position = match is_archive {
-            true => self.archive_position(core, rules, ino, first)?,
-            false => Position::Plain(tail_start(core, ino, first, run_len_min(rules))?),
+        let position = match format {
+            Some(format) => self.archive_position(core, rules, (ino, format), first)?,
+            None => Position::Plain(tail_start(core, ino, first, run_len_min(rules))?),
         };
         let start = position.start();
-        let whole_len = match is_archive {
-            true => rules.chunk_len.into(),
-            false => run_len_max(rules),
+        let whole_len = match format {
+            Some(_) => rules.chunk_len.into(),
+            None => run_len_max(rules),
         };
         // A file that grows by little is cut again once that much was added.
         if end - first < first - start && end - start < whole_len {
@@ -113,11 +114,15 @@ impl Cuts {
         &mut self,
         core: &Core,
         rules: Rules,
-        ino: u64,
+        (ino, format): (u64, Format),
         first: u64,
     ) -> Result<Position> {
         if first == 0 {
-            return Ok(Position::Header { from: 0, at: 0 });
+            return Ok(Position::Header {
+                format,
+                from: 0,
+                at: format.first(),
+            });
         }
         let tail_len_max = 2 * u64::from(rules.chunk_len);
         if let Some(position) = self.positions.get(&ino) {
@@ -126,10 +131,10 @@ impl Cuts {
                 return Ok(*position);
             }
         }
-        // The next header is found by its checksum.
+        // The next header is found by its checksum, if it has one.
         let from = tail_start(core, ino, first, 0)?;
-        let at = from.next_multiple_of(HEADER_LEN);
-        Ok(Position::Header { from, at })
+        let at = from.next_multiple_of(format.align());
+        Ok(Position::Header { format, from, at })
     }
 
     /// Cuts a stream and gives its runs to `sink`, in order.
@@ -150,14 +155,14 @@ impl Cuts {
     }
 }
 
-/// Whether the first bytes of a file are a header of an archive.
-fn begins_like_archive(core: &Core, ino: u64, map: &RangeMap) -> Result<bool> {
-    let mut region = Region::new(core, ino, map, 0..HEADER_LEN)?;
+/// The format of a file whose first bytes are a header of an archive.
+fn archive_format(core: &Core, ino: u64, map: &RangeMap) -> Result<Option<Format>> {
+    let mut region = Region::new(core, ino, map, 0..HEADER_LEN_MAX)?;
     region.finish();
     let mut scratch = Vec::new();
     // A damaged file is no archive.
-    let head = region.view(0..HEADER_LEN, &mut scratch).unwrap_or_default();
-    Ok(archive::parse(head).is_some())
+    let head = region.view(0..HEADER_LEN_MAX, &mut scratch);
+    Ok(head.ok().and_then(Format::of))
 }
 
 /// The range of a file of `old` bytes in which nothing stays of what it was: from its first byte to

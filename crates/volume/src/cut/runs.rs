@@ -1,6 +1,6 @@
 //! Where the borders of runs lie.
 
-use super::archive::{self, HEADER_LEN};
+use super::archive::Format;
 use super::region::{Bytes, Region};
 use crate::options::Chunking;
 use crate::properties::Rules;
@@ -52,9 +52,10 @@ pub enum Position {
     /// At this byte of a file that is no archive.
     Plain(u64),
     /// In front of a header of an archive. Bytes from `from` on belong to the run of this header.
-    Header { from: u64, at: u64 },
+    Header { format: Format, from: u64, at: u64 },
     /// In the content of a member. The last run begins at `from`.
     Content {
+        format: Format,
         start: u64,
         len: u64,
         from: u64,
@@ -99,11 +100,14 @@ impl<'a> Cutter<'a> {
         loop {
             position = match position {
                 Position::Plain(from) => return self.cut_file(from).map(Position::Plain),
-                Position::Header { from, at } => match self.cut_headers(from, at)? {
-                    next @ Position::Header { .. } => return Ok(next),
-                    next => next,
-                },
+                Position::Header { format, from, at } => {
+                    match self.cut_headers(format, from, at)? {
+                        next @ Position::Header { .. } => return Ok(next),
+                        next => next,
+                    }
+                }
                 Position::Content {
+                    format,
                     start,
                     len,
                     from,
@@ -115,15 +119,16 @@ impl<'a> Cutter<'a> {
                     self.rules.chunking = usual;
                     if content_end > end {
                         return Ok(Position::Content {
+                            format,
                             start,
                             len,
                             from,
                             chunking,
                         });
                     }
-                    let at = content_end.next_multiple_of(HEADER_LEN);
+                    let at = content_end.next_multiple_of(format.align());
                     let from = content_end;
-                    Position::Header { from, at }
+                    Position::Header { format, from, at }
                 }
             };
         }
@@ -158,10 +163,11 @@ impl<'a> Cutter<'a> {
 
     /// Passes over headers until one whose content is cut. Headers that follow each other, with the
     /// padding in front of them, are one run.
-    fn cut_headers(&mut self, from: u64, at: u64) -> Result<Position> {
+    fn cut_headers(&mut self, format: Format, from: u64, at: u64) -> Result<Position> {
         let end = self.region.end();
-        let (mut from, mut at) = (from, at.max(from.next_multiple_of(HEADER_LEN)));
-        while at.saturating_add(HEADER_LEN) <= end {
+        let (align, header_len) = (format.align(), format.header_len());
+        let (mut from, mut at) = (from, at.max(from.next_multiple_of(align)));
+        while at.saturating_add(header_len) <= end {
             if at - from >= u64::from(self.rules.chunk_len) {
                 self.give_data(from..at)?;
                 from = at;
@@ -169,29 +175,39 @@ impl<'a> Cutter<'a> {
             let Some(data) = self.region.parts(at..end).next() else {
                 break;
             };
-            if data.start >= at + HEADER_LEN {
-                at = data.start / HEADER_LEN * HEADER_LEN;
+            if data.start >= at + header_len {
+                at = data.start / align * align;
                 self.give_data(from..at)?;
                 from = at;
                 continue;
             }
-            let block = self.region.view(at..at + HEADER_LEN, &mut self.scratch)?;
-            let header = archive::parse(block);
-            at += HEADER_LEN;
-            let Some(header) = header else { continue };
+            let block = self.region.view(at..at + header_len, &mut self.scratch)?;
+            let Some(header) = format.parse(block) else {
+                match format.has_checksum() {
+                    true => at += align,
+                    // Nothing says where the next header is.
+                    false => at = end,
+                }
+                continue;
+            };
+            let start = at.saturating_add(header.own_len);
+            if start > end {
+                break;
+            }
             if header.has_content && header.len >= CONTENT_LEN_MIN {
-                self.give_data(from..at)?;
+                self.give_data(from..start)?;
                 return Ok(Position::Content {
-                    start: at,
+                    format,
+                    start,
                     len: header.len,
-                    from: at,
-                    chunking: self.chunking_of(at, header.len)?,
+                    from: start,
+                    chunking: self.chunking_of(start, header.len)?,
                 });
             }
-            at = at.saturating_add(header.len).next_multiple_of(HEADER_LEN);
+            at = start.saturating_add(header.len).next_multiple_of(align);
         }
         self.give_data(from..end)?;
-        Ok(Position::Header { from, at })
+        Ok(Position::Header { format, from, at })
     }
 
     /// How a member of `len` bytes from `start` on is cut: as an equal file was, if its first run

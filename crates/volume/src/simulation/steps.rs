@@ -1,7 +1,7 @@
 //! Steps of a simulated run, chosen from a seed. A step names its files by numbers that every state
 //! of the file system can resolve, so that a history still runs after any step was taken out.
 
-use crate::cut::archive_header;
+use crate::cut::{Format, archive};
 use crate::hook::Stage;
 use weald_store::simulated_disk::{Fault, Random};
 
@@ -31,23 +31,24 @@ pub fn content(number: u8, at: u64, len: usize) -> Vec<u8> {
     // Nothing makes the gigabytes in front of a write behind a hole.
     let at = if at < CONTENT_LEN { at as usize } else { 0 };
     let mut random = Random::new(number.into());
-    let is_archive = number % 4 < 2;
-    let mut all = Vec::new();
-    while all.len() < at + len {
+    let mut members = Vec::new();
+    let mut total = 0;
+    while total < at + len {
         let member = match random.below(4) {
             0 => Fill::Common(random.below(3) as u8).bytes(random.below(100) as usize),
             1 => Fill::Zeros.bytes(random.below(3 * PAGE) as usize),
             _ => Fill::Common(random.below(3) as u8).bytes(random.below(3 * PAGE) as usize),
         };
-        if is_archive {
-            let kind = [b'0', b'0', b'0', b'x', b'5'][random.below(5) as usize];
-            all.extend(archive_header("member", member.len() as u64, kind));
-        }
-        all.extend(member);
-        if is_archive {
-            all.resize(all.len().next_multiple_of(512), 0);
-        }
+        total += member.len();
+        members.push(member);
     }
+    let members: Vec<&[u8]> = members.iter().map(Vec::as_slice).collect();
+    let all = match number % 8 {
+        0..3 => archive(Format::Tar, &members),
+        3 => archive(Format::Cpio, &members),
+        4 => archive(Format::Ar, &members),
+        _ => members.concat(),
+    };
     all[at..at + len].to_vec()
 }
 
@@ -277,7 +278,7 @@ fn append(random: &mut Random) -> Op {
     Op::Append {
         file: any(random),
         len: len(random),
-        content: random.below(6) as u8,
+        content: random.below(8) as u8,
     }
 }
 
@@ -372,7 +373,7 @@ fn burst(random: &mut Random) -> Vec<Step> {
 
 /// A file that is written in order while commits happen.
 fn growth(random: &mut Random) -> Vec<Step> {
-    let (file, content) = (any(random), random.below(6) as u8);
+    let (file, content) = (any(random), random.below(8) as u8);
     let mut steps = Vec::new();
     for _ in 0..2 + random.below(6) {
         let len = len(random);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::Chunking;
-use crate::cut::archive_header;
+use crate::cut::{Format, archive, tar_header};
 use crate::properties::CHUNKING;
 use weald_format::volume::ExtentsRow;
 
@@ -63,7 +63,7 @@ fn tar(files: &[(String, Vec<u8>)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, bytes) in files {
         let name = &name[name.len().saturating_sub(99)..];
-        out.extend(archive_header(name, bytes.len() as u64, b'0'));
+        out.extend(tar_header(name, bytes.len() as u64, b'0'));
         out.extend(bytes);
         out.resize(out.len().next_multiple_of(512), 0);
     }
@@ -159,6 +159,38 @@ fn a_tar_beside_its_tree_costs_its_headers() {
             volume.close().expect("close");
             drop(volume);
             place.check();
+        }
+    }
+}
+
+// Would catch: a member of a cpio or ar archive that is not found again beside its file, also when
+// a commit happens in the middle of it.
+#[test]
+fn members_of_other_archives_are_found_again() {
+    let files: Vec<Vec<u8>> = (1..40).map(|n| noise(n * n * 200, n as u64)).collect();
+    let contents: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+    let named = files.iter().map(|bytes| (String::new(), bytes.clone()));
+    let named: Vec<_> = named.collect();
+    for format in [Format::Tar, Format::Cpio, Format::Ar] {
+        let archive = archive(format, &contents);
+        for chunking in [Chunking::Auto, Chunking::Content] {
+            for commit_len in [usize::MAX, 700_000] {
+                let place = with(chunking);
+                let volume = place.open();
+                write_tree(&volume, &named);
+                let share = added(&volume, archive.len(), || {
+                    let ino = file(&volume, Ino::ROOT, "archive").ino;
+                    write_in_order(&volume, ino, &archive, commit_len);
+                    assert!(read(&volume, ino) == archive);
+                });
+                // Each commit stores the beginning of a chunk that the next one finds again.
+                let tails = (archive.len() / commit_len) * (128 << 10) * 1000 / archive.len();
+                println!("{format:?}, {chunking:?}: {share} of a thousand, {tails} allowed");
+                assert!(
+                    share as usize <= 10 + tails,
+                    "{format:?}, {chunking:?}: {share}"
+                );
+            }
         }
     }
 }

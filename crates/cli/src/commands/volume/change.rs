@@ -30,12 +30,13 @@ pub const CREATE_HELP: Help = Help {
         "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
          and need less metadata. Smaller chunks find more repeats, and a small read or a small \
          overwrite costs less. The size of a volume's chunks never changes.",
-        "Repeats are found if a whole chunk is equal. --chunking says where chunks begin in a file \
-         that is written in order. fixed: at multiples of the chunk size. auto: in a tar file, the \
-         content of each member is cut as the file itself, so that a tar file and its tree share \
-         their data; other files as with fixed. content: other files at borders that their bytes \
-         choose, so that data that moved is found again; chunks then have an eighth of the chunk \
-         size on average, and take more memory and metadata. weald volume set changes it.",
+        "Repeats are found if a whole chunk is equal. --chunking says where chunks begin in a \
+         file that is written in order. fixed: at multiples of the chunk size. auto: in an \
+         archive (tar, cpio, ar), the content of each member is cut as the file itself, so that \
+         an archive and its tree share their data; other files as with fixed. content: other \
+         files at borders that their bytes choose, so that data that moved is found again; \
+         chunks then have an eighth of the chunk size on average, and take more memory and \
+         metadata. weald volume set changes it.",
         "With --from, the volume begins with the files of an image, and changes of the volume \
          never change the image. If the image is in the same store, both share their blocks: data \
          is copied only where a volume cannot read the blocks of an image, which are those of \
