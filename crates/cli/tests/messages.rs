@@ -468,6 +468,7 @@ const LINES: &[(&str, &[&str])] = &[
             "weald volume set volumes:gone . --dedup off",
             "weald volume info volumes:v gone",
             "weald mount -o barrier=off volumes:v mnt",
+            "weald mount -o log=no volumes:v mnt",
             "weald mount -o mode=tape volumes:v mnt",
             "weald ls volumes:v",
             "weald cat volumes:v file",

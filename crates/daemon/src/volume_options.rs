@@ -48,6 +48,10 @@ pub struct VolumeMountOptions {
     pub sync_mode: SyncMode,
     /// `barrier=ignore`: whether the disk is not synced before the volume is unmounted.
     pub ignores_barriers: bool,
+    /// `log=off`: whether a sync always commits.
+    pub has_log: bool,
+    /// `log=drop`: whether a volume is mounted although synced changes are damaged.
+    pub drops_damaged_log: bool,
     /// `mode=ram`: whether the volume is loaded into memory, and saved at intervals.
     pub is_in_memory: bool,
     /// Which of the three words above `mode=` were given; it does not change them then.
@@ -74,6 +78,8 @@ impl Default for VolumeMountOptions {
             cache_len: open.cache_len,
             sync_mode: open.sync_mode,
             ignores_barriers: false,
+            has_log: true,
+            drops_damaged_log: false,
             is_in_memory: false,
             given: Given::default(),
             mount: MountOptions::default(),
@@ -99,6 +105,7 @@ impl VolumeMountOptions {
 
     /// Options to open the volume with; `who` is this process, for writers that are refused.
     pub fn open_options(&self, who: String) -> OpenOptions {
+        let default = OpenOptions::default();
         OpenOptions {
             is_read_only: self.writable.is_read_only,
             commit_interval: self.commit_interval,
@@ -106,9 +113,11 @@ impl VolumeMountOptions {
             sync_mode: self.sync_mode,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             ignores_barriers: self.ignores_barriers,
+            log_len: if self.has_log { default.log_len } else { 0 },
+            drops_damaged_log: self.drops_damaged_log,
             is_preloaded: self.is_in_memory,
             who,
-            ..OpenOptions::default()
+            ..default
         }
     }
 
@@ -144,6 +153,10 @@ impl VolumeMountOptions {
             ("barrier", Some("honour")) => self.ignores_barriers = false,
             ("barrier", Some("ignore")) => self.ignores_barriers = true,
             ("barrier", _) => return Err(Error::invalid("expected honour or ignore")),
+            ("log", Some("on")) => self.has_log = true,
+            ("log", Some("off")) => self.has_log = false,
+            ("log", Some("drop")) => self.drops_damaged_log = true,
+            ("log", _) => return Err(Error::invalid("expected on, off or drop")),
             ("mode", Some("disk")) => self.is_in_memory = false,
             ("mode", Some("ram")) => self.is_in_memory = true,
             ("mode", _) => return Err(Error::invalid("expected disk or ram")),
@@ -206,6 +219,15 @@ mod tests {
         assert_eq!(default.sync_mode, SyncMode::Strict);
         assert!(!default.ignores_barriers && !default.open_options(String::new()).is_preloaded);
         assert!(parse("barrier=ignore").expect("known").ignores_barriers);
+        let log_len = |words| {
+            let options = parse(words).expect("known").open_options(String::new());
+            (options.log_len > 0, options.drops_damaged_log)
+        };
+        assert_eq!(log_len("noatime"), (true, false));
+        assert_eq!(log_len("log=off"), (false, false));
+        assert_eq!(log_len("log=off,log=on"), (true, false));
+        assert_eq!(log_len("log=drop"), (true, true));
+        assert!(parse("log=no").is_err());
         let barriers = parse("barrier=ignore,barrier=honour").expect("known");
         assert!(!barriers.ignores_barriers);
     }

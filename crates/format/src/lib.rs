@@ -31,6 +31,7 @@ pub mod names;
 pub mod pages;
 pub mod recipes;
 pub mod store;
+pub mod sync_log;
 pub mod tree_digest;
 pub mod types;
 pub mod volume;

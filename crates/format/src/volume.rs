@@ -8,8 +8,10 @@ use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::{Digest, Error, FileKind, Result};
 
-/// Version of the rows that this code writes and reads.
+/// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
+/// Version of the row of a volume whose sync log may hold changes. The other rows are the same.
+pub const VOLUME_VERSION_LOGGED: u64 = 2;
 /// Most bytes of the target of a symlink.
 pub const TARGET_LEN_MAX: usize = 4095;
 /// Most bytes of a name.
@@ -46,13 +48,21 @@ pub struct VolumeRow {
     pub commit: u64,
     /// Digest of the chain of commits, as in the last row of the log.
     pub chain: Digest,
+    /// Whether the sync log may hold changes that the tables do not have.
+    pub has_sync_log: bool,
 }
 
 impl VolumeRow {
     /// The value of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
-        put_varint(&mut out, VOLUME_VERSION);
+        put_varint(
+            &mut out,
+            match self.has_sync_log {
+                true => VOLUME_VERSION_LOGGED,
+                false => VOLUME_VERSION,
+            },
+        );
         for number in [self.snapshot.into(), self.root, self.next_ino] {
             put_varint(&mut out, number);
         }
@@ -74,10 +84,10 @@ impl VolumeRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "volume row");
         let version = cursor.varint()?;
-        if version != VOLUME_VERSION {
+        if !matches!(version, VOLUME_VERSION | VOLUME_VERSION_LOGGED) {
             let what = format!(
                 "the volume has format version {version}, this Weald reads version \
-                 {VOLUME_VERSION}: use a newer Weald"
+                 {VOLUME_VERSION_LOGGED}: use a newer Weald"
             );
             return Err(Error::new(crate::ErrorKind::Unsupported, what));
         }
@@ -93,6 +103,7 @@ impl VolumeRow {
             created: time(&mut cursor)?,
             commit: cursor.varint()?,
             chain: cursor.digest()?,
+            has_sync_log: version == VOLUME_VERSION_LOGGED,
         };
         cursor.finish()?;
         if row.root == 0 || row.next_ino <= row.root {
@@ -123,14 +134,14 @@ fn flag(cursor: &mut Cursor<'_>) -> Result<bool> {
     }
 }
 
-fn put_time(out: &mut Vec<u8>, time: i128) {
+pub(crate) fn put_time(out: &mut Vec<u8>, time: i128) {
     let seconds = time.div_euclid(1_000_000_000);
     let seconds = i64::try_from(seconds).unwrap_or(if seconds < 0 { i64::MIN } else { i64::MAX });
     put_varint(out, zigzag(seconds));
     put_varint(out, time.rem_euclid(1_000_000_000) as u64);
 }
 
-fn time(cursor: &mut Cursor<'_>) -> Result<i128> {
+pub(crate) fn time(cursor: &mut Cursor<'_>) -> Result<i128> {
     let seconds = i128::from(unzigzag(cursor.varint()?));
     let nanoseconds = i128::from(cursor.bounded(999_999_999, "nanoseconds")?);
     Ok(seconds
@@ -528,7 +539,13 @@ mod tests {
             created: -5,
             commit: 12,
             chain: Digest::of(b"x"),
+            has_sync_log: true,
         };
+        let plain = VolumeRow {
+            has_sync_log: false,
+            ..volume.clone()
+        };
+        assert_eq!(VolumeRow::parse(&plain.encode()).unwrap(), plain);
         let bytes = volume.encode();
         assert_eq!(VolumeRow::parse(&bytes).unwrap(), volume);
         let cut = |bytes: &[u8]| (0..bytes.len()).collect::<Vec<_>>();

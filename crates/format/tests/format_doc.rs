@@ -10,6 +10,7 @@ use weald_format::entries::EntryKind;
 use weald_format::limits;
 use weald_format::names::Names;
 use weald_format::store::{MAP_FIELDS, SEGMENT_FIELDS, STORE_FIELDS};
+use weald_format::sync_log::{DELTA_FIELDS, SYNC_LOG_FIELDS};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -61,6 +62,8 @@ fn record_tables_say_what_the_structs_say() {
         ("Store superblock\n", STORE_FIELDS),
         ("Segments\n", SEGMENT_FIELDS),
         ("Image map\n", MAP_FIELDS),
+        ("Sync log\n", SYNC_LOG_FIELDS),
+        ("Records of the sync log\n", DELTA_FIELDS),
     ] {
         let fields: Vec<_> = fields
             .iter()
@@ -317,12 +320,28 @@ fn every_rule_of_stores_is_enforced_and_documented() {
     assert!(documented.len() > 20, "{documented:?}");
 }
 
+/// Catches a rule of sync logs that no code enforces, and one that no document has.
+#[test]
+fn every_rule_of_sync_logs_is_enforced_and_documented() {
+    let of_logs = |ids: BTreeSet<String>| -> BTreeSet<String> {
+        ids.into_iter().filter(|id| id.starts_with("V-6")).collect()
+    };
+    let documented = of_logs(ids(&document(), 'V', "**"));
+    let sources = texts(&["format", "store", "volume"], "src");
+    let enforced = sources
+        .values()
+        .flat_map(|t| ids(without_unit_tests(t), 'V', "\""));
+    assert_eq!(documented, of_logs(enforced.collect()));
+    assert_eq!(documented.len(), 6, "{documented:?}");
+}
+
 #[test]
 fn every_rule_is_documented_once() {
     let document = document();
     for id in ids(&document, 'F', "**")
         .iter()
         .chain(&ids(&document, 'S', "**"))
+        .chain(&ids(&document, 'V', "**"))
         .chain(&ids(&document, 'W', "**"))
     {
         assert_eq!(document.matches(&format!("**{id}**")).count(), 1, "{id}");

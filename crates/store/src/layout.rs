@@ -42,6 +42,18 @@ pub fn volume(name: &str) -> String {
     format!("{VOLUMES}/{name}")
 }
 
+/// Path of the sync log of the volume with this number.
+pub fn sync_log(snapshot: u32) -> String {
+    format!("{VOLUMES}/.{snapshot:08x}.log")
+}
+
+/// Parses the file name of a sync log; `None` if `name` is not one.
+pub fn sync_log_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix('.')?.strip_suffix(".log")?;
+    let number = u32::from_str_radix(digits, 16).ok()?;
+    (sync_log(number).strip_prefix(VOLUMES)?.strip_prefix('/')? == name).then_some(number)
+}
+
 /// Path of a map that readers do not see: its image is being added or removed.
 pub fn hidden_map(image_id: u64) -> String {
     format!("{IMAGES}/.{image_id:016x}.map")
@@ -103,6 +115,25 @@ mod tests {
             &"x".repeat(201),
         ] {
             check_name(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn names_of_sync_logs_are_numbers_and_back() {
+        for number in [0, 1, 0x1234, u32::MAX] {
+            let name = sync_log(number);
+            let name = name.strip_prefix("volumes/").expect("a prefix");
+            assert_eq!(sync_log_number(name), Some(number));
+        }
+        for bad in [
+            "",
+            ".log",
+            ".1.log",
+            ".+0000001.log",
+            "00000001.log",
+            ".0000000G.log",
+        ] {
+            assert_eq!(sync_log_number(bad), None, "{bad}");
         }
     }
 

@@ -3,7 +3,7 @@
 //! Modules from bottom to top: [`disk`] (files, and their state after a crash) → [`engine`]
 //! (tables) → `segment` (records in files) → `store` (the view of readers) and `image` (an
 //! image that is read like a file) → `writer` (the single writer) → `incoming`, `import`,
-//! `remove`, `replace`, `collect`, `check` → `recover` and `salvage`.
+//! `remove`, `replace`, `collect`, `check`, `sync_log` → `recover` and `salvage`.
 //! `docs/design/0023-store.md` gives the reasons for this design, `docs/format.md` the layout of
 //! the files.
 //!
@@ -33,6 +33,7 @@ pub mod simulated_disk;
 #[cfg(test)]
 mod simulation;
 mod store;
+mod sync_log;
 mod volume;
 mod writer;
 
@@ -45,5 +46,8 @@ pub use name::{find, is_store, split};
 pub use replace::ImageLock;
 pub use salvage::Salvaged;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
+#[cfg(feature = "planted-bugs")]
+pub use sync_log::SyncLogBug;
+pub use sync_log::{SyncLog, SyncLogRecords};
 pub use volume::{BlockReader, Dead};
 pub use writer::{StoreWriter, WriteOptions};

@@ -143,6 +143,16 @@ impl Store {
         Ok(names)
     }
 
+    /// Numbers of the volumes that have a sync log.
+    pub(crate) fn sync_logs(&self) -> Result<Vec<u32>> {
+        let names = match self.disk.list(layout::VOLUMES) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
+            other => other?,
+        };
+        let numbers = names.iter().map(|name| layout::sync_log_number(name));
+        Ok(numbers.flatten().collect())
+    }
+
     /// Total and free space of the disk.
     ///
     /// # Errors
@@ -464,6 +474,7 @@ impl StoreWriter {
             }
             self.commit(batch)?;
         }
+        self.remove_sync_log(snapshot)?;
         let mut batch = Batch::default();
         batch.remove(Table::Volumes, hidden.as_bytes());
         self.commit(batch)
@@ -510,6 +521,11 @@ impl StoreWriter {
         let rows = self.all_volume_rows()?;
         let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
         let known: BTreeSet<&String> = rows.iter().map(|(name, _)| name).collect();
+        for snapshot in self.store.sync_logs()? {
+            if !rows.iter().any(|(_, row)| row.snapshot == snapshot) {
+                self.remove_sync_log(snapshot)?;
+            }
+        }
         for name in shown.iter().filter(|name| !known.contains(name)) {
             self.hide_volume(name)?;
         }

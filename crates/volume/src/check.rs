@@ -1,5 +1,7 @@
 //! Recounts everything that the rows of a volume contain.
 
+use crate::logger::Replay;
+use crate::options::OpenOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
@@ -98,7 +100,8 @@ pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
 }
 
 /// Compares the rows of the volume `name` with each other, and the blocks of the whole store with
-/// all images and volumes. Changes nothing.
+/// all images and volumes. Changes nothing: of changes that a crash left in the sync log, it
+/// verifies the records only.
 ///
 /// # Errors
 /// `NotFound`; `Busy` while the store is being written; `Io`, `Corrupt` if the tables cannot be
@@ -108,6 +111,10 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
     let writer = store.write(WriteOptions::new(who))?;
     let volume = writer.volume_row(name)?;
     let mut report = Report::default();
+    let damage = Replay::read(&writer, &volume, &OpenOptions::default())?.damage;
+    report
+        .findings
+        .extend(damage.map(|damage| damage.to_string()));
     let checked = writer.check(options.reads_data, &mut |_| {})?;
     report.verified_len = checked.verified_len;
     for finding in checked.findings {

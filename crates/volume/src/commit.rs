@@ -230,7 +230,7 @@ impl Committer {
         self.place_runs(core, &mut work)?;
         work.close_pack();
         self.store_blocks(&mut work)?;
-        put_rows(core, layer, &mut work.batch);
+        put_rows(core.tables.snapshot(), layer, &mut work.batch);
         self.put_windows(core, &mut work)?;
         self.drop_files(core, layer, &mut work)?;
         let row = self.put_log(layer, &mut work.batch);
@@ -747,8 +747,8 @@ fn group(segments: &[Segment], fit: impl Fn(&Segment, &Segment) -> bool) -> Vec<
         .collect()
 }
 
-fn put_rows(core: &Core, layer: &Layer, batch: &mut Batch) {
-    let snapshot = core.tables.snapshot();
+/// Adds the rows of a layer.
+pub fn put_rows(snapshot: u32, layer: &Layer, batch: &mut Batch) {
     let mut set = |table, key: Vec<u8>, value: Option<Vec<u8>>| match value {
         Some(value) => batch.put(table, &key, value),
         None => batch.remove(table, &key),

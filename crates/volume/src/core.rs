@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use std::time::Instant;
 use weald_format::volume::{InodeRow, QuotaRow};
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
@@ -20,16 +21,121 @@ use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
 pub struct State {
     /// Receives all changes.
     pub active: Layer,
+    /// The layer that is being written to the sync log.
+    pub logging: Option<Arc<Layer>>,
+    /// Changes that are durable in the sync log.
+    pub logged: Layer,
     /// The layer that is being committed.
     pub frozen: Option<Arc<Layer>>,
+    /// Whether the sync log has all of the frozen layer, so that it can receive changes above it.
+    pub is_frozen_logged: bool,
     /// All quotas, by directory.
     pub quotas: BTreeMap<u64, QuotaRow>,
     /// Number of changes so far.
     pub sequence: u64,
-    /// Number of changes that are durable.
+    /// Number of changes that are durable, in the sync log or in the tables.
+    pub durable: u64,
+    /// Number of changes that the tables have.
     pub committed: u64,
+    /// When the oldest change that waits for a commit was made.
+    pub dirty_since: Option<Instant>,
+    /// When the oldest change that is not durable was made.
+    pub risk_since: Option<Instant>,
     /// The error that made the volume read-only.
     pub failure: Option<String>,
+}
+
+impl State {
+    /// The state of a volume without changes above its tables.
+    pub fn new(next_ino: u64, quotas: BTreeMap<u64, QuotaRow>) -> Self {
+        Self {
+            active: Layer {
+                next_ino,
+                ..Layer::default()
+            },
+            logging: None,
+            logged: Layer::default(),
+            frozen: None,
+            is_frozen_logged: false,
+            quotas,
+            sequence: 0,
+            durable: 0,
+            committed: 0,
+            dirty_since: None,
+            risk_since: None,
+            failure: None,
+        }
+    }
+
+    fn take_active(&mut self) -> Layer {
+        let new = self.active.above();
+        std::mem::replace(&mut self.active, new)
+    }
+
+    /// Takes the active layer for the sync log. Returns it, and the number of changes up to its
+    /// end.
+    pub fn begin_logging(&mut self) -> (Arc<Layer>, u64) {
+        let layer = Arc::new(self.take_active());
+        self.logging = Some(layer.clone());
+        self.risk_since = None;
+        (layer, self.sequence)
+    }
+
+    /// Ends it: the sync log has the layer.
+    pub fn end_logging(&mut self, sequence: u64) {
+        if let Some(layer) = self.logging.take() {
+            self.logged.merge(Arc::unwrap_or_clone(layer));
+        }
+        self.durable = sequence;
+    }
+
+    /// Ends it: the sync log has no room. The changes are active again.
+    pub fn cancel_logging(&mut self) {
+        if let Some(layer) = self.logging.take() {
+            let newer = std::mem::replace(&mut self.active, Arc::unwrap_or_clone(layer));
+            self.active.merge(newer);
+            self.risk_since = self.dirty_since;
+        }
+    }
+
+    /// Memory that the changes take which the next commit has to write, roughly, bytes.
+    pub fn cost(&self) -> u64 {
+        let logging = self.logging.as_ref().map_or(0, |layer| layer.cost);
+        self.active.cost + self.logged.cost + logging
+    }
+
+    /// Bytes of the disk that the commits of all changes take at most, roughly.
+    pub fn space(&self) -> u64 {
+        let layers = [self.logging.as_deref(), self.frozen.as_deref()];
+        let layers = layers.into_iter().flatten();
+        let layers = layers.chain([&self.active, &self.logged]);
+        layers.map(Layer::space).fold(0, u64::saturating_add)
+    }
+
+    /// Written bytes that the tables do not have.
+    pub fn written(&self) -> u64 {
+        let frozen = self.frozen.as_ref().map_or(0, |layer| layer.written);
+        self.unlogged_written() + self.logged.written + frozen
+    }
+
+    fn unlogged_written(&self) -> u64 {
+        let logging = self.logging.as_ref().map_or(0, |layer| layer.written);
+        self.active.written + logging
+    }
+
+    /// Written bytes that are not durable.
+    pub fn written_at_risk(&self) -> u64 {
+        let frozen = self.frozen.as_ref().filter(|_| !self.is_frozen_logged);
+        self.unlogged_written() + frozen.map_or(0, |layer| layer.written)
+    }
+
+    /// Whether a change of the content of `ino` is not durable.
+    pub fn has_content_at_risk(&self, ino: u64) -> bool {
+        let frozen = self.frozen.as_deref().filter(|_| !self.is_frozen_logged);
+        let layers = [Some(&self.active), self.logging.as_deref(), frozen];
+        let mut layers = layers.into_iter().flatten();
+        layers.any(|layer| layer.files.contains_key(&ino))
+    }
 }
 
 /// The volume below its driver: state, tables, blocks.
@@ -82,17 +188,26 @@ impl Core {
         state.sequence += 1;
         state.active.now = now;
         state.active.is_changed = true;
+        if state.risk_since.is_none() {
+            let since = Instant::now();
+            state.risk_since = Some(since);
+            state.dirty_since.get_or_insert(since);
+        }
         Ok(result)
     }
 
     /// The layers, newest first.
     pub fn layers<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Layer> {
-        let layers = [Some(&state.active), state.frozen.as_deref()];
         #[cfg(any(test, feature = "planted-bugs"))]
-        let layers = match self.options.bug {
-            Some(PlantedBug::FrozenLayerIgnored) => [layers[0], None],
-            _ => layers,
-        };
+        let hides_frozen = self.has_bug(PlantedBug::FrozenLayerIgnored);
+        #[cfg(not(any(test, feature = "planted-bugs")))]
+        let hides_frozen = false;
+        let layers = [
+            Some(&state.active),
+            state.logging.as_deref(),
+            Some(&state.logged),
+            state.frozen.as_deref().filter(|_| !hides_frozen),
+        ];
         layers.into_iter().flatten()
     }
 
@@ -203,26 +318,40 @@ impl Core {
         Ok(allocated)
     }
 
-    /// Freezes the active layer, if it has changes or `is_forced`.
+    /// Freezes the changes that the next commit takes, if there are any or `is_forced`: all, or
+    /// those that the sync log has, if it has all so far (`is_logged`). Returns them, and the
+    /// number of changes up to their end.
     ///
     /// # Errors
     /// `Io` with the first failure.
-    pub fn freeze(&self, is_forced: bool) -> Result<Option<(Arc<Layer>, u64)>> {
+    pub fn freeze(&self, is_forced: bool, is_logged: bool) -> Result<Option<(Arc<Layer>, u64)>> {
         let mut state = self.state.write();
         if let Some(failure) = &state.failure {
             return Err(failed(failure));
         }
-        if !state.active.is_changed && !is_forced {
+        if !state.active.is_changed && !state.logged.is_changed && !is_forced {
             return Ok(None);
         }
-        let new = Layer {
-            next_ino: state.active.next_ino,
-            now: state.active.now,
-            ..Layer::default()
+        let takes_active = !(is_logged && state.logged.is_changed);
+        let had_changes = state.active.is_changed;
+        let sequence = match takes_active {
+            true => state.sequence,
+            false => state.durable,
         };
-        let layer = Arc::new(std::mem::replace(&mut state.active, new));
+        let mut layer = std::mem::take(&mut state.logged);
+        if takes_active {
+            let active = state.take_active();
+            match layer.is_changed {
+                true => layer.merge(active),
+                false => layer = active,
+            }
+            state.risk_since = None;
+        }
+        state.dirty_since = state.risk_since;
+        state.is_frozen_logged = !(takes_active && had_changes);
+        let layer = Arc::new(layer);
         state.frozen = Some(layer.clone());
-        Ok(Some((layer, state.sequence)))
+        Ok(Some((layer, sequence)))
     }
 
     /// Drops the frozen layer, whose rows are in the tables now.
@@ -230,6 +359,7 @@ impl Core {
         let mut state = self.state.write();
         self.tables.committed(layer, windows, dropped);
         state.committed = sequence;
+        state.durable = state.durable.max(sequence);
         state.frozen = None;
     }
 

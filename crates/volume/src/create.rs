@@ -104,6 +104,7 @@ pub fn first_rows(
         created: now,
         commit: 0,
         chain: Digest::default(),
+        has_sync_log: false,
     };
     let root = InodeRow {
         kind: FileKind::Directory,

@@ -2,9 +2,11 @@
 
 use parking_lot::Mutex;
 
-/// A moment of a commit.
+/// A moment of a commit, or of a record of the sync log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
+    /// The active layer is about to be written to the sync log.
+    Logging,
     /// The layer is frozen; nothing is written.
     Frozen,
     /// Blocks are written and the rows are known; nothing is durable.

@@ -134,7 +134,7 @@ pub type Xattrs = BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>;
 const ROW_SPACE: u64 = 8 << 10;
 
 /// All operations between two commits.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Layer {
     /// Changed inodes; `None` is a dropped one.
     pub inodes: BTreeMap<u64, Option<Arc<InodeRow>>>,
@@ -167,6 +167,46 @@ impl Layer {
     pub fn space(&self) -> u64 {
         let rows = self.cost.saturating_sub(self.written) / ROW_COST;
         self.written.saturating_add(rows.saturating_mul(ROW_SPACE))
+    }
+
+    /// An empty layer above this one.
+    pub fn above(&self) -> Self {
+        Self {
+            next_ino: self.next_ino,
+            now: self.now,
+            ..Self::default()
+        }
+    }
+
+    /// Adds the changes of the layer above this one.
+    pub fn merge(&mut self, newer: Self) {
+        for (ino, row) in newer.inodes {
+            if row.is_none() {
+                self.files.remove(&ino);
+            }
+            self.put_inode(ino, row);
+        }
+        for (key, row) in newer.names {
+            self.put_name(key, row);
+        }
+        for ((ino, name), value) in newer.xattrs {
+            self.put_xattr(ino, &name, value);
+        }
+        for (ino, map) in newer.files {
+            for segment in map.0 {
+                let (start, (end, source)) = segment;
+                let range = start..end;
+                self.put_range(ino, Segment { range, source });
+            }
+        }
+        self.orphans.extend(newer.orphans);
+        for (dir, row) in newer.quotas {
+            self.put_quota(dir, row);
+        }
+        self.drops.extend(newer.drops);
+        self.next_ino = newer.next_ino;
+        self.now = newer.now;
+        self.is_changed |= newer.is_changed;
     }
 
     /// Sets the row of an inode.

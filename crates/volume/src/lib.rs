@@ -3,7 +3,8 @@
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
 //! `cache` (decoded blocks) → `core` (how a row is found) → `properties`, `quotas` →
 //! `namespace`, `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut`
-//! (where runs begin), `rebuild`, `commit` (a layer becomes durable) → `create`, `check` →
+//! (where runs begin), `rebuild`, `commit` (a layer becomes durable), `delta` and `logger` (the
+//! sync log) → `create`, `check` →
 //! `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
@@ -18,11 +19,13 @@ mod content;
 mod core;
 mod create;
 mod cut;
+mod delta;
 #[cfg(test)]
 mod hook;
 mod import;
 mod index;
 mod layer;
+mod logger;
 mod namespace;
 mod options;
 mod parallel;
@@ -47,4 +50,4 @@ pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
 pub use options::PlantedBug;
 pub use options::{Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
-pub use volume::{Status, Volume};
+pub use volume::{Status, Volume, settle};

@@ -99,6 +99,13 @@ pub struct OpenOptions {
     pub sync_mode: SyncMode,
     /// Never sync the disk before the volume is closed: a power cut can then damage the store.
     pub ignores_barriers: bool,
+    /// Length of the sync log, bytes: two halves of whole pages of 4 KiB. 0 for no log: each sync
+    /// commits.
+    pub log_len: u64,
+    /// Syncs of a mount before the log is made. Until then, each of them commits.
+    pub syncs_without_log: u64,
+    /// Open the volume although synced changes in the log are damaged, without them.
+    pub drops_damaged_log: bool,
     /// Read all content into the cache, as far as it has room.
     pub is_preloaded: bool,
     /// Threads that encode blocks.
@@ -121,6 +128,9 @@ impl Default for OpenOptions {
             index_len: 64 << 20,
             sync_mode: SyncMode::Strict,
             ignores_barriers: false,
+            log_len: 32 << 20,
+            syncs_without_log: 8,
+            drops_damaged_log: false,
             is_preloaded: false,
             threads: 1,
             who: format!("process {}", std::process::id()),
@@ -159,12 +169,24 @@ pub enum PlantedBug {
     TailOfRunLost,
     /// A run that crosses the border of a window begins anew behind it.
     RunBeginsAnew,
+    /// A record of the sync log is acknowledged before it is synced.
+    LogUnsynced,
+    /// Records of the sync log are read although their commit is done.
+    LogDeadRead,
+    /// Records that were written in part are read.
+    LogTornRead,
+    /// Records miss the names that a rename or a removal takes away.
+    LogMissesOldNames,
+    /// Records miss the accounts of quotas.
+    LogMissesQuotas,
+    /// Records take the place of those whose commit is under way.
+    LogReusedEarly,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 18] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -177,5 +199,11 @@ impl PlantedBug {
         Self::StaleOverlay,
         Self::TailOfRunLost,
         Self::RunBeginsAnew,
+        Self::LogUnsynced,
+        Self::LogDeadRead,
+        Self::LogTornRead,
+        Self::LogMissesOldNames,
+        Self::LogMissesQuotas,
+        Self::LogReusedEarly,
     ];
 }

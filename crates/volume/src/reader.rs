@@ -10,7 +10,7 @@ use weald_codec::Encoder;
 use weald_format::container::{Codec, RecordRef};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
-use weald_format::{Digest, Error, FileKind, Result, Xattr, XattrSet};
+use weald_format::{Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
 use weald_store::StoreWriter;
 
 /// Decoded blocks that a reader keeps, bytes.
@@ -39,9 +39,14 @@ impl VolumeReader {
     /// Opens the volume `name`, which is not mounted, since its server would be the writer.
     ///
     /// # Errors
-    /// `NotFound`, `Io`, `Corrupt`.
+    /// `NotFound`, `Io`, `Corrupt`; `Busy` if the sync log may have changes, see
+    /// [`crate::settle`].
     pub fn open(writer: &StoreWriter, name: &str) -> Result<Self> {
         let row = writer.volume_row(name)?;
+        if row.has_sync_log {
+            let what = format!("{name}: the volume was not unmounted in order: mount it first");
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
         let engine = writer.engine();
         Ok(Self {
             tables: Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino),

@@ -3,6 +3,7 @@
 mod cutting;
 mod modes;
 mod properties;
+mod syncs;
 
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};
 use rustix::io::Errno;

@@ -4,7 +4,8 @@ use crate::cache::Blocks;
 use crate::commit::Committer;
 use crate::core::{Core, State, failed, refused, stat_of};
 use crate::create::codec_spec;
-use crate::layer::{Layer, Segment, Source};
+use crate::layer::{Segment, Source};
+use crate::logger::{Logger, Replay};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::options::{OpenOptions, SyncMode};
@@ -13,7 +14,7 @@ use crate::preload::{self, Preloaded};
 use crate::tables::Tables;
 use parking_lot::{Condvar, Mutex, RwLock};
 use rustix::io::Errno;
-use std::ops::{ControlFlow, Range};
+use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
@@ -30,8 +31,6 @@ use weald_vfs::{
 const RESERVE_MAX: u64 = 64 << 20;
 /// Longest time that rebuilding the index takes at a stretch.
 const REBUILD_TIME: Duration = Duration::from_millis(100);
-/// Least memory of a layer.
-const LAYER_MIN: u64 = 64 << 10;
 
 /// Figures about an open volume.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -63,6 +62,9 @@ struct Signal {
     waker: Condvar,
     progress: Condvar,
     is_closing: AtomicBool,
+    /// Whether a sync is under way. The others wait for its end.
+    is_led: Mutex<bool>,
+    led: Condvar,
 }
 
 /// An open volume.
@@ -70,9 +72,8 @@ struct Signal {
 pub struct Volume {
     pub(crate) core: Core,
     committer: Mutex<Committer>,
+    logger: Mutex<Logger>,
     store: Store,
-    /// When the oldest change that waits was made.
-    dirty_since: Mutex<Option<Instant>>,
     signal: Arc<Signal>,
     /// The thread that commits.
     thread: Mutex<Option<thread::JoinHandle<()>>>,
@@ -115,23 +116,13 @@ impl Volume {
         let engine = writer.engine();
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(writer.block_reader(), options.cache_len / 2);
-        let active = Layer {
-            next_ino: row.next_ino,
-            ..Layer::default()
-        };
+        let replay = Replay::read(&writer, &row, &options)?.accepted(&options)?;
         let quotas = tables.quotas()?;
         let mut name_key = [0; 32];
         name_key[..16].copy_from_slice(&row.secret);
         name_key[16..].copy_from_slice(&row.secret);
         let core = Core {
-            state: RwLock::new(State {
-                active,
-                frozen: None,
-                quotas,
-                sequence: 0,
-                committed: 0,
-                failure: None,
-            }),
+            state: RwLock::new(State::new(row.next_ino, quotas)),
             tables,
             blocks,
             gate: RwLock::new(()),
@@ -143,22 +134,27 @@ impl Volume {
             hook: crate::hook::Hook::default(),
             options,
         };
-        if !core.options.is_read_only {
-            core.drop_orphans()?;
-        }
         let index_len = core.options.index_len;
         let volume = Arc::new(Self {
             commits: AtomicU64::new(row.commit),
             committer: Mutex::new(Committer::new(writer, name, row, workers, index_len)),
             core,
+            logger: Mutex::default(),
             store: store.clone(),
-            dirty_since: Mutex::new(None),
             signal: Arc::default(),
             thread: Mutex::new(None),
             has_dead: AtomicBool::new(false),
             // Earlier mounts may have removed some.
             has_removed: AtomicBool::new(true),
         });
+        // Before anything else can commit.
+        if let Err(error) = volume.replay(replay) {
+            volume.core.fail(&error);
+            return Err(error);
+        }
+        if !volume.core.options.is_read_only {
+            volume.core.drop_orphans()?;
+        }
         volume.refresh_free()?;
         if volume.core.options.background && !volume.core.options.is_read_only {
             let weak = Arc::downgrade(&volume);
@@ -198,10 +194,9 @@ impl Volume {
     }
 
     fn commit_locked(&self, committer: &mut Committer, is_forced: bool) -> Result<()> {
-        let Some((layer, sequence)) = self.core.freeze(is_forced)? else {
+        let Some((layer, sequence)) = self.freeze(is_forced)? else {
             return Ok(());
         };
-        *self.dirty_since.lock() = None;
         self.signal.progress.notify_all();
         #[cfg(test)]
         self.core.hook.reach(crate::hook::Stage::Frozen);
@@ -218,6 +213,7 @@ impl Volume {
         self.core.hook.reach(crate::hook::Stage::Committed);
         self.core
             .thaw(&layer, sequence, &done.windows, &done.dropped);
+        self.logger.lock().committed(&committer.row);
         if !done.dropped.is_empty() {
             self.has_removed.store(true, Ordering::Relaxed);
         }
@@ -323,8 +319,7 @@ impl Volume {
     /// As [`Volume::commit`].
     pub fn close(&self) -> Result<()> {
         self.signal.is_closing.store(true, Ordering::Relaxed);
-        *self.signal.wake.lock() = true;
-        self.signal.waker.notify_all();
+        self.wake_committer();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -335,6 +330,7 @@ impl Volume {
         if self.core.options.is_read_only {
             return Ok(());
         }
+        self.end_log()?;
         self.commit()?;
         match self.core.options.ignores_barriers {
             true => self.store.sync_all(),
@@ -355,105 +351,24 @@ impl Volume {
         let snapshot = self.core.tables.snapshot();
         let usage = crate::check::usage(self.core.blocks.reader(), snapshot)?;
         let state = self.core.state.read();
-        let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
-        let since = *self.dirty_since.lock();
         Ok(Status {
             logical_len: usage.logical_len,
             unique_len: usage.unique_len,
             shared_len: usage.logical_len.saturating_sub(usage.unshared_len),
             stored_len: usage.stored_len,
-            dirty_len: state.active.written + frozen,
-            at_risk: since.map_or(0.0, |since| since.elapsed().as_secs_f64()),
+            dirty_len: state.written_at_risk(),
+            at_risk: state
+                .risk_since
+                .map_or(0.0, |since| since.elapsed().as_secs_f64()),
             dead_len: usage.dead_len,
             commits: self.commits.load(Ordering::Relaxed),
             failure: state.failure.clone(),
         })
     }
 
-    /// Bytes that a layer may take.
-    fn layer_max(&self) -> u64 {
-        (self.core.options.cache_len / 4).max(LAYER_MIN)
-    }
-
-    /// Waits until there is memory and space for `len` more bytes.
-    fn admit(&self, len: u64) -> Outcome<()> {
-        let mut is_fresh = false;
-        loop {
-            let (cost, dirty) = {
-                let state = self.core.state.read();
-                if state.failure.is_some() || self.core.options.is_read_only {
-                    return Err(Errno::ROFS.into());
-                }
-                let frozen = state.frozen.as_ref().map_or(0, |layer| layer.space());
-                (state.active.cost, state.active.space() + frozen)
-            };
-            if cost > self.layer_max() {
-                self.make_room()?;
-                continue;
-            }
-            if self.core.free.load(Ordering::Relaxed) > dirty.saturating_add(len) {
-                return Ok(());
-            }
-            if is_fresh {
-                return Err(Errno::NOSPC.into());
-            }
-            self.commit().map_err(|e| refused(Errno::IO, e))?;
-            self.return_space().map_err(|e| refused(Errno::IO, e))?;
-            self.compact().map_err(|e| refused(Errno::IO, e))?;
-            is_fresh = true;
-        }
-    }
-
-    /// Waits until there is memory for a change that needs no space on the disk: a removal must
-    /// work on a full one.
-    fn admit_memory(&self) -> Outcome<()> {
-        loop {
-            let (cost, dirty) = {
-                let state = self.core.state.read();
-                if state.failure.is_some() || self.core.options.is_read_only {
-                    return Err(Errno::ROFS.into());
-                }
-                let frozen = state.frozen.as_ref().map_or(0, |layer| layer.space());
-                (state.active.cost, state.active.space() + frozen)
-            };
-            // The commit of a layer must fit into the reserve. A layer of one change always does.
-            let free = self.core.free.load(Ordering::Relaxed);
-            let reserve = self.core.reserve.load(Ordering::Relaxed);
-            if cost <= self.layer_max() && (dirty == 0 || dirty <= free + reserve / 2) {
-                return Ok(());
-            }
-            self.make_room()?;
-        }
-    }
-
-    /// Removes the parts of a long range behind the first one, each in a commit of its own.
-    fn trim(
-        &self,
-        ino: Ino,
-        range: Range<u64>,
-        now: Nanoseconds,
-        remove: impl Fn(&Core, &mut State, Range<u64>) -> Outcome<()>,
-    ) -> Outcome<()> {
-        for part in self.core.trim_parts(ino.0, &range)? {
-            self.admit_memory()?;
-            self.change(now, |core, state| remove(core, state, part))?;
-            self.commit().map_err(|e| refused(Errno::IO, e))?;
-        }
-        Ok(())
-    }
-
-    /// Commits a full layer, or waits for the thread that does.
-    fn make_room(&self) -> Outcome<()> {
-        if !self.core.options.background {
-            return self.commit().map_err(|e| refused(Errno::IO, e));
-        }
-        let mut wake = self.signal.wake.lock();
-        *wake = true;
+    fn wake_committer(&self) {
+        *self.signal.wake.lock() = true;
         self.signal.waker.notify_all();
-        self.signal
-            .progress
-            .wait_for(&mut wake, Duration::from_millis(20));
-        Ok(())
     }
 
     /// Puts content into a file that has none there: what an image has.
@@ -479,9 +394,7 @@ impl Volume {
         now: Nanoseconds,
         change: impl FnOnce(&Core, &mut State) -> Outcome<T>,
     ) -> Outcome<T> {
-        let result = self.core.change(now, change)?;
-        self.dirty_since.lock().get_or_insert_with(Instant::now);
-        Ok(result)
+        self.core.change(now, change)
     }
 }
 
@@ -499,13 +412,13 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
             return;
         }
         let Some(volume) = weak.upgrade() else { return };
-        let since = *volume.dirty_since.lock();
+        let since = volume.core.state.read().dirty_since;
         // Failures are kept in the state, and every later call reports them.
         if is_woken || since.is_some_and(|since| since.elapsed() >= interval) {
             let _ = volume.commit();
         } else if since.is_none() {
             let _ = volume.return_space();
-            let is_idle = || volume.dirty_since.lock().is_none();
+            let is_idle = || volume.core.state.read().dirty_since.is_none();
             let end = Instant::now() + REBUILD_TIME;
             while is_idle() && Instant::now() < end && volume.rebuild_index() {}
         }
@@ -758,7 +671,7 @@ impl WritableFs for Volume {
         if self.core.options.is_read_only || is_ignored {
             return Ok(());
         }
-        self.commit().map_err(|error| {
+        self.sync_changes().map_err(|error| {
             let errno = match error.kind() {
                 ErrorKind::Full => Errno::NOSPC,
                 _ => Errno::IO,
@@ -770,9 +683,7 @@ impl WritableFs for Volume {
     fn sync_inode(&self, ino: Ino) -> Outcome<()> {
         if self.core.options.sync_mode == SyncMode::Data {
             let state = self.core.state.read();
-            let waits = |layer: &Layer| layer.files.contains_key(&ino.0);
-            let has_content = self.core.layers(&state).any(waits);
-            if !has_content && state.failure.is_none() {
+            if !state.has_content_at_risk(ino.0) && state.failure.is_none() {
                 return Ok(());
             }
         }
@@ -782,9 +693,8 @@ impl WritableFs for Volume {
     fn capacity(&self) -> Outcome<FsCapacity> {
         let space = self.store.space()?;
         let state = self.core.state.read();
-        let frozen = state.frozen.as_ref().map_or(0, |layer| layer.written);
         let reserve = RESERVE_MAX.min(space.total / 100 * 8);
-        let used = state.active.written + frozen + reserve;
+        let used = state.written() + reserve;
         Ok(FsCapacity {
             total: space.total,
             free: space.free.saturating_sub(used),
@@ -798,6 +708,11 @@ impl WritableFs for Volume {
         self.core.capacity_in(&state, ino.0, capacity)
     }
 }
+
+mod admission;
+mod syncing;
+
+pub use syncing::settle;
 
 #[cfg(test)]
 mod tests;

@@ -91,6 +91,12 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
              again (default: honour).",
         ),
         (
+            "log=on|off|drop",
+            "Whether fsync(2) writes a record to the log of the volume, or commits. With drop, a \
+             volume whose log is damaged is mounted without the synced changes that are lost, \
+             which is refused otherwise (default: on).",
+        ),
+        (
             "mode=disk|ram",
             "With ram, the volume is loaded into memory after the mount, as far as cache= has \
              room, and its changes are saved every commit-interval, all of them or none, and when \

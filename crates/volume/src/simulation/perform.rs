@@ -1,6 +1,7 @@
 //! One operation on any file system, and the comparison of two file systems.
 
 use super::steps::{Op, content};
+use crate::properties::QUOTA;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use weald_format::FileKind;
@@ -48,6 +49,8 @@ pub struct Resolver {
     files: Vec<Ino>,
     all: Vec<Ino>,
     names: BTreeMap<Ino, Vec<Vec<u8>>>,
+    /// Whether there are files without a name: a new quota does not count those.
+    has_unnamed: bool,
 }
 
 impl Resolver {
@@ -70,7 +73,9 @@ impl Resolver {
             (*dir, names)
         });
         let names = names.collect();
+        let links = |ino: &Ino| model.stat(*ino).expect("an inode of the model").nlink;
         Self {
+            has_unnamed: all.iter().any(|ino| links(ino) == 0),
             files: of(FileKind::Regular),
             dirs,
             names,
@@ -123,7 +128,9 @@ impl Resolver {
                 let new = new_stat(which, value);
                 fs.set_stat(self.file(file), &new, now).map(stat_answer)
             }
-            Op::SetXattr { .. } | Op::RemoveXattr { .. } => self.perform_on_xattrs(fs, op, now),
+            Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::SetQuota { .. } => {
+                self.perform_on_xattrs(fs, op, now)
+            }
             _ => self.perform_on_files(fs, op, now),
         }
     }
@@ -252,6 +259,12 @@ impl Resolver {
             }
             Op::RemoveXattr { file, name: no } => {
                 fs.remove_xattr(self.file(file), &name(no), now)?;
+            }
+            Op::SetQuota { .. } if self.has_unnamed => {}
+            Op::SetQuota { limit: 0 } => fs.remove_xattr(Ino::ROOT, QUOTA, now)?,
+            Op::SetQuota { limit } => {
+                let value = (u64::from(limit) << 60).to_string();
+                fs.set_xattr(Ino::ROOT, QUOTA, value.as_bytes(), XattrMode::Set, now)?;
             }
             _ => {}
         }

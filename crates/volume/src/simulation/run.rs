@@ -1,7 +1,7 @@
 //! A run: steps on a volume over a simulated disk, beside the model.
 
 use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
-use super::steps::{Op, Step, choose};
+use super::steps::{Beside, Op, Step, choose};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
 use crate::properties::CHUNKING;
@@ -72,6 +72,8 @@ struct World {
     model: ModelFs,
     /// The model after each operation since the last one that is known to be durable.
     states: Vec<ModelFs>,
+    /// Number of states before the first of these.
+    first: usize,
     now: i128,
     /// Whether the disk may be full.
     is_limited: bool,
@@ -118,9 +120,52 @@ impl World {
         Ok(())
     }
 
-    /// The last states are durable.
+    /// Number of states so far.
+    fn count(&self) -> usize {
+        self.first + self.states.len()
+    }
+
+    /// The last of the first `count` states is durable.
     fn synced(&mut self, count: usize) {
-        self.states.drain(..count);
+        let obsolete = (count - 1).saturating_sub(self.first);
+        self.states.drain(..obsolete);
+        self.first += obsolete;
+    }
+
+    /// What happens at a moment of a commit or of a sync, in the same thread.
+    fn reach(&mut self, volume: &Volume, stage: Stage, beside: &[(Stage, Beside)], disk: &SimDisk) {
+        // On a full disk, or with a full memory, an operation waits for a commit.
+        let has_room =
+            |volume: &Volume| volume.core.state.read().cost() + (20 << 10) < volume.layer_max();
+        for (_, beside) in beside.iter().filter(|(at, _)| *at == stage) {
+            if self.is_limited || !has_room(volume) {
+                break;
+            }
+            self.note(format!("at {stage:?}:"));
+            let verdict = match *beside {
+                Beside::Do(op) => self.perform(volume, op, || disk.fault_count() > 0),
+                Beside::Sync => match volume.log_changes() {
+                    Ok(is_done) => {
+                        self.note(format!("sync: {is_done}"));
+                        if is_done {
+                            self.synced(self.count());
+                        }
+                        Ok(())
+                    }
+                    Err(_) if disk.fault_count() > 0 => Ok(()),
+                    Err(error) => Err(format!("sync: {error}")),
+                },
+            };
+            if self.beside.is_ok() {
+                self.beside = verdict;
+            }
+        }
+        let live = compare_with_unnamed(volume, &self.model);
+        if let Err(Difference::Differs(what)) = live
+            && self.beside.is_ok()
+        {
+            self.beside = Err(format!("at {stage:?}: {what}"));
+        }
     }
 }
 
@@ -128,6 +173,8 @@ struct Run {
     bug: Option<PlantedBug>,
     cache_len: u64,
     index_len: u64,
+    log_len: u64,
+    syncs_without_log: u64,
     disk: SimDisk,
     volume: Option<Arc<Volume>>,
     world: Arc<Mutex<World>>,
@@ -165,10 +212,13 @@ impl Run {
             bug: plan.bug,
             cache_len: [0, 256 << 10, 64 << 20][random.below(3) as usize],
             index_len: [0, 400, 1 << 20][random.below(3) as usize],
+            log_len: [0, 32 << 10, 128 << 10, 512 << 10][random.below(4) as usize],
+            syncs_without_log: random.below(3),
             disk,
             volume: None,
             world: Arc::new(Mutex::new(World {
                 states: vec![model.clone()],
+                first: 0,
                 model,
                 now: 0,
                 is_limited: false,
@@ -193,6 +243,8 @@ impl Run {
             background: false,
             cache_len: self.cache_len,
             index_len: self.index_len,
+            log_len: self.log_len,
+            syncs_without_log: self.syncs_without_log,
             bug: self.bug,
             who: "the simulation".to_owned(),
             ..OpenOptions::default()
@@ -228,15 +280,12 @@ impl Run {
                 let mut world = self.world.lock();
                 world.perform(&volume, *op, || disk.fault_count() > 0)
             }
-            Step::Sync => {
-                let states = self.world.lock().states.len();
-                let outcome = self.volume().sync();
-                self.acknowledge(
-                    outcome.map_err(|failure| format!("{failure:?}")),
-                    states - 1,
-                )
-            }
-            Step::Commit(beside) => self.commit(beside),
+            Step::Sync(beside) => self.with_beside(beside, &|volume| {
+                volume.sync().map_err(|failure| format!("{failure:?}"))
+            }),
+            Step::Commit(beside) => self.with_beside(beside, &|volume| {
+                volume.commit().map_err(|error| error.to_string())
+            }),
             Step::ReturnSpace => match self.volume().return_space() {
                 Err(error) if !self.has_failed() => Err(format!("return space: {error}")),
                 _ => Ok(()),
@@ -247,9 +296,9 @@ impl Run {
             }
             Step::Compare => self.compare_live(),
             Step::Reopen => {
-                let states = self.world.lock().states.len();
+                let states = self.world.lock().count();
                 let closed = self.volume().close().map_err(|e| e.to_string());
-                self.acknowledge(closed, states - 1)?;
+                self.acknowledge(closed, states)?;
                 self.volume = None;
                 self.disk = self.disk.restart();
                 self.recover()
@@ -265,38 +314,28 @@ impl Run {
         }
     }
 
-    fn commit(&mut self, beside: &[(Stage, Op)]) -> Verdict {
-        let states = self.world.lock().states.len();
+    fn with_beside(
+        &mut self,
+        beside: &[(Stage, Beside)],
+        sync: &dyn Fn(&Volume) -> Result<(), String>,
+    ) -> Verdict {
+        let states = self.world.lock().count();
         let volume = self.volume();
         let (weak, world) = (Arc::downgrade(&volume), self.world.clone());
         let (disk, beside) = (self.disk.clone(), beside.to_vec());
         volume.core.hook.set(move |stage| {
-            let Some(volume) = weak.upgrade() else { return };
-            let mut world = world.lock();
-            // On a full disk, an operation waits for a commit.
-            let beside: &[_] = if world.is_limited { &[] } else { &beside };
-            for (_, op) in beside.iter().filter(|(at, _)| *at == stage) {
-                world.note(format!("at {stage:?}:"));
-                let verdict = world.perform(&volume, *op, || disk.fault_count() > 0);
-                if world.beside.is_ok() {
-                    world.beside = verdict;
-                }
-            }
-            let live = compare_with_unnamed(&*volume, &world.model);
-            if let Err(Difference::Differs(what)) = live
-                && world.beside.is_ok()
-            {
-                world.beside = Err(format!("at {stage:?}: {what}"));
+            if let Some(volume) = weak.upgrade() {
+                world.lock().reach(&volume, stage, &beside, &disk);
             }
         });
-        let done = volume.commit().map_err(|e| e.to_string());
+        let done = sync(&volume);
         volume.core.hook.clear();
         std::mem::replace(&mut self.world.lock().beside, Ok(()))?;
-        self.acknowledge(done, states - 1)
+        self.acknowledge(done, states)
     }
 
-    /// Takes the answer to a sync: an error must have a reason, and a success makes `count` states
-    /// obsolete.
+    /// Takes the answer to a sync: an error must have a reason, and a success makes the last of
+    /// the first `count` states durable.
     fn acknowledge(&self, synced: Result<(), String>, count: usize) -> Verdict {
         match synced {
             Ok(()) => {
@@ -386,6 +425,7 @@ impl Run {
         };
         found.drop_orphans();
         world.states = vec![found.clone()];
+        world.first = 0;
         world.model = found;
         drop(world);
         self.volume = Some(volume);

@@ -127,6 +127,10 @@ pub enum Op {
         file: u8,
         name: u8,
     },
+    /// A limit of everything that is never reached; 0 for none.
+    SetQuota {
+        limit: u8,
+    },
     Read {
         file: u8,
         offset: u64,
@@ -138,12 +142,21 @@ pub enum Op {
     },
 }
 
+/// Something that happens beside a commit or a record of the sync log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beside {
+    Do(Op),
+    /// A sync that the log takes, if it can.
+    Sync,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Do(Op),
-    Sync,
+    /// A sync, and what happens beside it.
+    Sync(Vec<(Stage, Beside)>),
     /// A commit, and what happens beside it.
-    Commit(Vec<(Stage, Op)>),
+    Commit(Vec<(Stage, Beside)>),
     ReturnSpace,
     /// The call of the disk after this many others fails.
     Fail(Fault, u64),
@@ -262,6 +275,7 @@ fn file_op(random: &mut Random) -> Op {
             file: any(r),
             name: any(r),
         },
+        18 if r.is_one_in(3) => Op::SetQuota { limit: any(r) % 4 },
         18 => Op::Seek {
             file: any(r),
             offset: offset(r),
@@ -301,16 +315,25 @@ fn op_beside(random: &mut Random) -> Op {
     }
 }
 
-fn commit(random: &mut Random) -> Step {
+fn beside(random: &mut Random) -> Vec<(Stage, Beside)> {
     let count = [0, 0, 1, 2, 3][random.below(5) as usize];
     let mut beside: Vec<_> = (0..count)
         .map(|_| {
-            let stages = [Stage::Frozen, Stage::Written, Stage::Committed];
-            (stages[random.below(3) as usize], op_beside(random))
+            let stages = [
+                Stage::Logging,
+                Stage::Frozen,
+                Stage::Written,
+                Stage::Committed,
+            ];
+            let stage = stages[random.below(4) as usize];
+            match stage != Stage::Logging && random.is_one_in(3) {
+                true => (stage, Beside::Sync),
+                false => (stage, Beside::Do(op_beside(random))),
+            }
         })
         .collect();
     beside.sort_by_key(|(stage, _)| *stage as u8);
-    Step::Commit(beside)
+    beside
 }
 
 /// The steps of a run.
@@ -327,8 +350,8 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
     let has_faults = !random.is_one_in(4);
     for _ in 0..15 + random.below(35) {
         let step = match random.below(100) {
-            0..8 => Step::Sync,
-            8..18 => commit(random),
+            0..10 => Step::Sync(beside(random)),
+            10..18 => Step::Commit(beside(random)),
             18..20 => Step::ReturnSpace,
             20..22 => Step::Compare,
             22 => Step::Reopen,
@@ -349,11 +372,38 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
         if random.is_one_in(200) {
             steps.extend(burst(random));
         }
+        if random.is_one_in(40) {
+            steps.extend(synced(random, has_faults));
+        }
         if random.is_one_in(60) {
             steps.extend(growth(random));
         }
         steps.push(step);
     }
+    steps
+}
+
+/// Syncs one after the other, then a commit with further syncs beside it. The power may fail in the
+/// last of these.
+fn synced(random: &mut Random, has_faults: bool) -> Vec<Step> {
+    let mut steps = Vec::new();
+    for _ in 0..2 + random.below(3) {
+        steps.push(Step::Do(op_beside(random)));
+        steps.push(Step::Sync(Vec::new()));
+    }
+    if has_faults && random.is_one_in(2) {
+        steps.push(Step::Fail(Fault::PowerCut, random.below(20)));
+    }
+    let at = |stage, random: &mut Random| {
+        let change = Beside::Do(op_beside(random));
+        [(stage, change), (stage, Beside::Sync)]
+    };
+    let mut beside = at(Stage::Frozen, random).to_vec();
+    beside.extend(at(Stage::Written, random));
+    steps.push(match random.below(3) {
+        0 => Step::Sync(Vec::new()),
+        _ => Step::Commit(beside),
+    });
     steps
 }
 
@@ -379,7 +429,7 @@ fn growth(random: &mut Random) -> Vec<Step> {
         let len = len(random);
         steps.push(Step::Do(Op::Append { file, len, content }));
         if random.is_one_in(2) {
-            steps.push(commit(random));
+            steps.push(Step::Commit(beside(random)));
         }
     }
     steps

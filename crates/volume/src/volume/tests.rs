@@ -76,7 +76,11 @@ fn a_copy_waits_for_the_commit_beside_it() {
     }
     let expected = read(&volume, a);
     let mut committer = volume.committer.lock();
-    let (layer, sequence) = volume.core.freeze(false).expect("freeze").expect("a layer");
+    let (layer, sequence) = volume
+        .core
+        .freeze(false, false)
+        .expect("freeze")
+        .expect("a layer");
     let (sender, receiver) = channel();
     thread::scope(|scope| {
         scope.spawn(|| {

@@ -90,6 +90,7 @@ pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
     };
     set_memory(&mut options, args.resources.memory);
     options.validate()?;
+    weald_volume::settle(&named.store, &named.name)?;
     let display = args.display.display()?;
     let start = Instant::now();
     let sealed = match (&args.image, &args.name) {

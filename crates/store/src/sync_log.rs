@@ -1,0 +1,355 @@
+//! The file of a volume's sync log: where records lie, how they become durable, and which of them
+//! count after a crash.
+//!
+//! A record is written only after the sync of the one before it returned. So a record that is not
+//! whole is one that no sync acknowledged, unless a later record of its layer is there, or one of
+//! the layer above that counts it: then acknowledged changes are damaged.
+
+use crate::disk::{Access, DiskFile};
+use crate::layout;
+use crate::writer::StoreWriter;
+use weald_format::sync_log::{
+    ALIGN, DELTA_HEADER_LEN, DeltaHeader, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId, chain_start,
+    delta_len,
+};
+use weald_format::volume::VolumeRow;
+use weald_format::{Error, ErrorKind, Result};
+use zerocopy::IntoBytes;
+
+/// Byte that a new log is filled with. File systems that take zeros for a hole keep its space.
+const FILL: u8 = 0xa5;
+/// Bytes that one write fills.
+const FILL_LEN: u64 = 1 << 20;
+
+/// Deliberate bugs that prove that the simulation finds bugs.
+#[cfg(feature = "planted-bugs")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncLogBug {
+    /// A record is acknowledged before it is synced.
+    Unsynced,
+    /// Records of commits that are done are read, too.
+    DeadRead,
+    /// A record that was written in part is read.
+    TornRead,
+    /// A layer takes the place of the layer before, whose commit is not done.
+    ReusedEarly,
+}
+
+/// The sync log of a volume, for its writer.
+#[derive(Debug)]
+pub struct SyncLog {
+    file: Box<dyn DiskFile>,
+    shown: String,
+    id: SyncLogId,
+    half_len: u64,
+    /// The next record, but for its sequence: the layer that receives changes, the last commit.
+    next: DeltaHeader,
+    /// Number of records of the layer.
+    count: u64,
+    /// Where the next record goes, from the start of the half.
+    at: u64,
+    /// A deliberate bug that a simulation must find.
+    #[cfg(feature = "planted-bugs")]
+    pub bug: Option<SyncLogBug>,
+}
+
+/// Records that count.
+#[derive(Debug, Default)]
+pub struct SyncLogRecords {
+    /// Bodies of the layer above the last commit, in order.
+    pub first: Vec<Vec<u8>>,
+    /// Bodies of the layer above that one, which began while its commit was under way.
+    pub second: Vec<Vec<u8>>,
+    /// What is wrong, if acknowledged changes behind these are damaged.
+    pub damage: Option<Error>,
+}
+
+impl SyncLogRecords {
+    /// Whether there is no record.
+    pub fn is_empty(&self) -> bool {
+        self.first.is_empty() && self.second.is_empty()
+    }
+}
+
+/// The records of one half.
+#[derive(Default)]
+struct Found {
+    bodies: Vec<Vec<u8>>,
+    /// Records of the layer before that the first one counts.
+    before: u64,
+    /// Where records end although later ones are there.
+    damaged_at: Option<u64>,
+}
+
+impl StoreWriter {
+    fn sync_log_id(&self, snapshot: u32) -> SyncLogId {
+        SyncLogId {
+            uuid: self.store.uuid(),
+            snapshot,
+        }
+    }
+
+    fn shown_sync_log(&self, snapshot: u32) -> String {
+        format!("{}/{}", self.store.shown(), layout::sync_log(snapshot))
+    }
+
+    fn sync_log_of(&self, file: Box<dyn DiskFile>, snapshot: u32, half_len: u64) -> SyncLog {
+        SyncLog {
+            file,
+            shown: self.shown_sync_log(snapshot),
+            id: self.sync_log_id(snapshot),
+            half_len,
+            next: DeltaHeader::default(),
+            count: 0,
+            at: 0,
+            #[cfg(feature = "planted-bugs")]
+            bug: None,
+        }
+    }
+
+    /// Opens the sync log of the volume `snapshot`, if it has one.
+    ///
+    /// # Errors
+    /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
+    pub fn open_sync_log(&self, snapshot: u32) -> Result<Option<SyncLog>> {
+        let shown = self.shown_sync_log(snapshot);
+        let name = layout::sync_log(snapshot);
+        let file = match self.store.disk.open(&name, Access::Write) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        let len = file.len()?;
+        let mut superblock = [0; SYNC_LOG_SUPERBLOCK_LEN];
+        let short = |half_len: u64| {
+            let what = format!("{shown}: {len} bytes are too few for halves of {half_len} bytes");
+            Error::corrupt("sync log", 0, "V-6.3", what)
+        };
+        if len < ALIGN {
+            return Err(short(0));
+        }
+        file.read_at(&mut superblock, 0)?;
+        let half_len = self.sync_log_id(snapshot).check_superblock(&superblock);
+        let half_len = half_len.map_err(|error| error.context(&shown))?;
+        match len >= ALIGN + 2 * half_len {
+            true => Ok(Some(self.sync_log_of(file, snapshot, half_len))),
+            false => Err(short(half_len)),
+        }
+    }
+
+    /// Makes the sync log of the volume `snapshot`, with two halves of `half_len` bytes, which the
+    /// disk gives now. A later sync of a record then changes no metadata of the disk.
+    ///
+    /// # Errors
+    /// `Full`, and then there is no log; `Io`.
+    pub fn create_sync_log(&self, snapshot: u32, half_len: u64) -> Result<SyncLog> {
+        let created = self.write_sync_log(snapshot, half_len);
+        if created.is_err() {
+            // The file is not whole, and the next writer makes it anew.
+            let _left = self.remove_sync_log(snapshot);
+        }
+        let file = created?;
+        Ok(self.sync_log_of(file, snapshot, half_len))
+    }
+
+    fn write_sync_log(&self, snapshot: u32, half_len: u64) -> Result<Box<dyn DiskFile>> {
+        self.remove_sync_log(snapshot)?;
+        let name = layout::sync_log(snapshot);
+        let file = self.store.disk.open(&name, Access::Create)?;
+        let end = ALIGN + 2 * half_len;
+        let fill = vec![FILL; FILL_LEN.min(end) as usize];
+        let mut at = 0;
+        while at < end {
+            let len = FILL_LEN.min(end - at);
+            file.write_at(fill.get(..len as usize).unwrap_or(&fill), at)?;
+            at += len;
+        }
+        // The superblock says that the rest is there.
+        file.sync()?;
+        let superblock = self.sync_log_id(snapshot).encode_superblock(half_len);
+        file.write_at(superblock.as_bytes(), 0)?;
+        file.sync()?;
+        self.store.disk.sync_dir(layout::VOLUMES)?;
+        Ok(file)
+    }
+
+    /// Removes the file of the sync log, if there is one.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn remove_sync_log(&self, snapshot: u32) -> Result<()> {
+        match self.store.disk.remove(&layout::sync_log(snapshot)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl SyncLog {
+    /// Path in messages.
+    pub fn shown(&self) -> &str {
+        &self.shown
+    }
+
+    /// Receives changes above the last commit, which `row` has. Earlier records are dead.
+    pub fn start(&mut self, row: &VolumeRow) {
+        self.next.layer = row.commit + 1;
+        self.at = 0;
+        self.count = 0;
+        self.committed(row);
+    }
+
+    /// Receives the changes of the next layer: the commit of this one begins.
+    pub fn next_layer(&mut self) {
+        self.next.layer += 1;
+        self.next.before = self.count;
+        self.at = 0;
+        self.count = 0;
+    }
+
+    /// Notes the commit that `row` has.
+    pub fn committed(&mut self, row: &VolumeRow) {
+        self.next.base = row.commit;
+        self.next.base_chain = chain_start(&row.chain);
+        self.next.before = 0;
+    }
+
+    /// Longest body that the layer has room for, bytes.
+    pub fn room(&self) -> u64 {
+        let room = self.half_len - self.at;
+        room.saturating_sub(DELTA_HEADER_LEN as u64)
+    }
+
+    /// Whether most of the half is taken.
+    pub fn is_nearly_full(&self) -> bool {
+        self.at >= self.half_len / 4 * 3
+    }
+
+    /// Makes a record durable. `body` fits into the room.
+    ///
+    /// # Errors
+    /// `Full` if it was not written; any other error leaves the state of the disk unknown.
+    ///
+    /// # Panics
+    /// If the body does not fit.
+    pub fn append(&mut self, body: &[u8]) -> Result<()> {
+        assert!(body.len() as u64 <= self.room(), "a record has no room");
+        self.next.sequence = self.count + 1;
+        let header = self.id.encode_header(&self.next, body);
+        let len = delta_len(body.len() as u64);
+        let mut bytes = Vec::with_capacity(len as usize);
+        bytes.extend_from_slice(header.as_bytes());
+        bytes.extend_from_slice(body);
+        // Whole pages: the kernel need not read the rest of one.
+        bytes.resize(len as usize, 0);
+        let at = self.half(self.next.layer) + self.at;
+        self.file.write_at(&bytes, at)?;
+        #[cfg(feature = "planted-bugs")]
+        let skips = self.bug == Some(SyncLogBug::Unsynced);
+        #[cfg(not(feature = "planted-bugs"))]
+        let skips = false;
+        if !skips {
+            self.file.sync().map_err(|error| match error.kind() {
+                // Unlike a write, a sync that failed leaves nothing to rely on.
+                ErrorKind::Full => Error::new(ErrorKind::Io, error.to_string()),
+                _ => error,
+            })?;
+        }
+        self.at += len;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// Where the half of a layer begins.
+    fn half(&self, layer: u64) -> u64 {
+        #[cfg(feature = "planted-bugs")]
+        if self.bug == Some(SyncLogBug::ReusedEarly) {
+            return ALIGN;
+        }
+        ALIGN + layer % 2 * self.half_len
+    }
+
+    /// Reads the records above the last commit, which `row` has. `chain_of` tells the beginning of
+    /// the chain of an earlier commit.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read(
+        &self,
+        row: &VolumeRow,
+        chain_of: &dyn Fn(u64) -> Result<Option<[u8; 16]>>,
+    ) -> Result<SyncLogRecords> {
+        let now = (row.commit, chain_start(&row.chain));
+        let mut bases = vec![now];
+        if let Some(earlier) = row.commit.checked_sub(1)
+            && let Some(chain) = chain_of(earlier)?
+        {
+            bases.push((earlier, chain));
+        }
+        let first = self.read_layer(row.commit + 1, &bases)?;
+        let mut second = self.read_layer(row.commit + 2, &[now])?;
+        let mut damage = first.damaged_at.or(second.damaged_at);
+        let is_short = !second.bodies.is_empty() && second.before != first.bodies.len() as u64;
+        if first.damaged_at.is_some() || is_short {
+            second.bodies.clear();
+            damage = damage.or(Some(self.half(row.commit + 1)));
+        }
+        Ok(SyncLogRecords {
+            first: first.bodies,
+            second: second.bodies,
+            damage: damage.map(|at| {
+                let what = format!(
+                    "{}: a record at byte {at} is damaged, and later ones are there: synced \
+                     changes are lost",
+                    self.shown
+                );
+                Error::corrupt("sync log", at, "V-6.4", what)
+            }),
+        })
+    }
+
+    fn read_layer(&self, layer: u64, bases: &[(u64, [u8; 16])]) -> Result<Found> {
+        let start = self.half(layer);
+        let mut bytes = vec![0; self.half_len as usize];
+        self.file.read_at(&mut bytes, start)?;
+        #[cfg(feature = "planted-bugs")]
+        let any = self.bug == Some(SyncLogBug::DeadRead);
+        #[cfg(not(feature = "planted-bugs"))]
+        let any = false;
+        let is_ours = |header: &DeltaHeader| {
+            any || header.layer == layer && bases.contains(&(header.base, header.base_chain))
+        };
+        let header_at = |at: u64| {
+            let bytes = bytes.get(at as usize..)?;
+            let header = self.id.parse_header(bytes).filter(is_ours)?;
+            Some((header, bytes))
+        };
+        let mut found = Found::default();
+        let mut at = 0;
+        while let Some((header, rest)) = header_at(at) {
+            let next = found.bodies.len() as u64 + 1;
+            let Some(body) = self.body(&header, rest).filter(|_| header.sequence == next) else {
+                break;
+            };
+            if next == 1 {
+                found.before = header.before;
+            }
+            found.bodies.push(body.to_vec());
+            at += delta_len(header.body_len);
+        }
+        let next = found.bodies.len() as u64 + 1;
+        let mut behind = (at..self.half_len).step_by(ALIGN as usize);
+        let is_later = |at| header_at(at).is_some_and(|(header, _)| header.sequence > next);
+        if !any && behind.any(is_later) {
+            found.damaged_at = Some(start + at);
+        }
+        Ok(found)
+    }
+
+    fn body<'a>(&self, header: &DeltaHeader, bytes: &'a [u8]) -> Option<&'a [u8]> {
+        #[cfg(feature = "planted-bugs")]
+        if self.bug == Some(SyncLogBug::TornRead) {
+            return bytes.get(DELTA_HEADER_LEN..DELTA_HEADER_LEN + header.body_len as usize);
+        }
+        header.body(bytes)
+    }
+}

@@ -1,0 +1,136 @@
+//! A layer as the body of a record of the sync log, and back.
+
+use crate::commit::put_rows;
+use crate::layer::{Layer, Segment, Source};
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use std::sync::Arc;
+use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
+use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_key, split_pair_key};
+use weald_format::{Error, Result};
+use weald_store::engine::{Batch, Table};
+
+/// Encodes all changes of `layer`, which belongs to the volume `snapshot`.
+pub fn encode(
+    layer: &Layer,
+    snapshot: u32,
+    #[cfg(any(test, feature = "planted-bugs"))] bug: Option<PlantedBug>,
+) -> Vec<u8> {
+    let mut builder = DeltaBuilder::new(DeltaStart {
+        next_ino: layer.next_ino,
+        now: layer.now,
+    });
+    let mut batch = Batch::default();
+    put_rows(snapshot, layer, &mut batch);
+    for change in &batch.0 {
+        let table = match change.table {
+            Table::Inodes => DeltaTable::Inodes,
+            Table::Names => DeltaTable::Names,
+            Table::Xattrs => DeltaTable::Xattrs,
+            Table::Orphans => DeltaTable::Orphans,
+            Table::Quotas => DeltaTable::Quotas,
+            // A layer has no other rows.
+            _ => continue,
+        };
+        #[cfg(any(test, feature = "planted-bugs"))]
+        match (bug, table, &change.value) {
+            (Some(PlantedBug::LogMissesOldNames), DeltaTable::Names, None)
+            | (Some(PlantedBug::LogMissesQuotas), DeltaTable::Quotas, _) => continue,
+            _ => {}
+        }
+        builder.push(&DeltaItem::Row(table, &change.key, change.value.as_deref()));
+    }
+    for (ino, map) in &layer.files {
+        if matches!(layer.inodes.get(ino), Some(None)) {
+            continue;
+        }
+        for segment in map.all() {
+            let (start, len) = (segment.range.start, segment.len());
+            builder.push(&match &segment.source {
+                Source::Bytes(bytes, at) => {
+                    let bytes = bytes.get(*at..*at + len as usize);
+                    DeltaItem::Bytes(*ino, start, bytes.unwrap_or_default())
+                }
+                Source::Hole => DeltaItem::Hole(*ino, start, len),
+                Source::Block(block, offset) => DeltaItem::Block(*ino, start, len, *block, *offset),
+            });
+        }
+    }
+    for ino in &layer.drops {
+        builder.push(&DeltaItem::Drop(*ino));
+    }
+    builder.finish()
+}
+
+/// Decodes a body of the volume `snapshot`.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn decode(body: &[u8], snapshot: u32) -> Result<Layer> {
+    let mut layer = Layer {
+        is_changed: true,
+        ..Layer::default()
+    };
+    let start = parse_body(body, &mut |item| {
+        let (ino, range, source) = match item {
+            DeltaItem::Row(table, key, value) => {
+                return put_row(&mut layer, snapshot, table, (key, value));
+            }
+            DeltaItem::Drop(ino) => {
+                layer.drops.insert(ino);
+                return Ok(());
+            }
+            DeltaItem::Bytes(ino, start, bytes) => {
+                let source = Source::Bytes(bytes.into(), 0);
+                (ino, start..start + bytes.len() as u64, source)
+            }
+            DeltaItem::Hole(ino, start, len) => (ino, start..start + len, Source::Hole),
+            DeltaItem::Block(ino, start, len, block, offset) => {
+                (ino, start..start + len, Source::Block(block, offset))
+            }
+        };
+        layer.put_range(ino, Segment { range, source });
+        Ok(())
+    })?;
+    layer.next_ino = start.next_ino;
+    layer.now = start.now;
+    Ok(layer)
+}
+
+fn put_row(
+    layer: &mut Layer,
+    snapshot: u32,
+    table: DeltaTable,
+    (key, value): (&[u8], Option<&[u8]>),
+) -> Result<()> {
+    let (of, number, rest) = split_key(key)?;
+    let is_right = of == snapshot
+        && match table {
+            DeltaTable::Names => rest.len() == 8,
+            DeltaTable::Xattrs => !rest.is_empty(),
+            _ => rest.is_empty(),
+        };
+    if !is_right {
+        let what = "a key that its table cannot have";
+        return Err(Error::corrupt("sync log", 0, "V-6.5", what));
+    }
+    match table {
+        DeltaTable::Inodes => {
+            let row = value.map(InodeRow::parse).transpose()?;
+            layer.put_inode(number, row.map(Arc::new));
+        }
+        DeltaTable::Names => {
+            let (_, dir, cookie) = split_pair_key(key)?;
+            let row = value.map(NameRow::parse).transpose()?;
+            layer.put_name((dir, cookie), row.map(Arc::new));
+        }
+        DeltaTable::Xattrs => layer.put_xattr(number, rest, value.map(Arc::from)),
+        DeltaTable::Orphans => {
+            layer.orphans.insert(number, value.is_some());
+        }
+        DeltaTable::Quotas => {
+            layer.put_quota(number, value.map(QuotaRow::parse).transpose()?);
+        }
+    }
+    Ok(())
+}

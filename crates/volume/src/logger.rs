@@ -1,0 +1,187 @@
+//! The sync log of a volume: what an open volume keeps of it, and what a crash left in it.
+
+use crate::delta::decode;
+use crate::layer::Layer;
+use crate::options::OpenOptions;
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use weald_format::sync_log::chain_start;
+use weald_format::volume::{LogRow, VolumeRow, number_key};
+use weald_format::{Error, ErrorKind, Result};
+#[cfg(any(test, feature = "planted-bugs"))]
+use weald_store::SyncLogBug;
+use weald_store::engine::{Engine, Table};
+use weald_store::{StoreWriter, SyncLog};
+
+/// Longest body of a record, bytes. A commit is faster for more.
+pub const BODY_LEN_MAX: u64 = 4 << 20;
+
+/// What syncs know of the log.
+#[derive(Debug, Default)]
+pub struct Logger {
+    /// The log that receives records.
+    pub log: Option<SyncLog>,
+    /// A log that receives records after the next commit, whose row says that there is one.
+    pub prepared: Option<SyncLog>,
+    /// Number of syncs that committed.
+    pub syncs: u64,
+    /// Whether this mount writes no more records.
+    pub is_off: bool,
+}
+
+impl Logger {
+    /// Notes a commit.
+    pub fn committed(&mut self, row: &VolumeRow) {
+        if let Some(mut log) = self.prepared.take() {
+            log.start(row);
+            self.log = Some(log);
+        } else if let Some(log) = &mut self.log {
+            log.committed(row);
+        }
+    }
+
+    /// Writes no more records.
+    pub fn end(&mut self) {
+        self.log = None;
+        self.prepared = None;
+        self.is_off = true;
+    }
+}
+
+/// Opens the log of a volume, if it is there and whole.
+///
+/// # Errors
+/// `Unsupported`, `Io`.
+pub fn open_log(
+    writer: &StoreWriter,
+    snapshot: u32,
+    options: &OpenOptions,
+) -> Result<Option<SyncLog>> {
+    match writer.open_sync_log(snapshot) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+        Ok(Some(log)) => Ok(Some(with_bug(log, options))),
+        other => other,
+    }
+}
+
+/// `log`, with the deliberate bug of the options.
+#[cfg_attr(
+    not(any(test, feature = "planted-bugs")),
+    expect(
+        unused_mut,
+        unused_variables,
+        reason = "only a deliberate bug changes it"
+    )
+)]
+pub fn with_bug(mut log: SyncLog, options: &OpenOptions) -> SyncLog {
+    #[cfg(any(test, feature = "planted-bugs"))]
+    {
+        log.bug = match options.bug {
+            Some(PlantedBug::LogUnsynced) => Some(SyncLogBug::Unsynced),
+            Some(PlantedBug::LogDeadRead) => Some(SyncLogBug::DeadRead),
+            Some(PlantedBug::LogTornRead) => Some(SyncLogBug::TornRead),
+            Some(PlantedBug::LogReusedEarly) => Some(SyncLogBug::ReusedEarly),
+            _ => None,
+        };
+    }
+    log
+}
+
+/// What the log has above the last commit.
+#[derive(Debug, Default)]
+pub struct Replay {
+    /// The layers that the next commits take, in order: at most two. The first may be unchanged.
+    pub layers: Vec<Layer>,
+    /// What is wrong, if acknowledged changes are damaged.
+    pub damage: Option<Error>,
+}
+
+impl Replay {
+    /// Reads it. Nothing of a volume whose row says that the log is empty.
+    ///
+    /// # Errors
+    /// `Io`, `Unsupported`.
+    pub fn read(writer: &StoreWriter, row: &VolumeRow, options: &OpenOptions) -> Result<Self> {
+        if !row.has_sync_log {
+            return Ok(Self::default());
+        }
+        let missing = || {
+            let what = "the sync log of the volume is missing: synced changes are lost";
+            Error::corrupt("sync log", 0, "V-6.1", what)
+        };
+        let log = match writer.open_sync_log(row.snapshot) {
+            Ok(Some(log)) => with_bug(log, options),
+            Ok(None) => return Ok(Self::of_damage(missing())),
+            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Self::of_damage(error)),
+            Err(error) => return Err(error),
+        };
+        let engine = writer.engine();
+        let chain_of = |commit| chain_of(&*engine, row.snapshot, commit);
+        let records = log.read(row, &chain_of)?;
+        let mut replay = Self {
+            layers: Vec::new(),
+            damage: records.damage,
+        };
+        for bodies in [records.first, records.second] {
+            let below = replay.layers.last();
+            let mut layer = Layer {
+                next_ino: below.map_or(row.next_ino, |below| below.next_ino),
+                now: below.map_or(0, |below| below.now),
+                ..Layer::default()
+            };
+            for body in bodies {
+                match decode(&body, row.snapshot) {
+                    Ok(newer) => layer.merge(newer),
+                    Err(error) => {
+                        replay.damage = Some(error);
+                        replay.layers.push(layer);
+                        return Ok(replay);
+                    }
+                }
+            }
+            replay.layers.push(layer);
+        }
+        if replay.damage.is_none() {
+            while replay.layers.pop_if(|layer| !layer.is_changed).is_some() {}
+        }
+        Ok(replay)
+    }
+
+    /// Refuses damage, unless the options accept it.
+    ///
+    /// # Errors
+    /// `Corrupt`; the message says how to mount the volume.
+    pub fn accepted(mut self, options: &OpenOptions) -> Result<Self> {
+        let Some(damage) = &self.damage else {
+            return Ok(self);
+        };
+        if !options.is_read_only && !options.drops_damaged_log {
+            let what = format!(
+                "{damage}: mount the volume read-only to see what is left, or with '-o log=drop' \
+                 to go on with it"
+            );
+            return Err(Error::corrupt("sync log", 0, "V-6.4", what));
+        }
+        log::warn!("changes that were synced are lost: {damage}");
+        // Records of both layers may lie behind the damage. Two commits make all of them dead.
+        self.layers.resize_with(2, Layer::default);
+        Ok(self)
+    }
+
+    fn of_damage(damage: Error) -> Self {
+        Self {
+            layers: Vec::new(),
+            damage: Some(damage),
+        }
+    }
+}
+
+/// The beginning of the chain of an earlier commit, if the tables still have it.
+fn chain_of(engine: &dyn Engine, snapshot: u32, commit: u64) -> Result<Option<[u8; 16]>> {
+    if commit == 0 {
+        return Ok(Some([0; 16]));
+    }
+    let value = engine.get(Table::Log, &number_key(snapshot, commit))?;
+    let row = value.map(|value| LogRow::parse(&value)).transpose()?;
+    Ok(row.map(|row| chain_start(&row.chain)))
+}

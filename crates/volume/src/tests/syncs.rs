@@ -1,0 +1,290 @@
+//! Syncs that the sync log takes, and what a crash leaves in it.
+
+use super::*;
+use weald_format::ErrorKind;
+use weald_format::sync_log::ALIGN;
+use weald_store::WriteOptions;
+use weald_store::simulated_disk::SimDisk;
+
+const LOG_LEN: u64 = 256 << 10;
+
+fn options() -> OpenOptions {
+    OpenOptions {
+        background: false,
+        log_len: LOG_LEN,
+        syncs_without_log: 0,
+        ..OpenOptions::default()
+    }
+}
+
+fn open(place: &Place) -> Arc<Volume> {
+    Volume::open(&place.store(), "v", options()).expect("open")
+}
+
+fn log_path(place: &Place) -> std::path::PathBuf {
+    place.dir.path().join("store/volumes/.00000001.log")
+}
+
+fn has_sync_log(place: &Place) -> bool {
+    let writer = place.store().write(WriteOptions::new("a test"));
+    let row = writer.expect("a writer").volume_row("v");
+    row.expect("a row").has_sync_log
+}
+
+/// A volume with the file `f`, whose first sync committed and made the log.
+fn begin(place: &Place) -> (Arc<Volume>, Ino) {
+    let volume = open(place);
+    let f = file(&volume, Ino::ROOT, "f").ino;
+    volume.sync().expect("sync");
+    (volume, f)
+}
+
+fn write_synced(volume: &Volume, ino: Ino, at: u64, bytes: &[u8]) {
+    volume.write(ino, at, bytes, 1).expect("write");
+    volume.sync().expect("sync");
+}
+
+/// Flips bits of the record with this number in the half of layers with an even number.
+fn damage(place: &Place, record: u64) {
+    let path = log_path(place);
+    let mut bytes = std::fs::read(&path).expect("read");
+    let at = ALIGN + record * ALIGN;
+    bytes[at as usize + 130] ^= 0xff;
+    std::fs::write(path, bytes).expect("write");
+}
+
+fn commits(volume: &Volume) -> u64 {
+    volume.status().expect("status").commits
+}
+
+// Would catch: a sync that commits although the log has room, a record that misses a change, and a
+// commit of a replay that miscounts.
+#[test]
+fn synced_changes_are_in_the_log_and_come_back() {
+    let place = Place::new();
+    let (volume, f) = begin(&place);
+    let sub = dir(&volume, Ino::ROOT, "sub").ino;
+    let copy = file(&volume, sub, "copy").ino;
+    write_synced(&volume, f, 0, &noise(10_000, 1));
+    volume.commit().expect("commit");
+    let before = commits(&volume);
+    volume
+        .copy_range((f, 0), (copy, 5000), 9000, 2)
+        .expect("copy");
+    volume
+        .set_xattr(sub, b"trusted.weald.quota", b"1000000", XattrMode::Set, 3)
+        .expect("quota");
+    volume.sync().expect("sync");
+    volume
+        .rename((Ino::ROOT, b"f"), (Ino::ROOT, b"g"), RenameMode::Replace, 3)
+        .expect("rename");
+    let gone = file(&volume, sub, "gone").ino;
+    write_synced(&volume, gone, 1 << 40, b"far");
+    volume.unlink(sub, b"gone", 4).expect("unlink");
+    let hole = AllocateMode::PunchHole;
+    volume.allocate(copy, hole, 5000, 4000, 5).expect("punch");
+    volume.sync().expect("sync");
+    write_synced(&volume, f, 20_000, b"end");
+    assert_eq!(commits(&volume), before);
+    volume.write(f, 0, b"not synced", 6).expect("write");
+    let wanted = read(&volume, copy);
+
+    let after = place.crashed();
+    after.check();
+    assert!(has_sync_log(&after));
+    let reader = Volume::open(
+        &after.store(),
+        "v",
+        OpenOptions {
+            is_read_only: true,
+            ..options()
+        },
+    );
+    let reader = reader.expect("a reader");
+    assert_eq!(read(&reader, copy), wanted);
+    assert_eq!(names(&reader, Ino::ROOT), [b"g".to_vec(), b"sub".to_vec()]);
+    drop(reader);
+    let volume = open(&after);
+    assert_eq!(read(&volume, copy), wanted);
+    assert_eq!(&read(&volume, f)[..10_000], noise(10_000, 1));
+    assert_eq!(&read(&volume, f)[20_000..], b"end");
+    assert_eq!(names(&volume, Ino::ROOT), [b"g".to_vec(), b"sub".to_vec()]);
+    assert_eq!(names(&volume, sub), [b"copy".to_vec()]);
+    let used = volume.xattr(sub, b"user.weald.used").expect("used");
+    assert_eq!(used, b"5000");
+    drop(volume);
+    assert!(!has_sync_log(&after));
+    after.check();
+}
+
+// Would catch: acknowledged changes that are lost without a word, and a volume that nothing opens.
+#[test]
+fn damage_before_the_last_record_is_reported() {
+    let place = Place::new();
+    let (volume, f) = begin(&place);
+    // The commit above was the first one: its layer above is the second, in the first half.
+    for no in 0..4 {
+        write_synced(&volume, f, no * 10, &noise(10, no + 1));
+    }
+    let after = place.crashed();
+    drop(volume);
+    damage(&after, 2);
+    let error = Volume::open(&after.store(), "v", options()).expect_err("damage");
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+    assert!(error.to_string().contains("log=drop"), "{error}");
+    let report = check(&after.store(), "v", &CheckOptions::default()).expect("check");
+    assert!(report.findings[0].contains("V-6.4"), "{report:?}");
+    let reads = OpenOptions {
+        is_read_only: true,
+        ..options()
+    };
+    let reader = Volume::open(&after.store(), "v", reads).expect("a reader");
+    assert_eq!(read(&reader, f).len(), 20);
+    drop(reader);
+    let drops = || OpenOptions {
+        drops_damaged_log: true,
+        ..options()
+    };
+    let volume = Volume::open(&after.store(), "v", drops()).expect("open");
+    assert_eq!(read(&volume, f).len(), 20);
+    let again = after.crashed();
+    drop(volume);
+    let volume = open(&again);
+    assert_eq!(
+        read(&volume, f).len(),
+        20,
+        "the records behind the damage came back"
+    );
+    drop(volume);
+    again.check();
+
+    // Nothing tells the last record from one that was never acknowledged.
+    let (volume, _) = begin_again(&again, f);
+    let torn = again.crashed();
+    drop(volume);
+    damage(&torn, 1);
+    let volume = open(&torn);
+    assert_eq!(read(&volume, f), [noise(10, 1), noise(10, 2)].concat());
+
+    let missing = place.crashed();
+    let (volume, _) = begin_again(&missing, f);
+    let missing = missing.crashed();
+    drop(volume);
+    std::fs::remove_file(log_path(&missing)).expect("remove");
+    let error = Volume::open(&missing.store(), "v", options()).expect_err("no log");
+    assert!(error.to_string().contains("missing"), "{error}");
+    Volume::open(&missing.store(), "v", drops()).expect("open");
+}
+
+/// Two records in the log after a commit that makes the number of commits odd.
+fn begin_again(place: &Place, f: Ino) -> (Arc<Volume>, Ino) {
+    let volume = open(place);
+    loop {
+        volume.set_stat(f, &NewStat::default(), 1).expect("touch");
+        volume.commit().expect("commit");
+        if commits(&volume).is_multiple_of(2) {
+            break;
+        }
+    }
+    for seed in [1, 1, 9] {
+        write_synced(&volume, f, 0, &noise(10, seed));
+    }
+    (volume, f)
+}
+
+// Would catch: a log that outlives its volume, or that a collection or a salvage makes useless.
+#[test]
+fn collections_salvage_and_removal_know_the_log() {
+    let place = Place::new();
+    let (volume, f) = begin(&place);
+    let other = file(&volume, Ino::ROOT, "other").ino;
+    volume.write(f, 0, &noise(300_000, 1), 1).expect("write");
+    volume.commit().expect("commit");
+    volume
+        .copy_range((f, 0), (other, 0), 300_000, 2)
+        .expect("copy");
+    volume.unlink(Ino::ROOT, b"f", 3).expect("unlink");
+    volume.forget(f).expect("forget");
+    volume.sync().expect("sync");
+    let after = place.crashed();
+    drop(volume);
+    let store = after.store();
+    let all = weald_store::CollectOptions {
+        copy_below_percent: 100,
+        ..weald_store::CollectOptions::default()
+    };
+    let mut writer = store.write(WriteOptions::new("gc")).expect("a writer");
+    let go_on = &mut |_: &_| std::ops::ControlFlow::Continue(());
+    writer.collect(&all, go_on).expect("collect");
+    drop(writer);
+    store.salvage("salvage").expect("salvage");
+    crate::settle(&store, "v").expect("settle");
+    after.check();
+    let volume = after.open();
+    assert!(read(&volume, other) == noise(300_000, 1));
+    assert_eq!(names(&volume, Ino::ROOT), [b"other".to_vec()]);
+    drop(volume);
+    assert!(log_path(&after).exists());
+    remove(&store, "v").expect("remove");
+    assert!(!log_path(&after).exists());
+}
+
+// Would catch: a log that is made although it is not wanted, or for a few syncs.
+#[test]
+fn a_log_is_made_for_frequent_syncs_only() {
+    for (log_len, syncs_without_log, is_made) in
+        [(0, 0, false), (LOG_LEN, 3, false), (LOG_LEN, 2, true)]
+    {
+        let place = Place::new();
+        let volume = Volume::open(
+            &place.store(),
+            "v",
+            OpenOptions {
+                log_len,
+                syncs_without_log,
+                ..options()
+            },
+        );
+        let volume = volume.expect("open");
+        let f = file(&volume, Ino::ROOT, "f").ino;
+        for no in 0..3 {
+            write_synced(&volume, f, no, b"x");
+        }
+        assert_eq!(
+            log_path(&place).exists(),
+            is_made,
+            "{log_len} {syncs_without_log}"
+        );
+    }
+}
+
+// Would catch: a sync that fails because the log has no room on the disk or in its file.
+#[test]
+fn without_room_a_sync_commits() {
+    let disk = SimDisk::new(1);
+    let store = Store::create(Arc::new(disk.clone()), [1; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 0).expect("a volume");
+    let volume = Volume::open(&store, "v", options()).expect("open");
+    let f = file(&volume, Ino::ROOT, "f").ino;
+    let mut last = 0;
+    for no in 0..100 {
+        write_synced(&volume, f, no * 4096, &noise(4096, no + 1));
+        last = commits(&volume);
+    }
+    // A half has room for 16 records of two pages.
+    assert!((4..20).contains(&last), "{last} commits");
+    volume.close().expect("close");
+    drop(volume);
+    disk.limit(disk.used() + (6 << 20));
+    let big = OpenOptions {
+        log_len: 16 << 20,
+        ..options()
+    };
+    create(&store, "w", &VolumeOptions::default(), [1; 16], 0).expect("a volume");
+    let volume = Volume::open(&store, "w", big).expect("open");
+    let f = file(&volume, Ino::ROOT, "f").ino;
+    for no in 0..3 {
+        write_synced(&volume, f, no * 10, b"x");
+        assert_eq!(commits(&volume), no + 1);
+    }
+}
