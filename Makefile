@@ -19,7 +19,8 @@
 # make systemd    the units and the fstab of docs/mounting.md under a systemd of their own; needs root
 # make exports    mounts handed on by NFS-Ganesha and Samba, whose packages it installs, services included; needs root
 # make test-verity  weald mount --kernel --verity require in a QEMU guest, which has fs-verity; needs root, the network
-# make suites   pjdfstest, fsx, git, git-annex, SQLite, PostgreSQL, cargo, rsync and loop devices on a volume; needs root
+# make suites   pjdfstest, fsx, git, git-annex, SQLite, PostgreSQL, cargo, rsync and loop devices on a volume; needs
+#                 root. The whole tests of special remotes took 25 minutes of it on a loaded machine
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
 # make soak       random trees and options, MINUTES=30, then stores (10^5 seeds) and volumes (10^6) with faults; needs root
