@@ -1,7 +1,7 @@
 //! Steps of a simulated run, chosen from a seed. A step names its files by numbers that every state
 //! of the file system can resolve, so that a history still runs after any step was taken out.
 
-use crate::cut::{Format, archive};
+use crate::cut::{Format, archive, tar_header};
 use crate::hook::Stage;
 use weald_store::simulated_disk::{Fault, Random};
 
@@ -44,12 +44,28 @@ pub fn content(number: u8, at: u64, len: usize) -> Vec<u8> {
     }
     let members: Vec<&[u8]> = members.iter().map(Vec::as_slice).collect();
     let all = match number % 8 {
-        0..3 => archive(Format::Tar, &members),
+        0 => archive(Format::Tar, &members),
+        1..3 => mixed_tar(&members),
         3 => archive(Format::Cpio, &members),
         4 => archive(Format::Ar, &members),
         _ => members.concat(),
     };
-    all[at..at + len].to_vec()
+    // Directories leave their content out.
+    all.into_iter().cycle().skip(at).take(len).collect()
+}
+
+/// A tar whose members are files, attributes and directories, by their length.
+fn mixed_tar(members: &[&[u8]]) -> Vec<u8> {
+    let mut out = Vec::new();
+    for member in members {
+        let kind = [b'0', b'0', b'x', b'5'][member.len() % 4];
+        out.extend(tar_header("member", member.len() as u64, kind));
+        if kind != b'5' {
+            out.extend_from_slice(member);
+            out.resize(out.len().next_multiple_of(512), 0);
+        }
+    }
+    out
 }
 
 /// A change of the file system, or a look at it. `file` and `dir` count the inodes of the model,

@@ -252,6 +252,37 @@ fn a_file_that_grows_by_lines_is_not_written_over_and_over() {
     assert!(content < fixed * 3 / 2);
 }
 
+// Would catch: a damaged block that makes the volume read-only because a file grew.
+#[test]
+fn a_file_with_a_damaged_tail_still_grows() {
+    let place = with(Chunking::Content);
+    let bytes = noise(30_000, 3);
+    let volume = place.open();
+    let ino = file(&volume, Ino::ROOT, "file").ino;
+    volume.write(ino, 0, &bytes, 20).expect("write");
+    volume.close().expect("close");
+    drop(volume);
+    let segments = place.dir.path().join("store/segments");
+    let segment = std::fs::read_dir(segments).expect("list").next();
+    let segment = segment.expect("a segment").expect("an entry").path();
+    let mut stored = std::fs::read(&segment).expect("a segment");
+    let middle = stored.len() / 2;
+    stored[middle] ^= 1;
+    std::fs::write(&segment, stored).expect("write");
+    let volume = place.open();
+    volume
+        .write(ino, 30_000, &noise(50_000, 4), 20)
+        .expect("write");
+    volume.sync().expect("sync");
+    let read = |offset| {
+        let mut out = Vec::new();
+        let read = volume.read(ino, offset, 50_000, &mut out);
+        (errno(read), out == noise(50_000, 4))
+    };
+    assert_eq!(read(30_000), (None, true));
+    assert_eq!(read(0).0, Some(Errno::IO));
+}
+
 // Would catch: blocks whose bytes depend on the thread that was first.
 #[test]
 fn cut_files_do_not_depend_on_threads() {
