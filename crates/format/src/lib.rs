@@ -30,6 +30,7 @@ pub mod limits;
 pub mod names;
 pub mod pages;
 pub mod recipes;
+pub mod row_group;
 pub mod store;
 pub mod sync_log;
 pub mod tree_digest;

@@ -19,8 +19,10 @@ pub const MAP_MAGIC: [u8; 8] = *b"\x89WMAP\r\n\0";
 pub const CONTENT_DIGESTS_MAGIC: [u8; 8] = *b"\x89WDIGST\n";
 /// Version of the store's format that this code writes and reads.
 pub const STORE_VERSION: u32 = 1;
-/// Incompatible features of stores that this code knows. None is defined yet.
-pub const STORE_INCOMPAT_KNOWN: u64 = 0;
+/// Incompatible feature: rows of the tables lie in groups.
+pub const STORE_ROW_GROUPS: u64 = 1;
+/// Incompatible features of stores that this code knows.
+pub const STORE_INCOMPAT_KNOWN: u64 = STORE_ROW_GROUPS;
 /// Bytes of a store's superblock.
 pub const STORE_SUPERBLOCK_LEN: usize = size_of::<StoreRecord>();
 /// Bytes of a segment's superblock.
@@ -29,7 +31,7 @@ pub const SEGMENT_SUPERBLOCK_LEN: usize = size_of::<SegmentRecord>();
 pub const MAP_HEADER_LEN: usize = size_of::<MapRecord>();
 
 record! {
-    /// The superblock of a store: the whole file `store`, never rewritten.
+    /// The superblock of a store: the whole file `store`. Only feature bits are ever added.
     StoreRecord, STORE_FIELDS, 96 {
         /// `STORE_MAGIC`.
         magic: [u8; 8] = 0,
@@ -114,6 +116,8 @@ pub type Uuid = [u8; 16];
 pub struct StoreSuperblock {
     /// Identity of the store.
     pub uuid: Uuid,
+    /// Features that nobody may ignore.
+    pub incompat: u64,
     /// Bytes after which a segment is closed.
     pub segment_len: u64,
 }
@@ -136,7 +140,7 @@ impl StoreSuperblock {
             uuid: self.uuid,
             compat: U64::ZERO,
             read_only_compat: U64::ZERO,
-            incompat: U64::ZERO,
+            incompat: U64::new(self.incompat),
             segment_len: U64::new(self.segment_len),
             reserved: [0; 16],
             checksum: [0; 16],
@@ -182,6 +186,7 @@ impl StoreSuperblock {
         }
         Ok(Self {
             uuid: record.uuid,
+            incompat: record.incompat.get(),
             segment_len: record.segment_len.get(),
         })
     }

@@ -3,8 +3,15 @@
 //! The store and the volume use only this trait. [`redb`] keeps the tables in one file; [`memory`]
 //! keeps them in memory for tests.
 
+mod group_cache;
+mod groups;
 pub mod memory;
+mod page;
 pub mod redb;
+mod sealed_group;
+
+#[cfg(any(test, feature = "planted-bugs"))]
+pub use page::trial;
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
@@ -57,8 +64,16 @@ impl Table {
         Self::Log,
     ];
 
-    /// Whether each value ends with a checksum of table, key and value. redb does not verify pages
-    /// that it reads. Rows of blocks and images need none: they name digests.
+    /// Whether rows lie in compressed groups. The other tables have few rows.
+    pub const fn is_grouped(self) -> bool {
+        matches!(
+            self,
+            Self::Blocks | Self::Inodes | Self::Names | Self::Extents | Self::Xattrs
+        )
+    }
+
+    /// Whether each value of a table without groups ends with a checksum of table, key and value.
+    /// redb does not verify pages that it reads. Rows of images need none: they name digests.
     pub const fn has_checksums(self) -> bool {
         !matches!(
             self,
@@ -66,7 +81,19 @@ impl Table {
         )
     }
 
-    /// Name of the table in the engine's file.
+    /// Name of the table of groups in the engine's file, or of the table of rows.
+    pub const fn stored_name(self) -> &'static str {
+        match self {
+            Self::Blocks => "blocks.groups",
+            Self::Inodes => "inodes.groups",
+            Self::Names => "names.groups",
+            Self::Extents => "extents.groups",
+            Self::Xattrs => "xattrs.groups",
+            _ => self.name(),
+        }
+    }
+
+    /// Name of the table, and of the table of its rows in the engine's file.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Counters => "counters",

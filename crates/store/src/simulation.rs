@@ -96,6 +96,7 @@ fn read_all(store: &Store, name: &str) -> Result<Vec<u8>> {
 
 impl Run {
     fn begin(seed: u64, bug: Option<Bug>) -> Self {
+        crate::engine::trial::set(seed, bug == Some(Bug::DividedRowsLost));
         let mut random = Random::new(seed);
         let disk = SimDisk::new(seed);
         let segment_len = [4096, 8192, 20_000][random.below(3) as usize];
@@ -347,6 +348,7 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
         Bug::LostDecrement,
         Bug::SegmentRemovedBeforeMaps,
         Bug::ReplacedMapNotKept,
+        Bug::DividedRowsLost,
     ] {
         let found = (0..1000).find(|&seed| Run::begin(seed, Some(bug)).run().0.is_err());
         let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));

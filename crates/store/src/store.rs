@@ -10,7 +10,8 @@ use crate::engine::{Batch, Engine, Table};
 use crate::layout;
 use std::sync::Arc;
 use weald_format::store::{
-    ImageMap, MAP_LEN_MAX, SEGMENT_SUPERBLOCK_LEN, STORE_SUPERBLOCK_LEN, StoreSuperblock, Uuid,
+    ImageMap, MAP_LEN_MAX, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, STORE_SUPERBLOCK_LEN,
+    StoreSuperblock, Uuid,
 };
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
@@ -130,7 +131,11 @@ impl Store {
         // Detects a file system without locks now, before the first writer does.
         lock.try_lock(0, true)?;
         lock.sync()?;
-        let superblock = StoreSuperblock { uuid, segment_len };
+        let superblock = StoreSuperblock {
+            uuid,
+            incompat: STORE_ROW_GROUPS,
+            segment_len,
+        };
         write_file(&*disk, "store.new", superblock.encode().as_bytes())?;
         disk.sync_dir("")?;
         disk.rename("store.new", layout::SUPERBLOCK)?;
@@ -147,6 +152,22 @@ impl Store {
         let bytes = read_file(&*disk, layout::SUPERBLOCK, STORE_SUPERBLOCK_LEN as u64 * 16)?;
         let superblock = StoreSuperblock::parse(&bytes).map_err(|e| e.context(disk.shown()))?;
         Ok(Self { disk, superblock })
+    }
+
+    /// Makes programs refuse the store that do not know groups of rows. They would take the tables
+    /// for empty. The writer, who has the lock, calls this before it opens the tables.
+    ///
+    /// The file stays the same, since readers have locks on it. Its 96 bytes lie in one sector of
+    /// the disk, which changes as a whole.
+    pub(crate) fn require_row_groups(&self) -> Result<()> {
+        if self.superblock.incompat & STORE_ROW_GROUPS != 0 {
+            return Ok(());
+        }
+        let mut superblock = Self::open(self.disk.clone())?.superblock;
+        superblock.incompat |= STORE_ROW_GROUPS;
+        let file = self.disk.open(layout::SUPERBLOCK, Access::Write)?;
+        file.write_at(superblock.encode().as_bytes(), 0)?;
+        file.sync()
     }
 
     /// UUID of the store.

@@ -37,6 +37,8 @@ pub enum Bug {
     SegmentRemovedBeforeMaps,
     /// The map of a replaced image is not kept under its hidden name.
     ReplacedMapNotKept,
+    /// A group of rows that is divided loses its last rows.
+    DividedRowsLost,
 }
 
 /// Options of a writer.
@@ -149,6 +151,7 @@ pub(crate) fn lock(store: &Store, who: &str) -> Result<(Arc<dyn DiskFile>, bool)
         let what = format!("{shown}: is being written by {holder}: try again when it has ended");
         return Err(Error::new(ErrorKind::Busy, what));
     }
+    store.require_row_groups()?;
     // A writer that closed the tables in order left one byte.
     let is_left = file.len()? > 1;
     file.write_at(who.as_bytes(), 0)?;

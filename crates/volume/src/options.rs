@@ -181,12 +181,14 @@ pub enum PlantedBug {
     LogMissesQuotas,
     /// Records take the place of those whose commit is under way.
     LogReusedEarly,
+    /// A group of rows that is divided loses its last rows.
+    DividedRowsLost,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -205,5 +207,6 @@ impl PlantedBug {
         Self::LogMissesOldNames,
         Self::LogMissesQuotas,
         Self::LogReusedEarly,
+        Self::DividedRowsLost,
     ];
 }

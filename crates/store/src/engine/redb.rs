@@ -3,23 +3,25 @@
 //! Every commit is synced and saves the data that redb needs to reopen the file after a crash (redb
 //! calls this quick-repair). Opening therefore takes the same time for a file of any size.
 
+use super::group_cache::GroupCache;
+use super::groups::{Editor, Filler, Group, Groups};
+use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
 use super::{Batch, Change, Engine, Table, VisitRow};
 use crate::disk::DiskFile;
 use ::redb::{
-    Builder, CompactionError, Database, DatabaseError, ReadableDatabase, StorageBackend,
-    StorageError, TableDefinition, TableError,
+    Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadableDatabase,
+    ReadableTable, StorageBackend, StorageError, TableDefinition, TableError, TableHandle,
 };
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use weald_format::row_group::Rows;
 use weald_format::{Error, ErrorKind, Result};
-
-/// Bytes of a row's checksum.
-const CHECKSUM_LEN: usize = 4;
 
 /// Tables in a redb file.
 #[derive(Debug)]
@@ -27,6 +29,8 @@ pub struct RedbEngine {
     /// `None` from the drop on.
     database: RwLock<Option<Database>>,
     shown: String,
+    sealer: Sealer,
+    cache: GroupCache,
     /// Whether redb has panicked.
     has_panicked: AtomicBool,
     /// Whether a write or a sync failed.
@@ -45,7 +49,14 @@ fn senseless(shown: &str) -> Error {
     damaged(shown, "a page makes no sense")
 }
 
-fn definition(table: Table) -> TableDefinition<'static, &'static [u8], &'static [u8]> {
+type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
+
+fn definition(table: Table) -> Definition {
+    TableDefinition::new(table.stored_name())
+}
+
+/// Definition of a table of rows as older versions kept all tables.
+fn old_definition(table: Table) -> Definition {
     TableDefinition::new(table.name())
 }
 
@@ -130,6 +141,8 @@ impl RedbEngine {
         let engine = Self {
             database: RwLock::new(Some(database)),
             shown,
+            sealer: Sealer::new()?,
+            cache: GroupCache::default(),
             has_panicked: AtomicBool::new(false),
             has_failed,
             mark: None,
@@ -138,6 +151,7 @@ impl RedbEngine {
         if engine.is_new()? {
             engine.commit(&Batch::default())?;
         }
+        engine.call(|database| engine.convert(database))?;
         Ok(engine)
     }
 
@@ -237,13 +251,6 @@ impl Drop for RedbEngine {
     }
 }
 
-/// CRC-32C of a row, with the row's place in it.
-fn checksum(table: Table, key: &[u8], value: &[u8]) -> [u8; CHECKSUM_LEN] {
-    let sum = crc32c::crc32c(table.name().as_bytes());
-    let sum = crc32c::crc32c_append(sum, key);
-    crc32c::crc32c_append(sum, value).to_le_bytes()
-}
-
 impl RedbEngine {
     /// The value in `stored`, whose checksum is compared where the table has checksums.
     fn verified<'a>(&self, table: Table, key: &[u8], stored: &'a [u8]) -> Result<&'a [u8]> {
@@ -264,6 +271,15 @@ impl RedbEngine {
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
+        if table.is_grouped() {
+            let group = rows.range(..=key).map_err(|e| self.failed(e))?.next_back();
+            let Some(group) = group else {
+                return Ok(None);
+            };
+            let (bound, stored) = group.map_err(|e| self.failed(e))?;
+            let rows = self.opened(table, bound.value(), stored.value())?;
+            return Ok(rows.find(key).map(<[u8]>::to_vec));
+        }
         let value = rows.get(key).map_err(|e| self.failed(e))?;
         match value {
             Some(stored) => Ok(Some(self.verified(table, key, stored.value())?.to_vec())),
@@ -281,6 +297,9 @@ impl RedbEngine {
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
+        if table.is_grouped() {
+            return self.scan_groups(&rows, (table, start), visit);
+        }
         for row in rows.range(start..).map_err(|e| self.failed(e))? {
             let (key, value) = row.map_err(|e| self.failed(e))?;
             let (key, value) = (
@@ -292,6 +311,100 @@ impl RedbEngine {
             }
         }
         Ok(())
+    }
+
+    /// The rows of a group, which the cache may have and keeps.
+    fn opened(&self, table: Table, key: &[u8], stored: &[u8]) -> Result<Arc<Rows>> {
+        if let Some(rows) = self.cache.get(table, key, stored) {
+            return Ok(rows);
+        }
+        let rows = Arc::new(self.decoded(table, key, stored)?);
+        self.cache.put(table, key, stored, &rows);
+        Ok(rows)
+    }
+
+    fn decoded(&self, table: Table, key: &[u8], stored: &[u8]) -> Result<Rows> {
+        let opened = self.sealer.open(table, key, stored);
+        opened.map_err(|error| match error.kind() {
+            ErrorKind::Corrupt => damaged(&self.shown, &format!("table {}: {error}", table.name())),
+            _ => error,
+        })
+    }
+
+    fn scan_groups(
+        &self,
+        groups: &ReadOnlyTable<&'static [u8], &'static [u8]>,
+        (table, start): (Table, &[u8]),
+        visit: &mut VisitRow<'_>,
+    ) -> Result<()> {
+        let mut first = groups.range(..=start).map_err(|e| self.failed(e))?;
+        let first = first.next_back().transpose().map_err(|e| self.failed(e))?;
+        let from = first.as_ref().map_or(&[][..], |(bound, _)| bound.value());
+        let mut last: Option<Vec<u8>> = None;
+        for group in groups.range(from..).map_err(|e| self.failed(e))? {
+            let (bound, stored) = group.map_err(|e| self.failed(e))?;
+            // Scans of a few rows repeat; a scan of the whole table would empty the cache.
+            let rows = match &last {
+                None => self.opened(table, bound.value(), stored.value())?,
+                Some(last) if last.as_slice() >= bound.value() => {
+                    let what = format!("table {}: groups overlap", table.name());
+                    return Err(damaged(&self.shown, &what));
+                }
+                Some(_) => Arc::new(self.decoded(table, bound.value(), stored.value())?),
+            };
+            for (key, value) in rows.within(rows.lower_bound(start)..rows.count()) {
+                if visit(key, value)?.is_break() {
+                    return Ok(());
+                }
+            }
+            last = rows.last_key().map(<[u8]>::to_vec);
+        }
+        Ok(())
+    }
+
+    /// Packs the rows of each table that an older version wrote, each table in one transaction.
+    fn convert(&self, database: &Database) -> Result<()> {
+        let read = database.begin_read().map_err(|e| self.failed(e))?;
+        let names = read.list_tables().map_err(|e| self.failed(e))?;
+        let names: Vec<String> = names.map(|table| table.name().to_owned()).collect();
+        drop(read);
+        for table in Table::ALL.into_iter().filter(|table| table.is_grouped()) {
+            if names.iter().any(|name| name == table.name()) {
+                self.convert_table(database, table)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn convert_table(&self, database: &Database, table: Table) -> Result<()> {
+        let mut write = database.begin_write().map_err(|e| self.failed(e))?;
+        write.set_quick_repair(true);
+        {
+            let old = write.open_table(old_definition(table));
+            let old = old.map_err(|e| self.failed(e))?;
+            let new = write.open_table(definition(table));
+            let mut new = new.map_err(|e| self.failed(e))?;
+            let groups = OpenTable {
+                engine: self,
+                of: table,
+                table: &mut new,
+            };
+            let mut filler = Filler::new(Editor {
+                table,
+                sealer: &self.sealer,
+                groups,
+            });
+            for row in old.iter().map_err(|e| self.failed(e))? {
+                let (key, value) = row.map_err(|e| self.failed(e))?;
+                let value = self.verified(table, key.value(), value.value())?;
+                filler.push(key.value(), value)?;
+            }
+            filler.finish()?;
+        }
+        write
+            .delete_table(old_definition(table))
+            .map_err(|e| self.failed(e))?;
+        write.commit().map_err(|e| self.failed(e))
     }
 
     fn commit_to(&self, database: &Database, batch: &Batch) -> Result<()> {
@@ -308,6 +421,20 @@ impl RedbEngine {
             let mut rows = write
                 .open_table(definition(table))
                 .map_err(|e| self.failed(e))?;
+            if table.is_grouped() {
+                let groups = OpenTable {
+                    engine: self,
+                    of: table,
+                    table: &mut rows,
+                };
+                let mut editor = Editor {
+                    table,
+                    sealer: &self.sealer,
+                    groups,
+                };
+                editor.apply(changes)?;
+                continue;
+            }
             for change in changes {
                 let key = change.key.as_slice();
                 match &change.value {
@@ -325,6 +452,55 @@ impl RedbEngine {
             }
         }
         write.commit().map_err(|e| self.failed(e))
+    }
+}
+
+/// The groups of a table in a transaction that writes.
+struct OpenTable<'a, 'txn> {
+    engine: &'a RedbEngine,
+    of: Table,
+    table: &'a mut ::redb::Table<'txn, &'static [u8], &'static [u8]>,
+}
+
+impl OpenTable<'_, '_> {
+    fn last_in(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<Option<Group>> {
+        let range = self.table.range::<&[u8]>(bounds);
+        let mut range = range.map_err(|e| self.engine.failed(e))?;
+        let last = range.next_back().transpose();
+        let last = last.map_err(|e| self.engine.failed(e))?;
+        Ok(last.map(|(key, value)| (key.value().to_vec(), value.value().to_vec())))
+    }
+}
+
+impl Groups for OpenTable<'_, '_> {
+    fn at_or_before(&self, key: &[u8]) -> Result<Option<Group>> {
+        self.last_in((Bound::Unbounded, Bound::Included(key)))
+    }
+
+    fn before(&self, key: &[u8]) -> Result<Option<Group>> {
+        self.last_in((Bound::Unbounded, Bound::Excluded(key)))
+    }
+
+    fn first_key_in(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<Option<Vec<u8>>> {
+        let range = self.table.range::<&[u8]>(bounds);
+        let mut range = range.map_err(|e| self.engine.failed(e))?;
+        let first = range.next().transpose();
+        let first = first.map_err(|e| self.engine.failed(e))?;
+        Ok(first.map(|(key, _)| key.value().to_vec()))
+    }
+
+    fn open(&self, (key, stored): &Group) -> Result<Rows> {
+        self.engine.decoded(self.of, key, stored)
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let old = self.table.insert(key, value);
+        old.map(drop).map_err(|e| self.engine.failed(e))
+    }
+
+    fn remove(&mut self, key: &[u8]) -> Result<()> {
+        let old = self.table.remove(key);
+        old.map(drop).map_err(|e| self.engine.failed(e))
     }
 }
 
@@ -360,5 +536,105 @@ impl Engine for RedbEngine {
         }
         // redb does not keep what it needs to reopen quickly while it compacts.
         self.commit(&Batch::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::{Access, Disk};
+    use crate::simulated_disk::{Fault, SimDisk};
+    use weald_codec::Decoder;
+    use weald_format::Digest;
+    use weald_format::container::Codec;
+
+    /// Tables of a store with a volume of 300 files and an image, as Weald 0.1 wrote them before
+    /// rows lay in groups.
+    const OLD: &[u8] = include_bytes!("golden/rows.redb.zst");
+    const OLD_LEN: usize = 208_896;
+
+    /// Number of rows of each table in `OLD`, and the first bytes of their digest, which another
+    /// program found that reads redb only.
+    const OLD_ROWS: [(Table, usize, [u8; 4]); 5] = [
+        (Table::Blocks, 11, [0xc1, 0x0b, 0x74, 0x13]),
+        (Table::Inodes, 306, [0xae, 0x9c, 0x46, 0x65]),
+        (Table::Names, 306, [0xe9, 0x87, 0x6f, 0x29]),
+        (Table::Extents, 305, [0x2b, 0x4a, 0x72, 0x60]),
+        (Table::Xattrs, 1, [0x6b, 0xa7, 0xcc, 0x80]),
+    ];
+
+    fn old_disk() -> SimDisk {
+        let disk = SimDisk::new(1);
+        let bytes = Decoder::default().decode(Codec::Zstd, OLD, OLD_LEN, None);
+        let file = disk.open("meta", Access::Create).expect("create");
+        file.write_at(&bytes.expect("golden bytes"), 0)
+            .expect("write");
+        file.sync().expect("sync");
+        disk.sync_dir("").expect("sync");
+        disk
+    }
+
+    fn open(disk: &SimDisk) -> Result<RedbEngine> {
+        let file = disk.open("meta", Access::Write)?;
+        RedbEngine::open(Arc::from(file), "meta".to_owned(), 1 << 20)
+    }
+
+    fn rows_of(engine: &RedbEngine, table: Table) -> (usize, [u8; 4]) {
+        let (mut count, mut all) = (0, Vec::new());
+        let mut visit = |key: &[u8], value: &[u8]| {
+            count += 1;
+            all.push(key.len() as u8);
+            all.extend_from_slice(key);
+            all.extend((value.len() as u16).to_le_bytes());
+            all.extend_from_slice(value);
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        engine.scan(table, &[], &mut visit).expect("scan");
+        let [a, b, c, d, ..] = Digest::of(&all).0;
+        (count, [a, b, c, d])
+    }
+
+    fn compare(engine: &RedbEngine) {
+        for (table, count, digest) in OLD_ROWS {
+            assert_eq!(rows_of(engine, table), (count, digest), "{table:?}");
+        }
+    }
+
+    // Would catch a conversion that loses or changes a row, and one that is repeated.
+    #[test]
+    fn tables_of_an_older_version_keep_their_rows() {
+        let disk = old_disk();
+        for _ in 0..2 {
+            compare(&open(&disk).expect("open"));
+        }
+        let engine = open(&disk).expect("open");
+        let database = engine.database.read();
+        let read = database.as_ref().expect("open").begin_read().expect("read");
+        let names: Vec<_> = read.list_tables().expect("list").collect();
+        assert_eq!(names.len(), Table::ALL.len());
+        assert!(names.iter().all(|table| table.name() != "names"));
+    }
+
+    // Would catch a conversion that is no transaction.
+    #[test]
+    fn a_conversion_that_is_cut_off_loses_nothing() {
+        let mut cuts = 0;
+        for count in 0.. {
+            let disk = old_disk();
+            let fault = match count % 2 {
+                0 => Fault::PowerCut,
+                _ => Fault::NoSpace,
+            };
+            disk.fail_after(count / 2, fault);
+            let opened = open(&disk);
+            if opened.is_ok() && disk.fault_count() == 0 {
+                break;
+            }
+            drop(opened);
+            let disk = disk.reboot();
+            compare(&open(&disk).unwrap_or_else(|e| panic!("{fault:?} at {count}: {e}")));
+            cuts += 1;
+        }
+        assert!(cuts > 20, "{cuts} cuts");
     }
 }

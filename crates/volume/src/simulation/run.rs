@@ -14,6 +14,7 @@ use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_format::FileKind;
 use weald_model::ModelFs;
+use weald_store::engine::trial;
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{CollectOptions, Store, WriteOptions};
 use weald_vfs::{Ino, NewStat, Outcome, WritableFs, XattrMode};
@@ -183,6 +184,7 @@ struct Run {
 
 impl Run {
     fn begin(plan: &Plan, history: Arc<Mutex<Vec<String>>>) -> Self {
+        trial::set(plan.seed, plan.bug == Some(PlantedBug::DividedRowsLost));
         let mut random = Random::new(plan.seed ^ 0x5eed);
         let disk = SimDisk::new(plan.seed);
         let segment_len = [20_000, 60_000, 1 << 20][random.below(3) as usize];

@@ -1,0 +1,272 @@
+//! Groups of rows: consecutive rows of one table of a store, as one run of bytes before
+//! compression.
+//!
+//! The store keeps each group as one value of its engine. A group is untrusted: parsing checks
+//! every length and the order of keys, and takes memory for no more rows than there are bytes.
+
+use crate::cursor::{Cursor, put_varint};
+use crate::{Error, Result};
+use std::ops::Range;
+
+/// Most bytes of keys and values in a group of several rows. It bounds what one lookup decodes.
+pub const GROUP_LEN_MAX: usize = 32 << 10;
+/// Most rows of a group.
+pub const GROUP_ROWS_MAX: usize = 4096;
+/// Most bytes of a group before compression. A row may be longer than [`GROUP_LEN_MAX`]; it is then
+/// a group of its own.
+pub const RAW_LEN_MAX: usize = 16 << 20;
+/// Layout of a group whose keys are shortened and whose values are as they are.
+const PLAIN: u8 = 0;
+
+fn bad(rule: &'static str, what: &'static str) -> Error {
+    Error::corrupt("row group", 0, rule, what)
+}
+
+/// Ends of a row's key and value in [`Rows::bytes`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Ends {
+    key: u32,
+    value: u32,
+}
+
+/// Rows in ascending order of keys.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// Key and value of each row, one after the other.
+    bytes: Vec<u8>,
+    ends: Vec<Ends>,
+}
+
+impl Rows {
+    /// Number of rows.
+    pub fn count(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// Whether there is no row.
+    pub fn is_empty(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Bytes of all keys and values.
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes of the keys and values of the rows in `range`.
+    pub fn len_of(&self, range: &Range<usize>) -> usize {
+        let end = self.start(range.end);
+        end.saturating_sub(self.start(range.start))
+    }
+
+    /// First byte of row `index`.
+    fn start(&self, index: usize) -> usize {
+        let before = index.checked_sub(1).and_then(|i| self.ends.get(i));
+        before.map_or(0, |ends| ends.value as usize)
+    }
+
+    /// Key and value of row `index`; `None` past the end.
+    pub fn get(&self, index: usize) -> Option<(&[u8], &[u8])> {
+        let ends = self.ends.get(index)?;
+        let key = self.bytes.get(self.start(index)..ends.key as usize)?;
+        Some((key, self.bytes.get(ends.key as usize..ends.value as usize)?))
+    }
+
+    /// All rows in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.within(0..self.count())
+    }
+
+    /// The rows in `range`, in order.
+    pub fn within(&self, range: Range<usize>) -> impl Iterator<Item = (&[u8], &[u8])> {
+        range.map_while(|index| self.get(index))
+    }
+
+    /// Index of the first row whose key is not below `key`.
+    pub fn lower_bound(&self, key: &[u8]) -> usize {
+        let (mut low, mut high) = (0, self.count());
+        while low < high {
+            let middle = low.midpoint(high);
+            match self.get(middle) {
+                Some((at, _)) if at < key => low = middle.saturating_add(1),
+                _ => high = middle,
+            }
+        }
+        low
+    }
+
+    /// Value of `key`.
+    pub fn find(&self, key: &[u8]) -> Option<&[u8]> {
+        let (found, value) = self.get(self.lower_bound(key))?;
+        (found == key).then_some(value)
+    }
+
+    /// The last key.
+    pub fn last_key(&self) -> Option<&[u8]> {
+        let last = self.count().checked_sub(1)?;
+        self.get(last).map(|(key, _)| key)
+    }
+
+    /// Appends a row.
+    ///
+    /// # Errors
+    /// `Corrupt` if the key is not above the last one, or the rows have more than
+    /// [`u32::MAX`] bytes.
+    pub fn push(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        if self.last_key().is_some_and(|last| last >= key) {
+            return Err(bad("S-6.3", "the keys of a group do not ascend"));
+        }
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        let long = |_| bad("S-6.2", "the rows of a group are too long");
+        self.ends.push(Ends {
+            key: u32::try_from(key_end).map_err(long)?,
+            value: u32::try_from(self.bytes.len()).map_err(long)?,
+        });
+        Ok(())
+    }
+
+    /// The bytes of a group with the rows in `range`.
+    pub fn encode(&self, range: Range<usize>) -> Vec<u8> {
+        let count = range.len();
+        let mut out = Vec::with_capacity(self.len_of(&range).saturating_add(16));
+        out.push(PLAIN);
+        put_varint(&mut out, count as u64);
+        let mut last: &[u8] = &[];
+        for (key, value) in self.within(range.clone()) {
+            let shared = shared_len(last, key);
+            put_varint(&mut out, shared as u64);
+            put_varint(&mut out, key.len().saturating_sub(shared) as u64);
+            put_varint(&mut out, value.len() as u64);
+            last = key;
+        }
+        let mut last: &[u8] = &[];
+        for (key, _) in self.within(range.clone()) {
+            out.extend(key.iter().skip(shared_len(last, key)));
+            last = key;
+        }
+        for (_, value) in self.within(range) {
+            out.extend_from_slice(value);
+        }
+        out
+    }
+
+    /// Parses the bytes of a group.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn parse(bytes: &[u8]) -> Result<Self> {
+        let mut cursor = Cursor::new(bytes, "row group");
+        match cursor.byte()? {
+            PLAIN => {}
+            _ => return Err(bad("S-6.1", "the layout of a group is unknown")),
+        }
+        let count = cursor.count(GROUP_ROWS_MAX, "rows of a group")?;
+        if count == 0 {
+            return Err(bad("S-6.2", "a group has no row"));
+        }
+        let mut lens = Vec::with_capacity(count);
+        let (mut suffixes_len, mut keys_len, mut values_len) = (0usize, 0usize, 0usize);
+        for _ in 0..count {
+            let mut len = || cursor.count(RAW_LEN_MAX, "length");
+            let (shared, own, value) = (len()?, len()?, len()?);
+            suffixes_len = suffixes_len.saturating_add(own);
+            keys_len = keys_len.saturating_add(shared).saturating_add(own);
+            values_len = values_len.saturating_add(value);
+            lens.push((shared, own, value));
+        }
+        if suffixes_len.saturating_add(values_len) != cursor.remaining() || keys_len > RAW_LEN_MAX {
+            return Err(bad(
+                "S-6.2",
+                "the lengths in a group differ from its length",
+            ));
+        }
+        let mut suffixes = Cursor::new(cursor.bytes(suffixes_len)?, "row group");
+        let mut rows = Self {
+            bytes: Vec::with_capacity(keys_len.saturating_add(values_len)),
+            ends: Vec::with_capacity(count),
+        };
+        let mut key = Vec::new();
+        for (shared, own, value) in lens {
+            if shared > key.len() {
+                return Err(bad("S-6.2", "a key shares more than the key before has"));
+            }
+            key.truncate(shared);
+            key.extend_from_slice(suffixes.bytes(own)?);
+            rows.push(&key, cursor.bytes(value)?)?;
+        }
+        Ok(rows)
+    }
+}
+
+fn shared_len(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// The shortest key that is above `last` and not above `first`, which is above `last`.
+pub fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
+    let len = shared_len(last, first).saturating_add(1);
+    first.get(..len).unwrap_or(first)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(list: &[(&str, &str)]) -> Rows {
+        let mut rows = Rows::default();
+        for (key, value) in list {
+            rows.push(key.as_bytes(), value.as_bytes()).unwrap();
+        }
+        rows
+    }
+
+    #[test]
+    fn rows_come_back_and_no_part_of_them_is_taken_for_all() {
+        let all = rows(&[("a", "1"), ("ab", ""), ("abc", "333"), ("b", "4")]);
+        for range in [0..4, 1..3, 3..4] {
+            let bytes = all.encode(range.clone());
+            let parsed = Rows::parse(&bytes).unwrap();
+            assert!(parsed.iter().eq(all.within(range)));
+            for len in 0..bytes.len() {
+                assert!(Rows::parse(&bytes[..len]).is_err(), "{len}");
+            }
+        }
+        assert_eq!(all.find(b"abc"), Some(&b"333"[..]));
+        assert_eq!((all.find(b"aa"), all.find(b"c")), (None, None));
+        assert_eq!((all.lower_bound(b"aa"), all.lower_bound(b"c")), (1, 4));
+    }
+
+    #[test]
+    fn groups_that_lie_are_refused() {
+        let cases: [(&str, &[u8]); 7] = [
+            ("S-6.1", &[9, 1, 0, 1, 0, b'a']),
+            ("S-6.2", &[PLAIN, 0]),
+            ("S-6.2", &[PLAIN, 1, 0, 1, 1, b'a']),
+            ("S-6.2", &[PLAIN, 1, 1, 1, 0, b'a']),
+            ("S-6.3", &[PLAIN, 2, 0, 1, 0, 0, 1, 0, b'b', b'a']),
+            ("S-6.3", &[PLAIN, 2, 0, 1, 0, 1, 0, 0, b'a']),
+            ("F-2.3", &[PLAIN, 0xff, 0xff, 0x7f]),
+        ];
+        for (rule, bytes) in cases {
+            let error = Rows::parse(bytes).unwrap_err();
+            assert!(error.to_string().contains(rule), "{rule}: {error}");
+        }
+        assert!(rows(&[("b", "")]).push(b"a", b"").is_err());
+    }
+
+    #[test]
+    fn a_separator_lies_between_two_keys() {
+        for (last, first, wanted) in [
+            ("", "abc", "a"),
+            ("abc", "abd", "abd"),
+            ("ab", "abcd", "abc"),
+        ] {
+            assert_eq!(
+                separator(last.as_bytes(), first.as_bytes()),
+                wanted.as_bytes()
+            );
+        }
+    }
+}

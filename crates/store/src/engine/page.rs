@@ -1,0 +1,40 @@
+//! How many bytes of a page a group may take.
+
+/// Most bytes of key and value with which redb needs one page of 4,096 bytes for a leaf of one
+/// pair: it adds a head of 4 bytes and two ends of 4.
+const ROOM: usize = 4096 - 12;
+
+/// Room of a group in bytes.
+#[cfg(not(any(test, feature = "planted-bugs")))]
+pub(super) const fn room() -> usize {
+    ROOM
+}
+
+/// Room of a group in bytes. Simulations make it small, since their tables would fit into a page.
+#[cfg(any(test, feature = "planted-bugs"))]
+pub(super) fn room() -> usize {
+    trial::ROOM_HERE.get()
+}
+
+/// Settings of simulations, which hold for the thread that makes them.
+#[cfg(any(test, feature = "planted-bugs"))]
+pub mod trial {
+    use std::cell::Cell;
+
+    thread_local! {
+        pub(super) static ROOM_HERE: Cell<usize> = const { Cell::new(super::ROOM) };
+        static LOSES_ROWS: Cell<bool> = const { Cell::new(false) };
+    }
+
+    /// Sets the room of groups by `seed`, and whether a divided group loses its last rows.
+    pub fn set(seed: u64, loses_rows: bool) {
+        let rooms = [super::ROOM, 200, 600];
+        ROOM_HERE.set(rooms[(seed % 3) as usize]);
+        LOSES_ROWS.set(loses_rows);
+    }
+
+    /// Whether a divided group loses its last rows.
+    pub(crate) fn loses_rows() -> bool {
+        LOSES_ROWS.get()
+    }
+}
