@@ -237,6 +237,38 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
     out.extend_from_slice(&best.unwrap_or_default());
 }
 
+/// Appends `values` as a column, in an encoding that is chosen by their range and number of distinct
+/// values.
+///
+/// # Cost
+/// O(n), a few passes.
+pub fn encode_quickly(out: &mut Vec<u8>, values: &[u64]) {
+    let first = values.first().copied().unwrap_or(0);
+    let step = values.get(1).map_or(0, |v| v.wrapping_sub(first));
+    let is_affine = |w: &[u64]| matches!(w, [a, b] if b.wrapping_sub(*a) == step);
+    if values.windows(2).all(is_affine) {
+        return encode(out, values);
+    }
+    let runs = values.chunk_by(|a, b| a == b).count();
+    let (min, range) = span(values);
+    let width = u64::BITS.saturating_sub(range.leading_zeros());
+    let bytes = if runs.saturating_mul(4) < values.len() {
+        encode_runs(values)
+    } else if min.saturating_add(range) < 0x80 {
+        Some(encode_plain(values))
+    } else {
+        let varint_len = |v: &u64| u64::from(70u32.saturating_sub(v.leading_zeros())) / 7;
+        let plain_len = values.iter().map(varint_len).fold(0, u64::saturating_add);
+        let planes_len = u64::from(width.div_ceil(8)).saturating_mul(values.len() as u64);
+        match width % 8 {
+            _ if plain_len < planes_len => Some(encode_plain(values)),
+            1..=5 => Some(encode_packed(values)),
+            _ => Some(encode_planes(values)),
+        }
+    };
+    out.extend_from_slice(&bytes.unwrap_or_else(|| encode_plain(values)));
+}
+
 /// Estimates the size of `bytes`, in bits, after zstd: an ideal order-0 code, plus a few bits per
 /// distinct byte for its table.
 // trusted input: values of this program

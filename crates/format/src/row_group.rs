@@ -4,6 +4,10 @@
 //! The store keeps each group as one value of its engine. A group is untrusted: parsing checks
 //! every length and the order of keys, and takes memory for no more rows than there are bytes.
 
+mod columns;
+
+pub use columns::Shape;
+
 use crate::cursor::{Cursor, put_varint};
 use crate::{Error, Result};
 use std::ops::Range;
@@ -127,8 +131,18 @@ impl Rows {
         Ok(())
     }
 
-    /// The bytes of a group with the rows in `range`.
-    pub fn encode(&self, range: Range<usize>) -> Vec<u8> {
+    /// The bytes of a group with the rows in `range`, in columns if they are of the kind `shape`.
+    pub fn encode(&self, range: Range<usize>, shape: Option<Shape>) -> Vec<u8> {
+        if let Some(shape) = shape {
+            let mut out = vec![shape as u8];
+            if columns::encode(shape, self.within(range.clone()), &mut out).is_some() {
+                return out;
+            }
+        }
+        self.encode_plain(range)
+    }
+
+    fn encode_plain(&self, range: Range<usize>) -> Vec<u8> {
         let count = range.len();
         let mut out = Vec::with_capacity(self.len_of(&range).saturating_add(16));
         out.push(PLAIN);
@@ -159,9 +173,15 @@ impl Rows {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "row group");
         match cursor.byte()? {
-            PLAIN => {}
-            _ => return Err(bad("S-6.1", "the layout of a group is unknown")),
+            PLAIN => Self::parse_plain(&mut cursor),
+            layout => match Shape::from_code(layout) {
+                Some(shape) => columns::parse(shape, &mut cursor),
+                None => Err(bad("S-6.1", "the layout of a group is unknown")),
+            },
         }
+    }
+
+    fn parse_plain(cursor: &mut Cursor<'_>) -> Result<Self> {
         let count = cursor.count(GROUP_ROWS_MAX, "rows of a group")?;
         if count == 0 {
             return Err(bad("S-6.2", "a group has no row"));
@@ -226,7 +246,7 @@ mod tests {
     fn rows_come_back_and_no_part_of_them_is_taken_for_all() {
         let all = rows(&[("a", "1"), ("ab", ""), ("abc", "333"), ("b", "4")]);
         for range in [0..4, 1..3, 3..4] {
-            let bytes = all.encode(range.clone());
+            let bytes = all.encode(range.clone(), None);
             let parsed = Rows::parse(&bytes).unwrap();
             assert!(parsed.iter().eq(all.within(range)));
             for len in 0..bytes.len() {
@@ -267,6 +287,151 @@ mod tests {
                 separator(last.as_bytes(), first.as_bytes()),
                 wanted.as_bytes()
             );
+        }
+    }
+
+    fn sample(shape: Shape, count: u64) -> Rows {
+        use crate::FileKind;
+        use crate::container::{Codec, RecordRef, RecordType};
+        use crate::store::{BlockRow, Location};
+        use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
+        let mut rows = Rows::default();
+        for n in 1..=count {
+            let piece = |start, block| Piece {
+                start,
+                len: n as u32 * 3 + 1,
+                block,
+                offset: n as u32 * 100,
+            };
+            let is_symlink = n % 5 == 0;
+            let (key, value) = match shape {
+                Shape::Blocks => {
+                    let record = RecordRef {
+                        record_type: RecordType::Data,
+                        codec: Codec::Lz4,
+                        offset: 0,
+                        stored_len: 1000 + n * n,
+                        raw_len: 5000,
+                        digest: crate::Digest::of(&n.to_le_bytes()),
+                    };
+                    let location = Location {
+                        segment: 3,
+                        offset: 64 + n * 1064,
+                    };
+                    let row = BlockRow {
+                        location,
+                        references: n % 3,
+                        record,
+                    };
+                    (n.to_be_bytes().to_vec(), row.encode())
+                }
+                Shape::Inodes => {
+                    let time = i128::from(n) * 777_777_777 - 5_000_000_000;
+                    let row = InodeRow {
+                        kind: [FileKind::Regular, FileKind::Symlink][usize::from(is_symlink)],
+                        permissions: 0o644,
+                        uid: 1000,
+                        gid: 1000,
+                        nlink: 1,
+                        rdev: 0,
+                        size: n * 10,
+                        allocated: n * 10,
+                        atime: time - 3,
+                        mtime: -time,
+                        ctime: time + 9,
+                        btime: time,
+                        parent: n / 7,
+                        quota: 0,
+                        xattr_count: 0,
+                        target: vec![b't'; usize::from(is_symlink) * n as usize],
+                    };
+                    (number_key(1, n), row.encode())
+                }
+                Shape::Names => {
+                    let row = NameRow {
+                        name: format!("name {n}").into_bytes(),
+                        ino: 500 - n,
+                        kind: FileKind::Regular,
+                    };
+                    let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+                    (pair_key(1, n, hash << 7 | 2), row.encode())
+                }
+                Shape::Extents => {
+                    let pieces = vec![piece(0, 70), piece(2000, 69 + n)];
+                    (pair_key(1, n, n % 2), ExtentsRow(pieces).encode())
+                }
+            };
+            rows.push(&key, &value).unwrap();
+        }
+        rows
+    }
+
+    const SHAPES: [Shape; 4] = [Shape::Blocks, Shape::Inodes, Shape::Names, Shape::Extents];
+
+    #[test]
+    fn rows_of_every_kind_come_back_from_columns() {
+        for shape in SHAPES {
+            for count in [1, 2, 90] {
+                let rows = sample(shape, count);
+                let bytes = rows.encode(0..rows.count(), Some(shape));
+                assert_eq!(bytes[0], shape as u8);
+                assert_eq!(Rows::parse(&bytes).unwrap(), rows, "{shape:?}");
+                for len in 0..bytes.len() {
+                    assert!(Rows::parse(&bytes[..len]).is_err(), "{shape:?} {len}");
+                }
+            }
+            let rows = sample(shape, 90);
+            let (columns, plain) = (
+                rows.encode(0..90, Some(shape)).len(),
+                rows.encode(0..90, None).len(),
+            );
+            assert!(columns < plain * 9 / 10, "{shape:?}: {columns} of {plain}");
+        }
+    }
+
+    #[test]
+    fn rows_of_another_kind_stay_as_they_are() {
+        for shape in SHAPES {
+            let mut rows = sample(shape, 5);
+            rows.push(&[0xff; 20], &[0xff, 0xff, 1, 0x80]).unwrap();
+            let bytes = rows.encode(0..6, Some(shape));
+            assert_eq!(bytes[0], PLAIN);
+            assert_eq!(Rows::parse(&bytes).unwrap(), rows, "{shape:?}");
+        }
+    }
+
+    #[test]
+    fn damaged_columns_never_panic_and_take_little_memory() {
+        for shape in SHAPES {
+            let good = sample(shape, 40).encode(0..40, Some(shape));
+            for bit in 0..good.len() * 8 {
+                let mut bytes = good.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                if let Ok(rows) = Rows::parse(&bytes) {
+                    assert!(rows.byte_len() < 8 << 20, "{shape:?}, bit {bit}");
+                }
+            }
+        }
+        // Each column: what it refers to, constant, value.
+        let names = |count: &[u8], slot: &[u8]| {
+            let mut bytes = vec![Shape::Names as u8];
+            bytes.extend_from_slice(count);
+            for column in [&[0, 0, 1][..], &[0, 0, 1], &[0, 0, 5], slot] {
+                bytes.extend_from_slice(column);
+            }
+            bytes.extend([0, 0, 9, 0, 0, 8, 0, 0, 1, b'n']);
+            Rows::parse(&bytes).map(drop)
+        };
+        names(&[1], &[0, 0, 127]).unwrap();
+        for (rule, count, slot) in [
+            ("S-6.2", &[0][..], &[0, 0, 1][..]),
+            ("S-6.5", &[1], &[0, 0, 0x80, 1]),
+            ("S-6.5", &[1], &[2, 0, 1]),
+            ("F-2.1", &[0x80, 0x20], &[0, 0, 1]),
+            ("F-2.3", &[0x81, 0x20], &[0, 0, 1]),
+        ] {
+            let error = names(count, slot).unwrap_err().to_string();
+            assert!(error.contains(rule), "{rule}: {error}");
         }
     }
 }

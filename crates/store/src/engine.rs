@@ -16,6 +16,7 @@ pub use page::trial;
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use weald_format::Result;
+use weald_format::row_group::Shape;
 
 /// The tables. A numeric key is stored as eight bytes in big-endian order, so that the byte order
 /// of keys is the order of the numbers.
@@ -70,6 +71,17 @@ impl Table {
             self,
             Self::Blocks | Self::Inodes | Self::Names | Self::Extents | Self::Xattrs
         )
+    }
+
+    /// Kind of the rows, if columns suit them.
+    pub(crate) const fn shape(self) -> Option<Shape> {
+        match self {
+            Self::Blocks => Some(Shape::Blocks),
+            Self::Inodes => Some(Shape::Inodes),
+            Self::Names => Some(Shape::Names),
+            Self::Extents => Some(Shape::Extents),
+            _ => None,
+        }
     }
 
     /// Whether each value of a table without groups ends with a checksum of table, key and value.

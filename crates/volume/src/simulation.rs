@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
-use weald_format::FileKind;
+use weald_format::{Digest, FileKind};
 use weald_store::Store;
 use weald_store::simulated_disk::SimDisk;
 use weald_vfs::{Ino, NewInode, WritableFs};
@@ -115,7 +115,12 @@ fn a_volume_that_filled_its_disk_with_names_can_be_emptied() {
         target: b"",
         xattrs: &[],
     };
-    let name = |number: u32| format!("{number:0200}").into_bytes();
+    // Names that Zstandard does not make shorter fill the disk soon.
+    let name = |number: u32| {
+        let digest = |part: u8| Digest::of(&[number.to_le_bytes(), [part; 4]].concat()).0;
+        let noise: Vec<u8> = (0..6).flat_map(digest).collect();
+        noise.iter().map(|byte| byte | 0x80).collect::<Vec<u8>>()
+    };
     let count =
         (0..100_000).find(
             |number| match volume.create(Ino::ROOT, &name(*number), &new, 1) {

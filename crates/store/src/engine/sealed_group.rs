@@ -49,7 +49,7 @@ impl Sealer {
         rows: &Rows,
         range: Range<usize>,
     ) -> Result<Vec<u8>> {
-        let raw = rows.encode(range);
+        let raw = rows.encode(range, table.shape());
         let encoded = self.encoder.lock().encode(&raw)?;
         let mut out = Vec::with_capacity(encoded.stored.len() + 16);
         out.push(encoded.codec as u8);
