@@ -280,6 +280,35 @@ fn put_stored(corpus: &Corpus, record: &RecordRef, stored: &[u8]) {
     corpus.put("codec", &seed);
 }
 
+/// Groups of rows in every layout.
+fn row_groups(corpus: &Corpus) {
+    use weald_format::row_group::{Rows, Shape};
+    use weald_format::volume::{ExtentsRow, NameRow, Piece, pair_key};
+    let (mut names, mut extents) = (Rows::default(), Rows::default());
+    for n in 1..30 {
+        let row = NameRow {
+            name: format!("name{n}").into_bytes(),
+            ino: 90 - n,
+            kind: weald_format::FileKind::Regular,
+        };
+        let cookie = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let name = names.push(&pair_key(1, n, cookie), &row.encode());
+        let piece = Piece {
+            start: 0,
+            len: n as u32,
+            block: 7,
+            offset: 100 * n as u32,
+        };
+        let window = extents.push(&pair_key(1, n, 0), &ExtentsRow(vec![piece]).encode());
+        name.and(window).expect("ascending keys");
+    }
+    for shape in [None, Some(Shape::Names)] {
+        corpus.put("row_group", &names.encode(0..names.count(), shape));
+    }
+    let shape = Some(Shape::Extents);
+    corpus.put("row_group", &extents.encode(0..extents.count(), shape));
+}
+
 fn columns_and_names(corpus: &Corpus) {
     let shapes: [fn(u64) -> u64; 7] = [
         |_| 7,
@@ -296,6 +325,7 @@ fn columns_and_names(corpus: &Corpus) {
         weald_format::column::encode(&mut seed, &values);
         corpus.put("column", &seed);
     }
+    row_groups(corpus);
     let styles: [fn(u32) -> String; 4] = [
         |i| format!("file{i:03}.txt"),
         |i| format!("{i}"),

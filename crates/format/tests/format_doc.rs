@@ -233,6 +233,35 @@ fn worked_names_decode_to_their_names() {
     assert_eq!(rows.len(), 4);
 }
 
+/// Catches an example of a group of rows that the code does not make.
+#[test]
+fn the_group_of_two_names_is_the_one_in_the_document() {
+    use weald_format::row_group::{Rows, Shape};
+    use weald_format::volume::{NameRow, pair_key};
+    let mut rows = Rows::default();
+    for (name, ino, hash) in [(b"a", 5, 16u64), (b"b", 6, 48)] {
+        let row = NameRow {
+            name: name.to_vec(),
+            ino,
+            kind: weald_format::FileKind::Regular,
+        };
+        rows.push(&pair_key(1, 2, hash * 128), &row.encode())
+            .unwrap();
+    }
+    let document = document();
+    let (_, text) = document
+        .split_once("The body of a group with two names")
+        .unwrap();
+    let (text, _) = text.split_once("Stores of older versions").unwrap();
+    let bytes: Vec<u8> = text
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once('`'))
+        .flat_map(|(hex, _)| hex.split(' '))
+        .map(|byte| u8::from_str_radix(byte, 16).unwrap())
+        .collect();
+    assert_eq!(bytes, rows.encode(0..2, Some(Shape::Names)));
+}
+
 /// All ids in `text` that begin with `letter`, such as `F-3.14`; if `before` is not empty, only
 /// those directly after it.
 fn ids(text: &str, letter: char, before: &str) -> BTreeSet<String> {
