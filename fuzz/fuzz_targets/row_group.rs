@@ -1,5 +1,5 @@
-//! Groups of rows: rows that are decoded survive encoding, as they are and in columns, and take memory
-//! within the limits.
+//! Groups of rows: rows that are decoded survive encoding, as they are and in columns, and take
+//! memory within the limits.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -237,8 +237,7 @@ pub fn encode(out: &mut Vec<u8>, values: &[u64]) {
     out.extend_from_slice(&best.unwrap_or_default());
 }
 
-/// Appends `values` as a column, in an encoding that is chosen by their range and number of distinct
-/// values.
+/// Appends `values` as a column, in an encoding that is chosen by their range and their runs.
 ///
 /// # Cost
 /// O(n), a few passes.

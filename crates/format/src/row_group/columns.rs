@@ -3,7 +3,7 @@
 //! Values of one column are alike, so that a difference or a few bits are left of most of them.
 //! Each column of numbers begins with a byte that names what its values are differences from.
 
-use super::{GROUP_ROWS_MAX, RAW_LEN_MAX, Rows, bad};
+use super::rows::{GROUP_ROWS_MAX, RAW_LEN_MAX, Rows, bad};
 use crate::Result;
 use crate::column::{self, Column};
 use crate::container::HEADER_LEN;
@@ -319,6 +319,9 @@ fn put_column(out: &mut Vec<u8>, bases: &[Base], columns: &[Vec<u64>], no: usize
     };
     let mut best = (cost(values), 0u8, values.clone());
     for (index, base) in bases.iter().enumerate() {
+        if best.0 == 0 {
+            break;
+        }
         let difference = |(row, value): (usize, &u64)| {
             let from = base_of(*base, no, columns, row);
             zigzag(value.wrapping_sub(from) as i64)

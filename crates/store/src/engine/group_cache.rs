@@ -1,4 +1,4 @@
-//! Decoded groups that were read last.
+//! Decoded groups that were read or written last.
 //!
 //! An entry is valid for exactly the stored bytes that it was decoded from, which every lookup
 //! compares. So no commit has to forget entries, and no reader of an older state can leave one that

@@ -9,6 +9,7 @@ use super::page::room;
 use super::sealed_group::Sealer;
 use super::{Change, Table};
 use std::ops::{Bound, Range};
+use std::sync::Arc;
 use weald_format::Result;
 use weald_format::row_group::{GROUP_LEN_MAX, GROUP_ROWS_MAX, Rows, separator};
 
@@ -40,10 +41,10 @@ pub(super) trait Groups {
     fn first_key_in(&self, bounds: (Bound<&[u8]>, Bound<&[u8]>)) -> Result<Option<Vec<u8>>>;
 
     /// The rows of a group.
-    fn open(&self, group: &Group) -> Result<Rows>;
+    fn open(&self, group: &Group) -> Result<Arc<Rows>>;
 
-    /// Adds or replaces a group.
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()>;
+    /// Adds or replaces a group, which has `rows`.
+    fn put(&mut self, key: &[u8], value: &[u8], rows: Rows) -> Result<()>;
 
     /// Removes a group.
     fn remove(&mut self, key: &[u8]) -> Result<()>;
@@ -118,7 +119,7 @@ impl<G: Groups> Editor<'_, G> {
     fn absorb(&self, open: &mut Open, group: Option<Group>, rest: &mut &[&Change]) -> Result<()> {
         let old = match &group {
             Some(group) => self.groups.open(group)?,
-            None => Rows::default(),
+            None => Arc::default(),
         };
         let from = group.as_ref().map(|(key, _)| key.as_slice());
         let after = from.map_or(Bound::Unbounded, Bound::Excluded);
@@ -221,7 +222,7 @@ impl<G: Groups> Editor<'_, G> {
         if before.1.len() + len > joined_len_max() {
             return Ok(());
         }
-        let mut rows = self.groups.open(&before)?;
+        let mut rows = Rows::clone(&*self.groups.open(&before)?);
         for (key, value) in open.rows.iter() {
             rows.push(key, value)?;
         }
@@ -239,8 +240,11 @@ impl<G: Groups> Editor<'_, G> {
                 self.groups.remove(&old)?;
             }
         }
-        for (key, (_, stored)) in keys.iter().zip(parts) {
-            self.groups.put(key, stored)?;
+        for (key, (range, stored)) in keys.iter().zip(parts) {
+            let rows = self.sealer.open(self.table, key, stored)?;
+            let is_same = rows.iter().eq(open.rows.within(range.clone()));
+            assert!(is_same, "a group does not decode to what was encoded");
+            self.groups.put(key, stored, rows)?;
         }
         Ok(())
     }
@@ -463,11 +467,11 @@ mod tests {
             Ok(self.groups.range(within).next().map(|(key, _)| key.clone()))
         }
 
-        fn open(&self, (key, stored): &Group) -> Result<Rows> {
-            self.sealer.open(TABLE, key, stored)
+        fn open(&self, (key, stored): &Group) -> Result<Arc<Rows>> {
+            self.sealer.open(TABLE, key, stored).map(Arc::new)
         }
 
-        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        fn put(&mut self, key: &[u8], value: &[u8], _: Rows) -> Result<()> {
             self.groups.insert(key.to_vec(), value.to_vec());
             Ok(())
         }

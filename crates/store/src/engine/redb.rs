@@ -151,7 +151,9 @@ impl RedbEngine {
         if engine.is_new()? {
             engine.commit(&Batch::default())?;
         }
-        engine.call(|database| engine.convert(database))?;
+        if engine.call(|database| engine.convert(database))? {
+            engine.compact()?;
+        }
         Ok(engine)
     }
 
@@ -363,17 +365,18 @@ impl RedbEngine {
     }
 
     /// Packs the rows of each table that an older version wrote, each table in one transaction.
-    fn convert(&self, database: &Database) -> Result<()> {
+    /// Returns whether there was one.
+    fn convert(&self, database: &Database) -> Result<bool> {
         let read = database.begin_read().map_err(|e| self.failed(e))?;
         let names = read.list_tables().map_err(|e| self.failed(e))?;
         let names: Vec<String> = names.map(|table| table.name().to_owned()).collect();
         drop(read);
-        for table in Table::ALL.into_iter().filter(|table| table.is_grouped()) {
-            if names.iter().any(|name| name == table.name()) {
-                self.convert_table(database, table)?;
-            }
+        let mut old = Table::ALL.to_vec();
+        old.retain(|table| table.is_grouped() && names.iter().any(|name| name == table.name()));
+        for table in &old {
+            self.convert_table(database, *table)?;
         }
-        Ok(())
+        Ok(!old.is_empty())
     }
 
     fn convert_table(&self, database: &Database, table: Table) -> Result<()> {
@@ -489,11 +492,13 @@ impl Groups for OpenTable<'_, '_> {
         Ok(first.map(|(key, _)| key.value().to_vec()))
     }
 
-    fn open(&self, (key, stored): &Group) -> Result<Rows> {
-        self.engine.decoded(self.of, key, stored)
+    fn open(&self, (key, stored): &Group) -> Result<Arc<Rows>> {
+        self.engine.opened(self.of, key, stored)
     }
 
-    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+    fn put(&mut self, key: &[u8], value: &[u8], rows: Rows) -> Result<()> {
+        // Small commits change the same groups again and again.
+        self.engine.cache.put(self.of, key, value, &Arc::new(rows));
         let old = self.table.insert(key, value);
         old.map(drop).map_err(|e| self.engine.failed(e))
     }
@@ -607,6 +612,8 @@ mod tests {
         for _ in 0..2 {
             compare(&open(&disk).expect("open"));
         }
+        let len = disk.used();
+        assert!(len < OLD_LEN as u64 * 3 / 4, "{len} bytes of {OLD_LEN}");
         let engine = open(&disk).expect("open");
         let database = engine.database.read();
         let read = database.as_ref().expect("open").begin_read().expect("read");
