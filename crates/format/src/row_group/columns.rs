@@ -429,7 +429,8 @@ fn put_together(
         let mut numbers = columns
             .iter()
             .map(|column| column.get(row).copied().unwrap_or_default());
-        (key.clear(), value.clear());
+        key.clear();
+        value.clear();
         join(shape.key(), &mut numbers, bytes, &mut key)?;
         if shape == Shape::Extents {
             let end = piece.saturating_add(numbers.next().unwrap_or_default() as usize);
