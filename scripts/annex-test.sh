@@ -104,7 +104,7 @@ try_remote() {
 # git-annex encrypts and cuts before the remote gets anything: with a secret in the repository
 # (shared), with one that a GnuPG key protects (hybrid), and by that key alone (pubkey).
 try_ciphers() {
-    local name settings count chunk
+    local cipher name settings count chunk
     export GNUPGHOME=$work/gnupg
     mkdir -m 700 "$GNUPGHOME"
     quiet gpg --batch --passphrase '' --quick-generate-key 'weald <weald@example.org>' default default never
@@ -114,10 +114,11 @@ try_ciphers() {
     head -c 3M >data < <(base64 /dev/urandom)
     cp data "$work/data"
     quiet git annex add data
-    for name in shared hybrid pubkey; do
-        step "encryption=$name chunk=1MiB"
-        settings=("encryption=$name" chunk=1MiB)
-        [ "$name" = shared ] || settings+=(keyid=weald@example.org)
+    for cipher in shared hybrid pubkey; do
+        step "encryption=$cipher chunk=1MiB"
+        name=cipher-$cipher
+        settings=("encryption=$cipher" chunk=1MiB)
+        [ "$cipher" = shared ] || settings+=(keyid=weald@example.org)
         new_remote "$name" "${settings[@]}"
         quiet git annex copy --to "$name" data
         count=$(find "$volume/$name" -type f | wc -l)
