@@ -388,30 +388,30 @@ try_requests() {
     git commit -qm files
     for mode in plain cp hardlink; do
         if [ $mode = hardlink ]; then
-            quiet git clone -q --shared "$volume/source" "$volume/$mode"
+            quiet git clone -q --shared "$volume/source" "$volume/get-$mode"
         else
-            quiet git clone -q "$volume/source" "$volume/$mode"
+            quiet git clone -q "$volume/source" "$volume/get-$mode"
         fi
-        quiet git -C "$volume/$mode" annex init $mode
+        quiet git -C "$volume/get-$mode" annex init $mode
         for what in small large; do
             before=("$(requests all)" "$(requests write)" "$(requests copy_file_range)")
             if [ $mode = cp ]; then
-                PATH=$work/cp:$PATH quiet git -C "$volume/$mode" annex get $what
+                PATH=$work/cp:$PATH quiet git -C "$volume/get-$mode" annex get $what
             else
-                quiet git -C "$volume/$mode" annex get $what
+                quiet git -C "$volume/get-$mode" annex get $what
             fi
             asked[$mode-$what]=$(($(requests all) - before[0]))
             asked[$mode-$what-copy]=$(($(requests copy_file_range) - before[2]))
             say "   $mode, $what: ${asked[$mode-$what]} requests, of which $(($(requests write) - before[1])) write and" \
                 "${asked[$mode-$what-copy]} share blocks"
         done
-        cmp large "$volume/$mode/large"
-        quiet git -C "$volume/$mode" annex fsck
+        cmp large "$volume/get-$mode/large"
+        quiet git -C "$volume/get-$mode" annex fsck
     done
     [ "${asked[cp-large-copy]}" = 1 ] || die "cp did not share the blocks"
     [ "${asked[plain-large]}" -gt $((2 * asked[cp-large])) ] || die "a copy asks no more than shared blocks"
     [ "${asked[plain-large]}" -gt $((2 * asked[hardlink-large])) ] || die "a copy asks no more than a hard link"
-    [ "$(stat -Lc %h "$volume/hardlink/large")" = 2 ] || die "annex.hardlink made no hard link"
+    [ "$(stat -Lc %h "$volume/get-hardlink/large")" = 2 ] || die "annex.hardlink made no hard link"
     cd "$root"
 }
 
