@@ -113,8 +113,8 @@ fn remove_unfinished(store: &Store) -> Result<()> {
         copy_below_percent: 0,
         ..CollectOptions::default()
     };
-    let go_on = &mut |_: &_| ControlFlow::Continue(());
-    writer.collect(&options, go_on).map(drop)
+    let check_cancelled = &mut |_: &_| ControlFlow::Continue(());
+    writer.collect(&options, check_cancelled).map(drop)
 }
 
 /// A block of a stream: its first address, its length, and its number in the store if a volume can

@@ -142,18 +142,18 @@ impl Core {
             while let Some((at, change)) = changed.next_if(|(at, _)| *at <= cookie) {
                 match change {
                     Some(row) => names.push((at, row)),
-                    None if at == cookie => return go_on(&names, count),
+                    None if at == cookie => return until_enough(&names, count),
                     None => {}
                 }
                 if at == cookie {
-                    return go_on(&names, count);
+                    return until_enough(&names, count);
                 }
                 if names.len() >= count {
                     return ControlFlow::Break(());
                 }
             }
             names.push((cookie, row));
-            go_on(&names, count)
+            until_enough(&names, count)
         })?;
         while names.len() < count
             && let Some((at, change)) = changed.next()
@@ -574,7 +574,7 @@ impl Core {
     }
 }
 
-fn go_on(names: &[Found], count: usize) -> ControlFlow<()> {
+fn until_enough(names: &[Found], count: usize) -> ControlFlow<()> {
     match names.len() >= count {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),

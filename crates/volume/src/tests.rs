@@ -585,8 +585,8 @@ fn collections_and_salvage_keep_what_a_volume_uses() {
     let mut writer = store
         .write(weald_store::WriteOptions::new("gc"))
         .expect("write");
-    let go_on = &mut |_: &_| std::ops::ControlFlow::Continue(());
-    let collected = writer.collect(&options, go_on).expect("collect");
+    let check_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
+    let collected = writer.collect(&options, check_cancelled).expect("collect");
     assert!(collected.copied_len > 0);
     drop(writer);
     compare();

@@ -283,8 +283,8 @@ impl Volume {
             copy_below_percent: 0,
             ..CollectOptions::default()
         };
-        let go_on = &mut |_: &_| ControlFlow::Continue(());
-        if let Err(error) = committer.writer.collect(&options, go_on) {
+        let check_cancelled = &mut |_: &_| ControlFlow::Continue(());
+        if let Err(error) = committer.writer.collect(&options, check_cancelled) {
             self.core.fail(&error);
             return Err(error);
         }

@@ -193,7 +193,7 @@ def resume(out: Path) -> None:
         if not (out / STATE).exists():
             raise record.LabError(f"{out}: no run of weald-lab to go on with: {STATE} is missing")
         runner = Runner(Plan(**State(out / STATE).plan), out, _tell)
-        _finish(runner, runner.go_on)
+        _finish(runner, runner.resume)
     except (record.LabError, OSError) as error:
         _fail(error)
 

@@ -59,7 +59,7 @@ class State:
 
 
 class Runner:
-    """One run. `start` begins it, `go_on` continues it; both end with a clean machine."""
+    """One run. `start` begins it, `resume` continues it; both end with a clean machine."""
 
     def __init__(self, plan: Plan, out: Path, tell: Tell) -> None:
         self.plan, self.out, self._tell = plan, out, tell
@@ -80,7 +80,7 @@ class Runner:
         record.write(self.out / record.FILE_NAME, [header(self.plan)])
         self._run()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Continues: rounds that were not finished are dropped from the record and run again."""
         kept = []
         for row in record.read_torn(self.out / record.FILE_NAME):

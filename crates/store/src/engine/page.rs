@@ -4,13 +4,13 @@
 /// pair: it adds a head of 4 bytes and two ends of 4.
 const ROOM: usize = 4096 - 12;
 
-/// Room of a group in bytes.
+/// Most bytes of a group.
 #[cfg(not(any(test, feature = "planted-bugs")))]
 pub(super) const fn room() -> usize {
     ROOM
 }
 
-/// Room of a group in bytes. Simulations make it small, since their tables would fit into a page.
+/// Most bytes of a group. Simulations make it small, since their tables would fit into a page.
 #[cfg(any(test, feature = "planted-bugs"))]
 pub(super) fn room() -> usize {
     trial::ROOM_HERE.get()

@@ -214,8 +214,8 @@ fn collections_salvage_and_removal_know_the_log() {
         ..weald_store::CollectOptions::default()
     };
     let mut writer = store.write(WriteOptions::new("gc")).expect("a writer");
-    let go_on = &mut |_: &_| std::ops::ControlFlow::Continue(());
-    writer.collect(&all, go_on).expect("collect");
+    let check_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
+    writer.collect(&all, check_cancelled).expect("collect");
     drop(writer);
     store.salvage("salvage").expect("salvage");
     crate::settle(&store, "v").expect("settle");
