@@ -17,17 +17,20 @@ impl Volume {
         (self.core.options.cache_len / 4).max(LAYER_MIN)
     }
 
+    /// Memory and disk space of the changes that wait, bytes; EROFS if no change is allowed.
+    fn waiting(&self) -> Outcome<(u64, u64)> {
+        let state = self.core.state.read();
+        match state.failure.is_some() || self.core.options.is_read_only {
+            true => Err(Errno::ROFS.into()),
+            false => Ok((state.cost(), state.space())),
+        }
+    }
+
     /// Waits until there is memory and space for `len` more bytes.
     pub(super) fn admit(&self, len: u64) -> Outcome<()> {
         let mut is_fresh = false;
         loop {
-            let (cost, dirty) = {
-                let state = self.core.state.read();
-                if state.failure.is_some() || self.core.options.is_read_only {
-                    return Err(Errno::ROFS.into());
-                }
-                (state.cost(), state.space())
-            };
+            let (cost, dirty) = self.waiting()?;
             if cost > self.layer_max() {
                 self.make_room()?;
                 continue;
@@ -49,13 +52,7 @@ impl Volume {
     /// work on a full one.
     pub(super) fn admit_memory(&self) -> Outcome<()> {
         loop {
-            let (cost, dirty) = {
-                let state = self.core.state.read();
-                if state.failure.is_some() || self.core.options.is_read_only {
-                    return Err(Errno::ROFS.into());
-                }
-                (state.cost(), state.space())
-            };
+            let (cost, dirty) = self.waiting()?;
             // The commit of a layer must fit into the reserve. A layer of one change always does.
             let free = self.core.free.load(Ordering::Relaxed);
             let reserve = self.core.reserve.load(Ordering::Relaxed);
