@@ -154,8 +154,8 @@ impl Store {
         Ok(Self { disk, superblock })
     }
 
-    /// Makes programs refuse the store that do not know groups of rows. They would take the tables
-    /// for empty. The writer, who has the lock, calls this before it opens the tables.
+    /// Keeps programs without groups of rows out of the store: to them, its tables would look
+    /// empty. The writer has the lock, and calls this before it opens the tables.
     ///
     /// The file stays the same, since readers have locks on it. Its 96 bytes lie in one sector of
     /// the disk, which changes as a whole.

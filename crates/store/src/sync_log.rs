@@ -60,7 +60,7 @@ pub struct SyncLogRecords {
     pub first: Vec<Vec<u8>>,
     /// Bodies of the layer above that one, which began while its commit was under way.
     pub second: Vec<Vec<u8>>,
-    /// What is wrong, if acknowledged changes behind these are damaged.
+    /// The damage, if acknowledged changes behind these are damaged.
     pub damage: Option<Error>,
 }
 

@@ -5,7 +5,7 @@ use rustix::thread::UnshareFlags;
 use std::io;
 
 /// Runs `work` on a new thread that has its own copy of all mounts, and its own working directory.
-/// What `work` mounts at a path is seen by no other thread, and is gone when the thread ends or the
+/// No other thread sees a mount that `work` makes. The mount is gone when the thread ends or the
 /// process is killed.
 ///
 /// # Errors

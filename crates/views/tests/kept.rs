@@ -82,7 +82,7 @@ fn a_wrong_digest_is_refused_and_leaves_no_wrong_object() {
         for digest in [right.fsverity[content], wrong.fsverity[content]] {
             assert!(!left.contains(&object_name(&digest)), "{left:?}");
         }
-        // What was left serves the right image.
+        // The remaining objects serve the right image.
         let mut expected = OBJECT_CONTENTS.map(|at| object_name(&right.fsverity[at]));
         expected.sort();
         let bytes = export(&right, &objects).expect("right digests");

@@ -46,7 +46,7 @@ impl Stream<'_> {
     }
 }
 
-/// What the commits of one mount know about files that are being written.
+/// Knowledge of one mount's commits about files that are being written.
 #[derive(Debug, Default)]
 pub struct Cuts {
     /// Where the cutting of an archive goes on, by inode.

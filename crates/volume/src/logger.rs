@@ -16,7 +16,7 @@ use weald_store::{StoreWriter, SyncLog};
 /// Longest body of a record, bytes. A commit is faster for more.
 pub const BODY_LEN_MAX: u64 = 4 << 20;
 
-/// What syncs know of the log.
+/// State of the log that syncs share.
 #[derive(Debug, Default)]
 pub struct Logger {
     /// The log that receives records.
@@ -87,12 +87,12 @@ pub fn with_bug(mut log: SyncLog, options: &OpenOptions) -> SyncLog {
     log
 }
 
-/// What the log has above the last commit.
+/// Changes of the log above the last commit.
 #[derive(Debug, Default)]
 pub struct Replay {
     /// The layers that the next commits take, in order: at most two. The first may be unchanged.
     pub layers: Vec<Layer>,
-    /// What is wrong, if acknowledged changes are damaged.
+    /// The damage, if acknowledged changes are damaged.
     pub damage: Option<Error>,
 }
 

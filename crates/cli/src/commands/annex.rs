@@ -67,7 +67,7 @@ struct Remote<'a, L> {
     exported: Vec<u8>,
 }
 
-/// What follows an answer.
+/// Next step after an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     /// The next request.

@@ -44,7 +44,7 @@ enum Field {
     Digest,
 }
 
-/// What a column's values may be differences from.
+/// Values that a column may store its differences from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Base {
     /// The value of the row before.
@@ -64,7 +64,7 @@ enum Base {
 const PREVIOUS: &[Base] = &[Base::Previous];
 const SLOT_BITS: u32 = 7;
 const SECOND: i64 = 1_000_000_000;
-/// What the columns of a piece may refer to: gap, length, block, offset.
+/// References of the four columns of a piece: gap, length, block, offset.
 const PIECE_BASES: [&[Base]; 4] = [
     PREVIOUS,
     PREVIOUS,
@@ -115,7 +115,7 @@ impl Shape {
         }
     }
 
-    /// What column `no` may refer to.
+    /// References of column `no`.
     const fn bases(self, no: usize) -> &'static [Base] {
         use Base::{Column as C, Previous};
         match (self, no) {

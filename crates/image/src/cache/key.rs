@@ -71,9 +71,8 @@ impl CacheKey for u64 {
     }
 }
 
-/// What tells decoded records of several images apart: 160 bits of a digest of what they are
-/// decoded from, and the raw length, of which the low 32 bits are all for every record but a
-/// directory.
+/// Identity of a decoded record among those of several images: 160 bits of a digest of its source
+/// and the raw length, of which the low 32 bits are all for every record but a directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RecordBits {
     /// Goes into [`Key::no`].

@@ -25,8 +25,8 @@ pub struct BlockKey {
 enum BlockName {
     /// Its stream and its number there, for one image.
     Numbered { stream: u8, no: u64 },
-    /// What its decoded bytes depend on, for all images of a store: its record, its codec and its
-    /// category.
+    /// Everything that its decoded bytes depend on, for all images of a store: its record, its
+    /// codec and its category.
     Shared { kind: u32, bits: RecordBits },
 }
 

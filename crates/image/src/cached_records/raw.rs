@@ -41,8 +41,8 @@ fn dictionary_no(stream: u8, record: &RecordRef) -> u8 {
 }
 
 impl CachedRecords {
-    /// What tells the decoded bytes of a record (data: of `stream`) apart from those of all other
-    /// records, for an image of a store; `None` if they depend on a history.
+    /// Identity of the decoded bytes of a record (data: of `stream`) among all records, for an
+    /// image of a store; `None` if the bytes depend on a history.
     pub(super) fn shared_bits(&self, stream: u8, record: &RecordRef) -> Option<RecordBits> {
         self.shared_tag.as_ref()?;
         let digest = match record.codec {

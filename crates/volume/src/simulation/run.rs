@@ -133,7 +133,7 @@ impl World {
         self.first += obsolete;
     }
 
-    /// What happens at a moment of a commit or of a sync, in the same thread.
+    /// Runs the operations of a moment of a commit or of a sync, in the same thread.
     fn reach(&mut self, volume: &Volume, stage: Stage, beside: &[(Stage, Beside)], disk: &SimDisk) {
         // On a full disk, or with a full memory, an operation waits for a commit.
         let has_room =
@@ -434,7 +434,7 @@ impl Run {
         Ok(())
     }
 
-    /// Flips bits of a closed volume. What it still answers must be right, unless a check finds the
+    /// Flips bits of a closed volume. Its remaining answers must be right, unless a check finds the
     /// damage.
     fn damage(&mut self) -> Verdict {
         self.volume().close().map_err(|e| format!("close: {e}"))?;

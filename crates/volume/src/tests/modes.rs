@@ -1,4 +1,4 @@
-//! What a sync waits for, and what is in memory.
+//! Promises of a sync in each mode, and volumes in memory.
 
 use super::*;
 use crate::SyncMode;

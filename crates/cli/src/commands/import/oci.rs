@@ -30,8 +30,8 @@ pub const HELP: Help = Help {
          buildah push), a tar archive of one, or the output of docker save and podman save. \
          Weald reads no registry: skopeo fetches from one.",
         "The layers become one tree: whiteouts remove what lower layers have, opaque marks empty \
-         a directory. Symlinks of a layer are never followed. What an upper layer removes is not \
-         stored. The other options are those of weald build.",
+         a directory. Symlinks of a layer are never followed. Files that an upper layer removes \
+         are not stored. The other options are those of weald build.",
         "Weald verifies the digests of manifest, configuration and layers, compressed and \
          uncompressed, before the image appears. A layer may have 1 GiB when it is decompressed, \
          or 256 times its compressed size.",

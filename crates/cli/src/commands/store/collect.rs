@@ -32,7 +32,7 @@ pub const GC_HELP: Help = Help {
         "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of \
          the store alone. STORE may also be the directory of a --view-cache. Mounted views stay, \
          in whatever mount namespace they are.",
-        "Gc can be interrupted or killed at any moment. What it did until then stays done, and \
+        "Gc can be interrupted or killed at any moment. Its work until then stays done, and \
          the next gc continues.",
     ],
     examples: &[
