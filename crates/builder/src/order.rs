@@ -220,14 +220,14 @@ fn signed(
     observer: &dyn Observer,
     sign: impl Fn(&[u8]) -> Signature + Sync,
 ) -> Result<Vec<(Signature, Job)>> {
-    const CHUNK: usize = 256;
+    const FILES_AT_ONCE: usize = 256;
     let next = AtomicUsize::new(0);
     let work = || {
         let mut done = Vec::new();
         let mut data = Vec::new();
         loop {
-            let start = next.fetch_add(CHUNK, Ordering::Relaxed);
-            let end = jobs.len().min(start.saturating_add(CHUNK));
+            let start = next.fetch_add(FILES_AT_ONCE, Ordering::Relaxed);
+            let end = jobs.len().min(start.saturating_add(FILES_AT_ONCE));
             if start >= end || observer.is_cancelled() {
                 return done;
             }

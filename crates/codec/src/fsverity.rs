@@ -13,17 +13,17 @@ use sha2::{Digest as _, Sha256};
 pub const DIGEST_LEN: usize = 32;
 
 /// Bytes of a block of the Merkle tree and of the data below it.
-pub const BLOCK_LEN: usize = 4096;
+pub const MERKLE_BLOCK_LEN: usize = 4096;
 
-const BLOCK_LEN_U64: u64 = BLOCK_LEN as u64;
+const BLOCK_LEN_U64: u64 = MERKLE_BLOCK_LEN as u64;
 
 /// Digests in a block.
-const DIGESTS_PER_BLOCK: u64 = (BLOCK_LEN / DIGEST_LEN) as u64;
+const DIGESTS_PER_BLOCK: u64 = (MERKLE_BLOCK_LEN / DIGEST_LEN) as u64;
 
 /// Bytes of the descriptor whose digest names the file.
 const DESCRIPTOR_LEN: usize = 256;
 
-const ZEROS: [u8; BLOCK_LEN] = [0; BLOCK_LEN];
+const ZEROS: [u8; MERKLE_BLOCK_LEN] = [0; MERKLE_BLOCK_LEN];
 
 /// Computes the digest of a file from its bytes in order.
 ///
@@ -47,14 +47,14 @@ impl FsVerity {
     pub fn update(&mut self, mut bytes: &[u8]) {
         self.len = self.len.saturating_add(bytes.len() as u64);
         while !bytes.is_empty() {
-            if self.data.is_empty() && bytes.len() > BLOCK_LEN {
-                let (block, rest) = bytes.split_at(BLOCK_LEN);
+            if self.data.is_empty() && bytes.len() > MERKLE_BLOCK_LEN {
+                let (block, rest) = bytes.split_at(MERKLE_BLOCK_LEN);
                 push(&mut self.levels, 0, &sha256(block));
                 bytes = rest;
                 continue;
             }
             self.flush_full_block();
-            let room = BLOCK_LEN.saturating_sub(self.data.len());
+            let room = MERKLE_BLOCK_LEN.saturating_sub(self.data.len());
             let (fits, rest) = bytes.split_at(room.min(bytes.len()));
             self.data.extend_from_slice(fits);
             bytes = rest;
@@ -66,7 +66,7 @@ impl FsVerity {
     /// # Cost
     /// O(log `len`): whole subtrees of zeros have the same digests.
     pub fn update_zeros(&mut self, len: u64) {
-        let room = BLOCK_LEN.saturating_sub(self.data.len()) as u64;
+        let room = MERKLE_BLOCK_LEN.saturating_sub(self.data.len()) as u64;
         let head = len.min(room);
         self.update(ZEROS.get(..head as usize).unwrap_or_default());
         let rest = len.saturating_sub(head);
@@ -113,7 +113,7 @@ impl FsVerity {
     }
 
     fn flush_full_block(&mut self) {
-        if self.data.len() == BLOCK_LEN {
+        if self.data.len() == MERKLE_BLOCK_LEN {
             push(&mut self.levels, 0, &sha256(&self.data));
             self.data.clear();
         }
@@ -134,7 +134,7 @@ fn push(levels: &mut Vec<Vec<u8>>, level: usize, digest: &[u8; DIGEST_LEN]) {
         levels.push(digest.to_vec());
         return;
     };
-    if block.len() < BLOCK_LEN {
+    if block.len() < MERKLE_BLOCK_LEN {
         block.extend_from_slice(digest);
         return;
     }
@@ -193,7 +193,7 @@ fn root_of(data: Vec<u8>, mut levels: Vec<Vec<u8>>) -> [u8; DIGEST_LEN] {
 
 /// Digest of a block with zeros behind its bytes.
 fn sha256_of_block(mut block: Vec<u8>) -> [u8; DIGEST_LEN] {
-    block.resize(BLOCK_LEN, 0);
+    block.resize(MERKLE_BLOCK_LEN, 0);
     sha256(&block)
 }
 
@@ -228,8 +228,8 @@ mod tests {
     fn equals_another_implementation_at_each_edge() {
         let empty = "3d248ca542a24fc62d1c43b916eae5016878e2533c88238480b26128a1f1af95";
         assert_eq!(hex(fsverity_digest(b"")), empty);
-        let level = BLOCK_LEN * DIGESTS_PER_BLOCK as usize;
-        for edge in [0, BLOCK_LEN, 2 * BLOCK_LEN, level, 2 * level] {
+        let level = MERKLE_BLOCK_LEN * DIGESTS_PER_BLOCK as usize;
+        for edge in [0, MERKLE_BLOCK_LEN, 2 * MERKLE_BLOCK_LEN, level, 2 * level] {
             for len in edge.saturating_sub(1)..=edge + 1 {
                 let bytes = bytes(len);
                 assert_eq!(hex(fsverity_digest(&bytes)), oracle(&bytes), "{len} bytes");
@@ -243,7 +243,7 @@ mod tests {
     /// every level.
     #[test]
     fn zeros_equal_bytes() {
-        let level = BLOCK_LEN * DIGESTS_PER_BLOCK as usize;
+        let level = MERKLE_BLOCK_LEN * DIGESTS_PER_BLOCK as usize;
         let lens = [
             0,
             1,

@@ -12,7 +12,7 @@ use weald_format::{Attributes, Error, FileKind, Result, Timestamp, Xattr, XattrS
 
 /// Longest line that is read, in bytes: a path, a target, and xattrs of 64 KiB, each byte of them
 /// escaped.
-pub const LINE_LEN_MAX: usize = 1 << 20;
+pub const DUMP_LINE_LEN_MAX: usize = 1 << 20;
 
 /// Fields before the xattrs.
 const FIELD_COUNT: usize = 11;

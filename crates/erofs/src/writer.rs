@@ -17,7 +17,8 @@ pub use dir::{DIR_TAIL_LEN_MAX, DirBlock, DirLayout, DirShape};
 pub use inode::{InodeFields, Shape, Tail, fits_compact};
 pub use superblock::DataSuperblock;
 pub use xattr::{
-    VALUE_LEN_MAX, area_len, filter_bit, is_acl, put_area_header, put_xattr, suffix_of, xattr_len,
+    EROFS_VALUE_LEN_MAX, area_len, filter_bit, is_acl, put_area_header, put_xattr, suffix_of,
+    xattr_len,
 };
 
 use crate::layout::{

@@ -9,10 +9,10 @@
 use weald_format::{FileKind, Timestamp, Xattr, XattrSet};
 
 /// Bytes of a header block; data is padded to a multiple.
-pub(crate) const BLOCK_LEN: usize = 512;
+pub(crate) const TAR_BLOCK_LEN: usize = 512;
 
 /// A header block being written.
-pub(crate) struct Header([u8; BLOCK_LEN]);
+pub(crate) struct Header([u8; TAR_BLOCK_LEN]);
 
 // Field offsets and lengths of ustar.
 const NAME: (usize, usize) = (0, 100);
@@ -74,7 +74,7 @@ pub fn type_flag(kind: FileKind) -> Option<u8> {
 
 impl Header {
     fn new() -> Self {
-        let mut header = Self([0; BLOCK_LEN]);
+        let mut header = Self([0; TAR_BLOCK_LEN]);
         header.put(MAGIC, b"ustar\x0000");
         header
     }
@@ -124,7 +124,7 @@ impl Header {
         true
     }
 
-    fn finish(mut self) -> [u8; BLOCK_LEN] {
+    fn finish(mut self) -> [u8; TAR_BLOCK_LEN] {
         self.put(CHECKSUM, b"        ");
         let sum: u32 = self.0.iter().map(|&byte| u32::from(byte)).sum();
         self.put(CHECKSUM, format!("{sum:06o}\0 ").as_bytes());
@@ -302,7 +302,7 @@ impl Records {
         header.put_number(SIZE, self.0.len() as u64);
         let mut blocks = header.finish().to_vec();
         blocks.extend_from_slice(&self.0);
-        blocks.resize(blocks.len().next_multiple_of(BLOCK_LEN), 0);
+        blocks.resize(blocks.len().next_multiple_of(TAR_BLOCK_LEN), 0);
         blocks
     }
 }

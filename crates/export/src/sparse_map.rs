@@ -13,7 +13,7 @@ use weald_io::{ReadAt, Spool};
 
 /// Bytes of a map that are held in memory. The rest goes to a temporary file: 256 KiB has
 /// the runs of 16,000 holes.
-const HELD_LEN_MAX: usize = 256 << 10;
+const MAP_MEMORY_LEN_MAX: usize = 256 << 10;
 
 /// The data runs of a file as text, with their totals.
 pub struct SparseMap {
@@ -69,7 +69,7 @@ impl SparseMap {
         self.run_count += 1;
         self.data_len += len;
         self.held += &format!("{offset}\n{len}\n");
-        if self.held.len() < HELD_LEN_MAX {
+        if self.held.len() < MAP_MEMORY_LEN_MAX {
             return Ok(());
         }
         let spool = match &mut self.spool {

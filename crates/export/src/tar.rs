@@ -8,7 +8,7 @@
 //! twice. If the second read fails, zeros fill the member, and the observer gets a problem.
 
 use crate::extract::ExtractObserver;
-use crate::pax::{BLOCK_LEN, Entry, type_flag};
+use crate::pax::{Entry, TAR_BLOCK_LEN, type_flag};
 use crate::restore::READ_LEN;
 use crate::selected::{Event, SelectedWalk};
 use crate::sparse_map::SparseMap;
@@ -168,7 +168,7 @@ impl TarWriter<'_> {
         };
         entry.size = map.data_len;
         if map.has_hole {
-            entry.size += map.text_len().next_multiple_of(BLOCK_LEN as u64);
+            entry.size += map.text_len().next_multiple_of(TAR_BLOCK_LEN as u64);
             entry.sparse_len = Some(inode.size.0);
         }
         let size = entry.size;
@@ -264,9 +264,9 @@ impl TarWriter<'_> {
         let Err(error) = read else { return Ok(Ok(())) };
         let done_len = self.output.written_len() - start;
         let mut remaining_len = map.data_len.saturating_sub(done_len);
-        let zeros = [0; BLOCK_LEN];
+        let zeros = [0; TAR_BLOCK_LEN];
         while remaining_len > 0 {
-            let len = remaining_len.min(BLOCK_LEN as u64);
+            let len = remaining_len.min(TAR_BLOCK_LEN as u64);
             self.output
                 .write(zeros.get(..len as usize).unwrap_or_default())?;
             remaining_len -= len;

@@ -1,11 +1,11 @@
 //! Framing of a tar stream: headers, data padded to blocks, the end mark.
 
-use crate::pax::{BLOCK_LEN, Entry, headers};
+use crate::pax::{Entry, TAR_BLOCK_LEN, headers};
 use std::io::Write;
 use weald_format::{Error, Result};
 
 /// Bytes of a tar record: 20 blocks, the default of tar. The stream is padded to whole records.
-const TAR_RECORD_LEN: u64 = 20 * BLOCK_LEN as u64;
+const TAR_RECORD_LEN: u64 = 20 * TAR_BLOCK_LEN as u64;
 
 /// A tar stream being written.
 pub struct TarOutput<'a> {
@@ -60,8 +60,8 @@ impl<'a> TarOutput<'a> {
     /// # Errors
     /// `Io`, `Full`.
     pub fn pad(&mut self, len: u64) -> Result<()> {
-        let padding_len = len.next_multiple_of(BLOCK_LEN as u64) - len;
-        let zeros = [0; BLOCK_LEN];
+        let padding_len = len.next_multiple_of(TAR_BLOCK_LEN as u64) - len;
+        let zeros = [0; TAR_BLOCK_LEN];
         let padding_len = usize::try_from(padding_len).unwrap_or(0);
         self.write(zeros.get(..padding_len).unwrap_or_default())
     }
@@ -71,7 +71,7 @@ impl<'a> TarOutput<'a> {
     /// # Errors
     /// `Io`, `Full`.
     pub fn finish(&mut self) -> Result<()> {
-        self.write(&[0; 2 * BLOCK_LEN])?;
+        self.write(&[0; 2 * TAR_BLOCK_LEN])?;
         let padding_len = self.len.next_multiple_of(TAR_RECORD_LEN) - self.len;
         self.write(&vec![0; usize::try_from(padding_len).unwrap_or(0)])?;
         self.output.flush().map_err(|e| Error::io("tar stream", e))
@@ -80,7 +80,7 @@ impl<'a> TarOutput<'a> {
 
 /// Bytes of the map that [`TarOutput::map`] writes, with its padding.
 pub fn map_len(len: u64, runs: &[(u64, u64)]) -> u64 {
-    (map_text(len, runs).len() as u64).next_multiple_of(BLOCK_LEN as u64)
+    (map_text(len, runs).len() as u64).next_multiple_of(TAR_BLOCK_LEN as u64)
 }
 
 fn map_text(len: u64, runs: &[(u64, u64)]) -> String {

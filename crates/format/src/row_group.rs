@@ -16,7 +16,7 @@ use rows::bad;
 use std::ops::Range;
 
 /// Layout of a group whose keys are shortened and whose values are as they are.
-const PLAIN: u8 = 0;
+const PLAIN_ROWS: u8 = 0;
 
 impl Rows {
     /// The bytes of a group with the rows in `range`, in columns if they are of the kind `shape`.
@@ -33,7 +33,7 @@ impl Rows {
     fn encode_plain(&self, range: Range<usize>) -> Vec<u8> {
         let count = range.len();
         let mut out = Vec::with_capacity(self.len_of(&range).saturating_add(16));
-        out.push(PLAIN);
+        out.push(PLAIN_ROWS);
         put_varint(&mut out, count as u64);
         let mut last: &[u8] = &[];
         for (key, value) in self.within(range.clone()) {
@@ -61,7 +61,7 @@ impl Rows {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "row group");
         match cursor.byte()? {
-            PLAIN => Self::parse_plain(&mut cursor),
+            PLAIN_ROWS => Self::parse_plain(&mut cursor),
             layout => match Shape::from_code(layout) {
                 Some(shape) => columns::parse(shape, &mut cursor),
                 None => Err(bad("S-6.1", "the layout of a group is unknown")),
@@ -147,12 +147,12 @@ mod tests {
     fn groups_that_lie_are_refused() {
         let cases: [(&str, &[u8]); 7] = [
             ("S-6.1", &[9, 1, 0, 1, 0, b'a']),
-            ("S-6.2", &[PLAIN, 0]),
-            ("S-6.2", &[PLAIN, 1, 0, 1, 1, b'a']),
-            ("S-6.2", &[PLAIN, 1, 1, 1, 0, b'a']),
-            ("S-6.3", &[PLAIN, 2, 0, 1, 0, 0, 1, 0, b'b', b'a']),
-            ("S-6.3", &[PLAIN, 2, 0, 1, 0, 1, 0, 0, b'a']),
-            ("F-2.3", &[PLAIN, 0xff, 0xff, 0x7f]),
+            ("S-6.2", &[PLAIN_ROWS, 0]),
+            ("S-6.2", &[PLAIN_ROWS, 1, 0, 1, 1, b'a']),
+            ("S-6.2", &[PLAIN_ROWS, 1, 1, 1, 0, b'a']),
+            ("S-6.3", &[PLAIN_ROWS, 2, 0, 1, 0, 0, 1, 0, b'b', b'a']),
+            ("S-6.3", &[PLAIN_ROWS, 2, 0, 1, 0, 1, 0, 0, b'a']),
+            ("F-2.3", &[PLAIN_ROWS, 0xff, 0xff, 0x7f]),
         ];
         for (rule, bytes) in cases {
             let error = Rows::parse(bytes).unwrap_err();
@@ -280,7 +280,7 @@ mod tests {
             let mut rows = sample(shape, 5);
             rows.push(&[0xff; 20], &[0xff, 0xff, 1, 0x80]).unwrap();
             let bytes = rows.encode(0..6, Some(shape));
-            assert_eq!(bytes[0], PLAIN);
+            assert_eq!(bytes[0], PLAIN_ROWS);
             assert_eq!(Rows::parse(&bytes).unwrap(), rows, "{shape:?}");
         }
     }

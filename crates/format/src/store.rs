@@ -289,7 +289,7 @@ pub struct ImageMap {
 }
 
 /// Most bytes of an inline part: superblocks and footers are much smaller.
-pub const INLINE_LEN_MAX: usize = 4096;
+pub const INLINE_PART_LEN_MAX: usize = 4096;
 /// Most bytes of an image map: 5 million records.
 pub const MAP_LEN_MAX: u64 = 256 << 20;
 
@@ -406,7 +406,7 @@ fn parse_parts(body: &[u8], count: u64) -> Result<Vec<Part>> {
     for _ in 0..count {
         parts.push(match cursor.byte()? {
             0 => {
-                let len = cursor.count(INLINE_LEN_MAX, "inline bytes")?;
+                let len = cursor.count(INLINE_PART_LEN_MAX, "inline bytes")?;
                 Part::Inline(cursor.bytes(len)?.to_vec())
             }
             1 => {

@@ -7,7 +7,7 @@ use weald_vfs::{Nanoseconds, Stat};
 
 /// Preferred I/O size (`st_blksize`), in bytes. Buffered readers allocate this much per open file,
 /// so it is not more than a page.
-const BLOCK_LEN: u32 = 4096;
+const PREFERRED_IO_LEN: u32 = 4096;
 
 /// `STATX_BASIC_STATS` and `STATX_BTIME` of statx(2).
 const BASIC_STATS: u32 = 0x7ff;
@@ -69,7 +69,7 @@ pub(crate) fn attributes(
         uid: overrides.uid.unwrap_or(inode.attributes.uid),
         gid: overrides.gid.unwrap_or(inode.attributes.gid),
         rdev: device_number(inode.attributes.rdev),
-        blksize: BLOCK_LEN,
+        blksize: PREFERRED_IO_LEN,
         flags: 0,
     }
 }
@@ -122,7 +122,7 @@ pub(crate) fn writable_attributes(stat: &Stat) -> Attr {
         uid: stat.uid,
         gid: stat.gid,
         rdev: stat.rdev,
-        blksize: BLOCK_LEN,
+        blksize: PREFERRED_IO_LEN,
         flags: 0,
     }
 }

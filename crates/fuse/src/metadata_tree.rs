@@ -17,7 +17,7 @@ const OF_ROOT: &[u8] = b"trusted.";
 /// Prefix of those that it reads with the option `userxattr`.
 const OF_USERS: &[u8] = b"user.";
 /// Text behind the prefix.
-const OVERLAY: &[u8] = b"overlay.";
+const OVERLAY_NAMESPACE: &[u8] = b"overlay.";
 
 /// The tree of a composefs image. Files whose data are objects read as zeros here; overlayfs reads
 /// the objects.
@@ -169,13 +169,13 @@ impl Tree for MetadataTree {
 /// for its own.
 fn for_users(mut xattr: Xattr) -> Option<Xattr> {
     if let Some(rest) = xattr.name.strip_prefix(OF_ROOT)
-        && rest.starts_with(OVERLAY)
+        && rest.starts_with(OVERLAY_NAMESPACE)
     {
         xattr.name = [OF_USERS, rest].concat();
         return Some(xattr);
     }
     let rest = xattr.name.strip_prefix(OF_USERS);
-    match rest.is_some_and(|rest| rest.starts_with(OVERLAY)) {
+    match rest.is_some_and(|rest| rest.starts_with(OVERLAY_NAMESPACE)) {
         true => None,
         false => Some(xattr),
     }

@@ -40,7 +40,7 @@ const SOURCE_LEN_MAX: usize = 255;
 /// Default readahead of the kernel in bytes. On a page fault in a program the kernel reads this
 /// much around the page, so that a larger value decodes data that no process needs. A smaller value
 /// slows sequential readers (`docs/design/0017-one-cache.md`).
-const READ_AHEAD_LEN: ByteLen = ByteLen(256 << 10);
+const IMAGE_READAHEAD_LEN: ByteLen = ByteLen(256 << 10);
 /// Default readahead of the kernel in bytes for uncompressed images: four requests of the largest
 /// size, which keep all processors busy.
 const READ_AHEAD_LEN_UNCOMPRESSED: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 4096 * 4);
@@ -48,7 +48,7 @@ const READ_AHEAD_LEN_UNCOMPRESSED: ByteLen = ByteLen(REQUEST_PAGES_MAX as u64 * 
 /// Threads that answer reads of contents, in addition to one per processor. They keep the
 /// processors busy while other threads wait for storage or for a block that another thread decodes
 /// (`docs/design/0017-one-cache.md`).
-const EXTRA_WORKER_COUNT: usize = 4;
+const EXTRA_READER_COUNT: usize = 4;
 /// The same for uncompressed images, for which the kernel has several large requests in flight.
 /// With fewer threads, the reader process gets a processor sooner.
 const EXTRA_WORKER_COUNT_UNCOMPRESSED: usize = 2;
@@ -349,7 +349,7 @@ fn worker_count(options: &MountOptions, features: Features) -> usize {
     let cpu_count = || std::thread::available_parallelism().map_or(1, usize::from);
     let more = match features.is_plain {
         true => EXTRA_WORKER_COUNT_UNCOMPRESSED,
-        false => EXTRA_WORKER_COUNT,
+        false => EXTRA_READER_COUNT,
     };
     options
         .worker_count
@@ -387,7 +387,7 @@ pub fn mount_on<T: Tree>(
         .read_ahead_len
         .unwrap_or(match view.features.is_plain {
             true => READ_AHEAD_LEN_UNCOMPRESSED,
-            false => READ_AHEAD_LEN,
+            false => IMAGE_READAHEAD_LEN,
         });
     let worker_count = worker_count(options, view.features);
     let plan = Plan {
@@ -587,9 +587,9 @@ fn shown_source(source: &OsStr) -> Vec<u8> {
     match bytes.len().checked_sub(SOURCE_LEN_MAX) {
         None | Some(0) => bytes.to_vec(),
         Some(_) => {
-            const MARK: &[u8] = b"...";
-            let kept = bytes.len() - (SOURCE_LEN_MAX - MARK.len());
-            [MARK, bytes.get(kept..).unwrap_or_default()].concat()
+            const ELLIPSIS: &[u8] = b"...";
+            let kept = bytes.len() - (SOURCE_LEN_MAX - ELLIPSIS.len());
+            [ELLIPSIS, bytes.get(kept..).unwrap_or_default()].concat()
         }
     }
 }

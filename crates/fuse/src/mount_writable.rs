@@ -20,7 +20,7 @@ use weald_vfs::WritableFs;
 const EXTRA_WORKER_COUNT: usize = 6;
 
 /// Default readahead of the kernel in bytes: two requests of the largest size.
-const READ_AHEAD_LEN: ByteLen = ByteLen(2 << 20);
+const VOLUME_READAHEAD_LEN: ByteLen = ByteLen(2 << 20);
 
 /// Mounts `fs` on the directory of `point`; `/proc/mounts` shows `source` as its origin. The mount
 /// is live when the call returns. The last sync of `fs` has ended when [`Mount::wait`] returns.
@@ -52,7 +52,7 @@ pub fn mount_writable(
             flags: wanted_flags(access == Access::Everybody),
             write_len_max: WRITE_LEN_MAX,
         },
-        read_ahead_len: options.read_ahead_len.unwrap_or(READ_AHEAD_LEN),
+        read_ahead_len: options.read_ahead_len.unwrap_or(VOLUME_READAHEAD_LEN),
     };
     let policy = Policy {
         admission: Admission::new(access, rustix::process::getuid().as_raw()),

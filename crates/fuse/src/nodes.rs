@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use weald_vfs::Nanoseconds;
 
 /// Parts of the table, so that workers rarely wait for each other.
-const SHARD_COUNT: usize = 32;
+const NODE_SHARD_COUNT: usize = 32;
 
 /// An inode that the kernel knows, and facts about it that save requests to the file system.
 #[derive(Debug, Clone, Copy, Default)]
@@ -42,12 +42,12 @@ pub(crate) struct Nodes {
 impl Nodes {
     pub(crate) fn new() -> Self {
         Self {
-            shards: (0..SHARD_COUNT).map(|_| Shard::default()).collect(),
+            shards: (0..NODE_SHARD_COUNT).map(|_| Shard::default()).collect(),
         }
     }
 
     fn with<R>(&self, node: NodeId, work: impl FnOnce(&mut HashMap<NodeId, Node>) -> R) -> R {
-        let index = node.0 % SHARD_COUNT as u64;
+        let index = node.0 % NODE_SHARD_COUNT as u64;
         match self.shards.get(index as usize) {
             Some(shard) => work(&mut shard.lock()),
             None => work(&mut HashMap::new()),

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 pub(crate) const MEASURE: u32 = 0xc004_6686;
 
 /// Bytes of the header of `struct fsverity_digest`: algorithm and length.
-const HEADER_LEN: usize = 4;
+const DIGEST_HEADER_LEN: usize = 4;
 
 /// Bytes of a digest.
 const DIGEST_LEN: usize = 32;
@@ -24,7 +24,7 @@ const SHA256: u16 = 1;
 
 /// Largest data of a file that is digested for one request, in bytes: a request cannot be
 /// interrupted, and this takes about a second. Holes do not count.
-const DATA_LEN_MAX: u64 = 256 << 20;
+const DIGESTED_LEN_MAX: u64 = 256 << 20;
 
 /// Bytes that are read at once.
 const PIECE_LEN: u64 = 1 << 20;
@@ -42,7 +42,7 @@ pub(crate) fn measure<T: Tree>(
     out: &mut Vec<u8>,
     failed: impl Fn(weald_format::Error) -> Errno,
 ) -> Result<(), Errno> {
-    if (out_len as usize) < HEADER_LEN + DIGEST_LEN {
+    if (out_len as usize) < DIGEST_HEADER_LEN + DIGEST_LEN {
         return Err(Errno::OVERFLOW);
     }
     let digest = digest(tree, inode).map_err(failed)?;
@@ -66,12 +66,12 @@ fn digest<T: Tree>(tree: &T, inode: &Inode) -> Result<Option<[u8; DIGEST_LEN]>> 
             data_len += run.len;
         }
         runs.push(run);
-        match data_len > DATA_LEN_MAX {
+        match data_len > DIGESTED_LEN_MAX {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
         }
     })?;
-    if data_len > DATA_LEN_MAX {
+    if data_len > DIGESTED_LEN_MAX {
         return Ok(None);
     }
     let mut state = FsVerity::new();

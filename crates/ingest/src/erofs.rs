@@ -9,12 +9,12 @@ use weald_format::{Attributes, Error, FileKind, Result};
 use weald_io::{FileSource, ReadAt};
 
 /// Bytes of memory for a file whose other names are still to come, besides its path.
-const LINK_LEN: u64 = 96;
+const LINK_MEMORY_LEN: u64 = 96;
 
 /// Data that an image may hold, in bytes, or in multiples of its length if that is more. Many files
 /// can name the same blocks, so that a small image could fill any disk. A chunk of 4 KiB takes 4
 /// bytes of an index, a packed index of compressed data takes 2: honest images stay far below.
-const DATA_LEN_MAX: u64 = 1 << 30;
+const IMAGE_DATA_LEN_MAX: u64 = 1 << 30;
 const DATA_RATIO_MAX: u64 = 4096;
 
 /// Xattr by which overlayfs finds the data of a file in another layer.
@@ -62,7 +62,7 @@ impl ErofsReader {
             let what = "not an EROFS image: the file is empty";
             return Err(named(Error::invalid(what)));
         }
-        let data_len_max = DATA_LEN_MAX.max(file.len().saturating_mul(DATA_RATIO_MAX));
+        let data_len_max = IMAGE_DATA_LEN_MAX.max(file.len().saturating_mul(DATA_RATIO_MAX));
         let volume = Volume::open(ImageFile(file)).map_err(named)?;
         Ok(Self {
             remaining_len: data_len_max,
@@ -267,7 +267,7 @@ impl Links {
             return Ok(None);
         }
         let Some((first, remaining)) = self.first.get_mut(&inode.nid) else {
-            self.len += LINK_LEN + path.len() as u64;
+            self.len += LINK_MEMORY_LEN + path.len() as u64;
             if self.len > self.len_max {
                 return Err(Error::limit(format!(
                     "memory: more than {} files have several names, far apart; more memory takes \
@@ -286,7 +286,7 @@ impl Links {
         // The last name: the image may have more than it announces, and they become files of
         // their own.
         let first = self.first.remove(&inode.nid).map(|(first, _)| first);
-        self.len -= LINK_LEN + first.as_ref().map_or(0, |path| path.len() as u64);
+        self.len -= LINK_MEMORY_LEN + first.as_ref().map_or(0, |path| path.len() as u64);
         Ok(first)
     }
 }
@@ -338,6 +338,6 @@ mod tests {
         };
         assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
         assert!(error.to_string().contains("many times its own length"));
-        assert!(count >= DATA_RATIO_MAX.min(DATA_LEN_MAX / all_len));
+        assert!(count >= DATA_RATIO_MAX.min(IMAGE_DATA_LEN_MAX / all_len));
     }
 }

@@ -28,7 +28,7 @@ const CANCEL_CHECK_COUNT: u64 = 1 << 12;
 /// Bytes that the contents of excluded files may take in a temporary file.
 const EXCLUDED_SPOOL_LEN_MAX: u64 = 1 << 30;
 /// Bytes of memory per content in the image's writer.
-const CONTENT_LEN: u64 = 44;
+const CONTENT_MEMORY_LEN: u64 = 44;
 
 /// Filter and memory limits of a stream.
 pub struct GatherOptions<'a> {
@@ -338,7 +338,7 @@ fn store_body(
     }
     let id = store.store(body)?;
     *content_count = (*content_count).max(id.0 + 1);
-    match *content_count * CONTENT_LEN > options.contents_len {
+    match *content_count * CONTENT_MEMORY_LEN > options.contents_len {
         true => Err(Error::limit(format!(
             "memory: more than {} contents; more memory takes more of them",
             *content_count - 1

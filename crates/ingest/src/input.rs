@@ -6,14 +6,14 @@ use std::io::{BufRead, BufReader, Chain, Cursor, Read};
 use weald_format::{Error, Result};
 
 /// Bytes read at once.
-const BUFFER_LEN: usize = 256 << 10;
+const INPUT_BUFFER_LEN: usize = 256 << 10;
 /// Bytes read in advance: enough to detect every compression and a tar header.
 const DETECT_LEN: usize = 512;
 
-const GZIP: &[u8] = &[0x1f, 0x8b];
-const ZSTD: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
-const XZ: &[u8] = b"\xfd7zXZ\0";
-const BZIP2: &[u8] = b"BZh";
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+const ZSTD_MAGIC: &[u8] = &[0x28, 0xb5, 0x2f, 0xfd];
+const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+const BZIP2_MAGIC: &[u8] = b"BZh";
 
 /// Source of a stream.
 pub type Source = Box<dyn Read + Send>;
@@ -58,7 +58,7 @@ impl Input {
 
     /// Whether a stream that begins with `front` is compressed in a way that is read.
     pub fn is_compressed(front: &[u8]) -> bool {
-        [GZIP, ZSTD, XZ]
+        [GZIP_MAGIC, ZSTD_MAGIC, XZ_MAGIC]
             .iter()
             .any(|magic| front.starts_with(magic))
     }
@@ -71,24 +71,24 @@ impl Input {
         let front = read_front(&mut source)?;
         let is = |magic: &[u8]| front.starts_with(magic);
         let rewound: Rewound =
-            BufReader::with_capacity(BUFFER_LEN, Cursor::new(front.clone()).chain(source));
-        let reader: Box<dyn BufRead + Send> = if is(GZIP) {
+            BufReader::with_capacity(INPUT_BUFFER_LEN, Cursor::new(front.clone()).chain(source));
+        let reader: Box<dyn BufRead + Send> = if is(GZIP_MAGIC) {
             buffered(MultiGzDecoder::new(rewound))
-        } else if is(ZSTD) {
+        } else if is(ZSTD_MAGIC) {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(rewound).map_err(failed)?;
             // The window is most of a decoder's memory.
             decoder
                 .window_log_max((memory_len / 2).max(1 << 20).ilog2().min(31))
                 .map_err(failed)?;
             buffered(decoder)
-        } else if is(XZ) {
+        } else if is(XZ_MAGIC) {
             let stream = liblzma::stream::Stream::new_stream_decoder(
                 memory_len,
                 liblzma::stream::CONCATENATED,
             );
             let stream = stream.map_err(|e| failed(e.into()))?;
             buffered(liblzma::bufread::XzDecoder::new_stream(rewound, stream))
-        } else if is(BZIP2) && front.get(4..10) == Some(b"1AY&SY") {
+        } else if is(BZIP2_MAGIC) && front.get(4..10) == Some(b"1AY&SY") {
             let what =
                 "a stream compressed by bzip2: decompress it on the way, bzip2 -dc | weald build -";
             return Err(Error::new(weald_format::ErrorKind::Unsupported, what));
@@ -194,7 +194,7 @@ impl Input {
 }
 
 fn buffered(reader: impl Read + Send + 'static) -> Box<dyn BufRead + Send> {
-    Box::new(BufReader::with_capacity(BUFFER_LEN, reader))
+    Box::new(BufReader::with_capacity(INPUT_BUFFER_LEN, reader))
 }
 
 fn failed(error: std::io::Error) -> Error {

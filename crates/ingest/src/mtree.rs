@@ -24,7 +24,7 @@ use words::{Check, Keys, Name};
 
 /// Bytes of a line with its continuation lines: a path and a target with every byte escaped as
 /// four, and as much again for the other keywords.
-const LINE_LEN_MAX: usize = PATH_LEN_MAX * 16;
+const MTREE_LINE_LEN_MAX: usize = PATH_LEN_MAX * 16;
 
 /// Reads an mtree description.
 pub struct MtreeReader {
@@ -84,7 +84,7 @@ impl MtreeReader {
     fn next_line(&mut self) -> Result<bool> {
         self.line.clear();
         loop {
-            let len_max = LINE_LEN_MAX - self.line.len().min(LINE_LEN_MAX);
+            let len_max = MTREE_LINE_LEN_MAX - self.line.len().min(MTREE_LINE_LEN_MAX);
             self.line_no += 1;
             if !self.input.read_until(b'\n', len_max, &mut self.line)? {
                 return Ok(!self.line.is_empty());

@@ -13,7 +13,7 @@ use crate::input::Input;
 use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
 use header::Header;
-use number::BLOCK_LEN;
+use number::TAR_BLOCK_LEN;
 use pax::Pax;
 use sparse::Map;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};
@@ -60,7 +60,7 @@ impl TarReader {
 
     /// Whether `front`, the first bytes of a stream, is a tar header or the end of an empty stream.
     pub fn is_tar(front: &[u8]) -> bool {
-        match front.first_chunk::<BLOCK_LEN>() {
+        match front.first_chunk::<TAR_BLOCK_LEN>() {
             Some(block) => block.iter().all(|&b| b == 0) || Header::parse(block).is_ok(),
             None => false,
         }
@@ -96,10 +96,10 @@ impl TarReader {
 
     /// The next header, or the end.
     fn header(&mut self) -> Result<Option<Header>> {
-        let mut block = [0; BLOCK_LEN];
+        let mut block = [0; TAR_BLOCK_LEN];
         match self.input.read(&mut block)? {
             0 => return Err(self.wrong("no blocks of zeros at the end: the stream is cut short")),
-            BLOCK_LEN => {}
+            TAR_BLOCK_LEN => {}
             _ => return Err(self.wrong("the stream is cut short")),
         }
         if block.iter().all(|&b| b == 0) {
@@ -115,14 +115,14 @@ impl TarReader {
     /// # Errors
     /// `Invalid` for another archive: half of the tree would be missing. Other data is reported.
     fn finish(&mut self, tell: &mut Tell<'_>) -> Result<()> {
-        let mut block = [0; BLOCK_LEN];
+        let mut block = [0; TAR_BLOCK_LEN];
         loop {
             let start = self.input.offset();
             let len = self.input.read(&mut block)?;
-            if len == BLOCK_LEN && block.iter().all(|&byte| byte == 0) {
+            if len == TAR_BLOCK_LEN && block.iter().all(|&byte| byte == 0) {
                 continue;
             }
-            if len == BLOCK_LEN && Header::parse(&block).is_ok() {
+            if len == TAR_BLOCK_LEN && Header::parse(&block).is_ok() {
                 return Err(Error::invalid(format!(
                     "tar stream, byte {start}: a second archive follows the first: make one of \
                      both with tar --concatenate, or build an image of each"
@@ -143,7 +143,7 @@ impl TarReader {
             return Err(self.wrong(format!("a member of {len} bytes")));
         }
         self.data_len = len;
-        self.padding_len = len.next_multiple_of(BLOCK_LEN as u64) - len;
+        self.padding_len = len.next_multiple_of(TAR_BLOCK_LEN as u64) - len;
         Ok(())
     }
 
@@ -287,7 +287,7 @@ impl TarReader {
             let mut continues = header.sparse(&mut map)?;
             map.real_len = header.sparse_len().map_err(Error::invalid)?;
             while continues {
-                let mut block = [0; BLOCK_LEN];
+                let mut block = [0; TAR_BLOCK_LEN];
                 self.fill(&mut block)?;
                 continues = sparse::read_block(&block, &mut map)?;
             }
@@ -311,7 +311,7 @@ impl TarReader {
     /// Reads the map of GNU's format 1.0, which lies before the data: numbers, one per line.
     fn text_map(&mut self, pax: &Pax) -> Result<Map> {
         let mut text = sparse::Text::new(pax.sparse.real_len()?);
-        let mut block = [0; BLOCK_LEN];
+        let mut block = [0; TAR_BLOCK_LEN];
         while !text.is_whole() {
             self.fill_data(&mut block)?;
             text.read(&block)?;

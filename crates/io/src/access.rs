@@ -9,7 +9,7 @@ use weald_sys::Stat;
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// Permissions of a file that is not complete: only its owner has access.
-pub(crate) const UNFINISHED: u16 = 0o600;
+pub(crate) const UNFINISHED_MODE: u16 = 0o600;
 
 /// Gives `new` the owner, group, mode and POSIX ACL of `old`. If the owner or the group cannot be
 /// kept, `new` gets no ACL and a mode that allows no user more than `old` allowed. Set-uid and

@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
 use weald_format::{Error, ErrorKind, FileKind, Result};
 
 /// Bytes of small writes that are buffered. Larger writes go directly to the operating system.
-const BUFFER_LEN: usize = 256 << 10;
+const OUTPUT_BUFFER_LEN: usize = 256 << 10;
 
 /// Permissions of a new file before the umask.
 const NEW_FILE: u16 = 0o666;
@@ -190,13 +190,13 @@ impl OutputFile {
             {
                 // No other process can have opened a file without a name.
                 let mode = weald_sys::stat_fd(&file)?.permissions;
-                access::set_mode(&file, access::UNFINISHED)?;
+                access::set_mode(&file, access::UNFINISHED_MODE)?;
                 return Ok((file, Place::Unnamed { dir, name }, mode));
             }
             let (probe, probe_name) = create_hidden(&dir, &name, NEW_FILE)?;
             let mode = weald_sys::stat_fd(&probe).map(|stat| stat.permissions);
             weald_sys::remove_file_at(&dir, &probe_name)?;
-            let (file, temp) = create_hidden(&dir, &name, access::UNFINISHED)?;
+            let (file, temp) = create_hidden(&dir, &name, access::UNFINISHED_MODE)?;
             Ok((file, Place::Hidden { dir, name, temp }, mode?))
         };
         let (file, place, mode) = made().map_err(|e| Error::io(shown.clone(), e))?;
@@ -231,10 +231,10 @@ impl OutputFile {
     /// `Full` if the file system is full; `Io`, also for a closed pipe. The output is dead then.
     pub fn write_all(&mut self, bytes: &[u8]) -> Result<()> {
         self.check_alive()?;
-        if self.buffer.len() + bytes.len() > BUFFER_LEN {
+        if self.buffer.len() + bytes.len() > OUTPUT_BUFFER_LEN {
             self.flush()?;
         }
-        if bytes.len() >= BUFFER_LEN {
+        if bytes.len() >= OUTPUT_BUFFER_LEN {
             return self.write_through(bytes);
         }
         self.buffer.extend_from_slice(bytes);
@@ -564,7 +564,7 @@ mod tests {
             let temp = tempfile::tempdir().unwrap();
             let path = temp.path().join("image");
             let mut output = make(&path);
-            let large = vec![b'x'; BUFFER_LEN + 1];
+            let large = vec![b'x'; OUTPUT_BUFFER_LEN + 1];
             output.write_all(b"head").unwrap();
             output.write_all(&large).unwrap();
             output.write_all(b"tail").unwrap();

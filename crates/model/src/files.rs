@@ -8,7 +8,7 @@ use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMod
 /// Longest file.
 const SIZE_MAX: u64 = i64::MAX as u64;
 /// Longest value of an extended attribute.
-const VALUE_LEN_MAX: usize = 64 << 10;
+const XATTR_VALUE_LEN_MAX: usize = 64 << 10;
 /// Longest name of an extended attribute.
 const XATTR_NAME_LEN_MAX: usize = 255;
 
@@ -151,7 +151,7 @@ impl State {
         if name.is_empty() || name.len() > XATTR_NAME_LEN_MAX {
             return Err(Errno::RANGE.into());
         }
-        if value.len() > VALUE_LEN_MAX {
+        if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Errno::TOOBIG.into());
         }
         let inode = self.get_mut(ino)?;

@@ -10,7 +10,7 @@ use weald_format::store::{CONTENT_DIGESTS_MAGIC, ImageMap};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Longest file that is read: 32 million contents.
-const LEN_MAX: u64 = 1 << 30;
+const DIGESTS_LEN_MAX: u64 = 1 << 30;
 /// Length of a digest in bytes.
 const DIGEST_LEN: usize = 32;
 
@@ -47,7 +47,7 @@ impl Store {
     /// known. Returns `None` if the store does not have them.
     pub fn content_digests(&self, map: &ImageMap) -> Option<Vec<Option<Digest>>> {
         let name = layout::content_digests(map.image_id);
-        let bytes = read_file(&*self.disk, &name, LEN_MAX).ok()?;
+        let bytes = read_file(&*self.disk, &name, DIGESTS_LEN_MAX).ok()?;
         parse(&bytes, &map.image_digest)
     }
 }
@@ -60,7 +60,7 @@ impl StoreWriter {
     pub fn put_content_digests(&self, name: &str, digests: &[Option<Digest>]) -> Result<()> {
         let map = self.store().map(name)?;
         let bytes = encode(&map.image_digest, digests);
-        if bytes.len() as u64 > LEN_MAX {
+        if bytes.len() as u64 > DIGESTS_LEN_MAX {
             return Err(Error::limit(format!("{name}: too many contents")));
         }
         let path = layout::content_digests(map.image_id);

@@ -12,7 +12,7 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_io::ReadAt;
 
 /// Number of segments that an open image keeps open.
-const OPEN_SEGMENTS_MAX: usize = 32;
+const IMAGE_SEGMENTS_MAX: usize = 32;
 
 /// Where a range of the image's bytes is stored.
 #[derive(Debug, Clone)]
@@ -150,7 +150,7 @@ impl StoredImage {
         );
         let mut open = self.segments.lock();
         open.push_back((number, file.clone()));
-        if open.len() > OPEN_SEGMENTS_MAX {
+        if open.len() > IMAGE_SEGMENTS_MAX {
             open.pop_front();
         }
         Ok(file)

@@ -5,12 +5,12 @@ use hashbrown::HashTable;
 use weald_format::Digest;
 
 /// Memory per entry in bytes, including the unused slots of the table.
-const ENTRY_LEN: usize = 28;
+const INDEX_ENTRY_LEN: usize = 28;
 /// When the table is full, one old fingerprint in 2^`SAMPLE_SHIFT` is kept.
 const SAMPLE_SHIFT: u32 = 3;
 /// Number of rows to load before and after a hit: blocks that were written together are usually
 /// requested together.
-pub const NEIGHBOURS: u64 = 64;
+pub const NEIGHBOUR_ROW_COUNT: u64 = 64;
 
 #[derive(Debug, Clone, Copy)]
 struct Entry {
@@ -41,7 +41,7 @@ fn bucket_hash(fingerprint: u32) -> u64 {
 impl DedupIndex {
     /// Creates an index that takes about `memory_len` bytes at most.
     pub fn new(memory_len: u64) -> Self {
-        let count_max = usize::try_from(memory_len).unwrap_or(usize::MAX) / ENTRY_LEN;
+        let count_max = usize::try_from(memory_len).unwrap_or(usize::MAX) / INDEX_ENTRY_LEN;
         Self {
             entries: HashTable::new(),
             count_max: count_max.max(64),

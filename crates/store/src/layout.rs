@@ -19,7 +19,7 @@ pub const VOLUMES: &str = "volumes";
 /// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
 pub const IMAGE_LOCKS: u64 = 1 << 40;
 /// Longest name of an image, in bytes.
-pub const NAME_LEN_MAX: usize = 200;
+pub const IMAGE_NAME_LEN_MAX: usize = 200;
 
 /// Path of the file of segment `number`.
 pub fn segment(number: u64) -> String {
@@ -82,14 +82,14 @@ pub fn is_replaced_key(key: &str) -> bool {
 /// Such a name stays inside the store, and listings show it.
 pub fn check_name(name: &str) -> Result<()> {
     let is_good = !name.is_empty()
-        && name.len() <= NAME_LEN_MAX
+        && name.len() <= IMAGE_NAME_LEN_MAX
         && !name.starts_with('.')
         && !name.chars().any(|c| c == '/' || c.is_control());
     match is_good {
         true => Ok(()),
         false => Err(Error::invalid(format!(
-            "image name {name:?}: expected 1 to {NAME_LEN_MAX} bytes without '/', without control \
-             characters and without a dot in front"
+            "image name {name:?}: expected 1 to {IMAGE_NAME_LEN_MAX} bytes without '/', without \
+             control characters and without a dot in front"
         ))),
     }
 }

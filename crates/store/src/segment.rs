@@ -10,7 +10,7 @@ use weald_format::{Digest, Error, Result};
 use zerocopy::IntoBytes;
 
 /// Bytes that are buffered before a write.
-const BUFFER_LEN: usize = 1 << 20;
+const SEGMENT_BUFFER_LEN: usize = 1 << 20;
 
 /// The segment that receives new records.
 #[derive(Debug)]
@@ -97,7 +97,7 @@ impl SegmentWriter {
             offset: self.len(),
         };
         self.buffer.extend_from_slice(record.header().as_bytes());
-        if self.buffer.len() + stored.len() > BUFFER_LEN {
+        if self.buffer.len() + stored.len() > SEGMENT_BUFFER_LEN {
             self.write_out()?;
             self.file.write_at(stored, self.written_len)?;
             self.written_len += stored.len() as u64;

@@ -24,7 +24,7 @@ pub(crate) const NEXT_SNAPSHOT: &[u8] = b"next_snapshot";
 /// Rows that one transaction of a removal removes.
 const REMOVE_BATCH: usize = 1 << 15;
 /// Segments that a [`BlockReader`] keeps open.
-const OPEN_SEGMENTS_MAX: usize = 64;
+const READER_SEGMENTS_MAX: usize = 64;
 /// Shortest dead range whose space is freed in place.
 const PUNCH_LEN_MIN: u64 = 4 << 10;
 
@@ -94,7 +94,7 @@ impl BlockReader {
         let name = layout::segment(number);
         let file: Arc<dyn DiskFile> = Arc::from(self.store.disk.open(&name, Access::Read)?);
         open.push_back((number, file.clone()));
-        if open.len() > OPEN_SEGMENTS_MAX {
+        if open.len() > READER_SEGMENTS_MAX {
             open.pop_front();
         }
         Ok(file)

@@ -8,7 +8,7 @@
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
-use crate::index::{DedupIndex, NEIGHBOURS};
+use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
 use crate::layout;
 use crate::segment::{SegmentWriter, read_record};
 use crate::store::{Store, open_engine};
@@ -459,11 +459,13 @@ impl StoreWriter {
             return Ok(());
         }
         let mut near = BTreeMap::new();
-        let first = id.saturating_sub(NEIGHBOURS / 4);
+        let first = id.saturating_sub(NEIGHBOUR_ROW_COUNT / 4);
         self.engine
             .scan(Table::Blocks, &key_of(first), &mut |key, value| {
                 match crate::engine::number_of(key) {
-                    Some(at) if at <= id + NEIGHBOURS => near.insert(at, BlockRow::parse(value)?),
+                    Some(at) if at <= id + NEIGHBOUR_ROW_COUNT => {
+                        near.insert(at, BlockRow::parse(value)?)
+                    }
                     _ => return Ok(ControlFlow::Break(())),
                 };
                 Ok(ControlFlow::Continue(()))

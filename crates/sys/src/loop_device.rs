@@ -16,7 +16,7 @@ const LO_FLAGS_AUTOCLEAR: u32 = 4;
 const LO_FLAGS_DIRECT_IO: u32 = 16;
 
 /// Attempts to get a device while other processes take the free ones.
-const ATTEMPT_COUNT_MAX: usize = 64;
+const DEVICE_ATTEMPT_COUNT_MAX: usize = 64;
 
 /// `struct loop_info64` of `linux/loop.h`.
 #[repr(C)]
@@ -61,7 +61,7 @@ pub fn attach_loop(file: &File, is_direct: bool) -> io::Result<(File, PathBuf)> 
         .custom_flags(libc::O_CLOEXEC)
         .open("/dev/loop-control")?;
     let mut last = io::Error::from_raw_os_error(libc::EBUSY);
-    for _ in 0..ATTEMPT_COUNT_MAX {
+    for _ in 0..DEVICE_ATTEMPT_COUNT_MAX {
         // SAFETY: the descriptor is open; the request has no argument.
         let number = unsafe { libc::ioctl(control.as_raw_fd(), LOOP_CTL_GET_FREE) };
         if number < 0 {

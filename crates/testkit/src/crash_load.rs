@@ -16,9 +16,9 @@ use std::path::Path;
 /// Most names in the tree.
 const NAME_COUNT: u64 = 60;
 /// Longest write. FUSE passes it as one request.
-const WRITE_LEN_MAX: u64 = 100_000;
+const LOAD_WRITE_LEN_MAX: u64 = 100_000;
 /// Longest file.
-const FILE_LEN_MAX: u64 = 400_000;
+const LOAD_FILE_LEN_MAX: u64 = 400_000;
 
 /// One system call.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,8 +101,8 @@ impl Load {
                     1 => self.rng.below(len + 1),
                     _ => self.rng.below(len + 1) / 4096 * 4096,
                 };
-                let offset = offset.min(FILE_LEN_MAX - WRITE_LEN_MAX);
-                let len = 1 + self.rng.below(WRITE_LEN_MAX);
+                let offset = offset.min(LOAD_FILE_LEN_MAX - LOAD_WRITE_LEN_MAX);
+                let len = 1 + self.rng.below(LOAD_WRITE_LEN_MAX);
                 let seed = match self.rng.below(2) {
                     0 => self.rng.below(20),
                     _ => self.rng.next_u64(),

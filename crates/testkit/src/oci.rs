@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Bytes of a block of a tar archive.
-const BLOCK_LEN: usize = 512;
+const TAR_BLOCK_LEN: usize = 512;
 /// Media type of an uncompressed layer.
 pub const TAR: &str = "application/vnd.oci.image.layer.v1.tar";
 /// Media type of a layer that is compressed by gzip.
@@ -27,7 +27,7 @@ impl Tar {
     /// Adds a member: type flag, path, link target, data; `size` is what its header says.
     #[must_use]
     pub fn raw(mut self, flag: u8, path: &str, target: &str, data: &[u8], size: u64) -> Self {
-        let mut header = [0; BLOCK_LEN];
+        let mut header = [0; TAR_BLOCK_LEN];
         let mut put = |at: usize, text: &[u8]| header[at..at + text.len()].copy_from_slice(text);
         put(0, path.as_bytes());
         let mode: &[u8] = if flag == b'5' { b"0000755" } else { b"0000644" };
@@ -46,7 +46,8 @@ impl Tar {
         header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
         self.0.extend_from_slice(&header);
         self.0.extend_from_slice(data);
-        self.0.resize(self.0.len().next_multiple_of(BLOCK_LEN), 0);
+        self.0
+            .resize(self.0.len().next_multiple_of(TAR_BLOCK_LEN), 0);
         self
     }
 
@@ -82,7 +83,7 @@ impl Tar {
 
     /// The archive, with its end.
     pub fn finish(mut self) -> Vec<u8> {
-        self.0.resize(self.0.len() + 2 * BLOCK_LEN, 0);
+        self.0.resize(self.0.len() + 2 * TAR_BLOCK_LEN, 0);
         self.0
     }
 }

@@ -12,7 +12,7 @@ pub const SMALL_READ_LEN: u64 = 4096;
 /// the same image gives the same figures.
 const SAMPLES_MAX: u64 = 10_000;
 /// Most files of one directory that are read.
-const FILES_MAX: usize = 100_000;
+const DIR_FILES_MAX: usize = 100_000;
 
 /// Distribution of a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -126,7 +126,7 @@ fn directories(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
             if let (FileKind::Regular, Some(content)) = (inode.kind, inode.content) {
                 contents.insert(content);
             }
-            match contents.len() < FILES_MAX {
+            match contents.len() < DIR_FILES_MAX {
                 true => ControlFlow::Continue(()),
                 false => ControlFlow::Break(()),
             }

@@ -15,7 +15,7 @@ use weald_format::{ContentId, Error, FileKind, Result};
 use weald_image::{Image, Inode};
 
 /// Most contents whose digest is remembered for their other names; about 100 bytes each.
-const KNOWN_COUNT_MAX: usize = 1 << 18;
+const KNOWN_DIGEST_COUNT_MAX: usize = 1 << 18;
 
 /// A digest algorithm, all of 32 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -106,7 +106,7 @@ impl Known {
 
     fn put(&self, content: ContentId, digest: [u8; 32]) {
         let mut table = self.lock();
-        if table.len() >= KNOWN_COUNT_MAX {
+        if table.len() >= KNOWN_DIGEST_COUNT_MAX {
             table.clear();
         }
         table.insert(content, digest);

@@ -20,7 +20,9 @@ mod xattrs;
 
 pub use dump::{DumpOptions, write_dump};
 
-pub use options::{Format, INLINE_LEN_MAX, ImageOptions, Sink, VerityPolicy, Written, object_name};
+pub use options::{
+    Format, INLINE_FILE_LEN_MAX, ImageOptions, Sink, VerityPolicy, Written, object_name,
+};
 
 use digests::Digests;
 use emit::Emitter;

@@ -33,7 +33,7 @@ use weald_image::Image;
 use weald_io::OutputFile;
 
 /// Bytes of memory for each distinct content.
-const CONTENT_LEN: u64 = contents::STORED_LEN as u64;
+const DISTINCT_CONTENT_LEN: u64 = contents::STORED_LEN as u64;
 
 /// Report of [`write_image`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -71,7 +71,10 @@ pub fn write_image(
             "an EROFS image is not written in order, which a pipe or device needs: name a file",
         ));
     }
-    let needed_len = image.summary().content_count.saturating_mul(CONTENT_LEN);
+    let needed_len = image
+        .summary()
+        .content_count
+        .saturating_mul(DISTINCT_CONTENT_LEN);
     if needed_len > options.memory_len / 2 {
         return Err(Error::limit(format!(
             "memory: {} distinct contents need {needed_len} bytes; more memory takes more of them",

@@ -6,7 +6,7 @@ use weald_format::cursor::put_varint;
 use weald_io::{ReadAt, Spool};
 
 /// Bytes that a reader in order holds.
-const READ_LEN: u64 = 64 << 10;
+const SPILL_READ_LEN: u64 = 64 << 10;
 
 /// Bytes that a reader at any place holds.
 const RANDOM_READ_LEN: u64 = 4 << 10;
@@ -66,10 +66,10 @@ impl Spill {
 
     /// Passes all bytes to `visit` in pieces.
     pub fn each_piece(&self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let mut buffer = vec![0; READ_LEN.min(self.len()) as usize];
+        let mut buffer = vec![0; SPILL_READ_LEN.min(self.len()) as usize];
         let mut at = 0;
         while at < self.len() {
-            let len = (self.len() - at).min(READ_LEN) as usize;
+            let len = (self.len() - at).min(SPILL_READ_LEN) as usize;
             let piece = buffer.get_mut(..len).unwrap_or_default();
             self.read_at(piece, at)?;
             visit(piece)?;
@@ -102,7 +102,7 @@ impl<'a> Numbers<'a> {
         if offset < self.start || end > self.start + self.buffer.len() as u64 {
             let is_in_order = offset == self.start + self.buffer.len() as u64;
             let wanted = if is_in_order {
-                READ_LEN
+                SPILL_READ_LEN
             } else {
                 RANDOM_READ_LEN
             };

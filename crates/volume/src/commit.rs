@@ -25,13 +25,13 @@ use weald_store::engine::{Batch, Table};
 use weald_store::{Dead, StoreWriter};
 
 /// Pieces of a window beyond which its content is read and written again.
-const PIECES_MAX: usize = 32;
+const SCATTERED_PIECES_MAX: usize = 32;
 /// Rows that one commit removes for dropped files.
 const DROP_ROWS_MAX: usize = 65_000;
 /// Rows that the log keeps.
-const LOG_LEN: u64 = 1024;
+const COMMIT_ROW_COUNT_MAX: u64 = 1024;
 /// Bytes that the threads of a commit hash and encode at a time.
-const BATCH_LEN: u64 = 8 << 20;
+const ENCODED_AT_ONCE_LEN: u64 = 8 << 20;
 
 /// Place of a piece of a new window.
 #[derive(Debug, Clone, Copy)]
@@ -317,7 +317,7 @@ impl Committer {
                 true => drop(cut.insert(*window, pieces)),
                 false => work.windows.push((ino, *window, pieces)),
             }
-            if work.waiting_len >= BATCH_LEN {
+            if work.waiting_len >= ENCODED_AT_ONCE_LEN {
                 self.place_runs(core, work)?;
             }
         }
@@ -588,7 +588,7 @@ impl Committer {
             time: layer.now,
         };
         batch.put(Table::Log, &number_key(row.snapshot, commit), log.encode());
-        if let Some(oldest) = commit.checked_sub(LOG_LEN) {
+        if let Some(oldest) = commit.checked_sub(COMMIT_ROW_COUNT_MAX) {
             batch.remove(Table::Log, &number_key(row.snapshot, oldest));
         }
         batch.put(Table::Volumes, self.name.as_bytes(), row.encode());
@@ -629,7 +629,7 @@ impl Sink for Placing<'_> {
                 start = end;
             }
         }
-        match self.work.waiting_len >= BATCH_LEN {
+        match self.work.waiting_len >= ENCODED_AT_ONCE_LEN {
             true => self.committer.place_runs(self.core, self.work),
             false => Ok(()),
         }
@@ -666,7 +666,7 @@ fn settle_window(
     let mut joined = group(segments, |a, b| is_bytes(a) && is_bytes(b));
     let chunk = work.rules.chunk_len;
     let chunks = core.tables.chunk_len() / chunk;
-    if joined.len() > PIECES_MAX.max(2 * chunks as usize) {
+    if joined.len() > SCATTERED_PIECES_MAX.max(2 * chunks as usize) {
         joined = group(segments, |_, _| true);
     }
     let mut pieces = Vec::with_capacity(joined.len());

@@ -396,6 +396,6 @@ impl Core {
 /// Whether a range may be collapsed or inserted: the manual page of fallocate(2) allows a file
 /// system to ask for whole blocks.
 fn is_aligned(range: &Range<u64>) -> bool {
-    const BLOCK_LEN: u64 = 4096;
-    range.start.is_multiple_of(BLOCK_LEN) && range.end.is_multiple_of(BLOCK_LEN)
+    const ALIGNMENT_LEN: u64 = 4096;
+    range.start.is_multiple_of(ALIGNMENT_LEN) && range.end.is_multiple_of(ALIGNMENT_LEN)
 }

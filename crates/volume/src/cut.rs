@@ -28,7 +28,7 @@ use std::collections::BTreeMap;
 use weald_format::Result;
 
 /// Archives whose position is kept between commits.
-const POSITIONS_MAX: usize = 256;
+const ARCHIVE_POSITIONS_MAX: usize = 256;
 
 /// The end of a file that a commit cuts by content.
 #[derive(Debug)]
@@ -147,7 +147,9 @@ impl Cuts {
         if matches!(position, Position::Plain(_)) {
             return Ok(());
         }
-        if self.positions.len() >= POSITIONS_MAX && !self.positions.contains_key(&stream.ino) {
+        if self.positions.len() >= ARCHIVE_POSITIONS_MAX
+            && !self.positions.contains_key(&stream.ino)
+        {
             self.positions.pop_first();
         }
         self.positions.insert(stream.ino, position);

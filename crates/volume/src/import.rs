@@ -24,7 +24,7 @@ use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
 use weald_vfs::{Failure, Ino, Nanoseconds, NewInode, NewStat, Outcome, WritableFs};
 
 /// Bytes that are copied at once.
-const COPY_LEN: u64 = 4 << 20;
+const IMPORTED_AT_ONCE_LEN: u64 = 4 << 20;
 
 /// Shared ranges that enter the volume in one change, which takes memory.
 const SEGMENTS_AT_ONCE: usize = 4096;
@@ -405,7 +405,9 @@ impl Import<'_> {
         let mut at = range.start;
         while at < range.end {
             // Whole windows stay whole.
-            let end = range.end.min((at / COPY_LEN + 1) * COPY_LEN);
+            let end = range
+                .end
+                .min((at / IMPORTED_AT_ONCE_LEN + 1) * IMPORTED_AT_ONCE_LEN);
             let bytes = self.image.read(inode, at, (end - at) as usize)?;
             let bytes: Arc<[u8]> = Arc::from(&bytes[..]);
             if bytes.len() as u64 != end - at {

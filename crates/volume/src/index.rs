@@ -7,7 +7,7 @@ use weald_format::Digest;
 pub const DEDUP_LEN_MIN: usize = 64;
 
 /// Slots of a bucket.
-const WAYS: usize = 8;
+const DIGEST_WAYS: usize = 8;
 /// Buckets of a new index.
 const BUCKETS_MIN: usize = 1 << 8;
 /// Bits of an offset in a block: blocks have at most 16 MiB.
@@ -56,7 +56,7 @@ impl Slot {
 /// Places by digest: buckets of eight slots. A full index replaces old entries.
 #[derive(Debug)]
 pub struct Index {
-    buckets: Vec<[Slot; WAYS]>,
+    buckets: Vec<[Slot; DIGEST_WAYS]>,
     buckets_max: usize,
     count: usize,
     /// The slot of a full bucket that is replaced next.
@@ -72,7 +72,7 @@ fn fingerprint(digest: &Digest) -> u32 {
 impl Index {
     /// Takes `memory_len` bytes at most, and half of it besides while it grows.
     pub fn new(memory_len: u64) -> Self {
-        let bucket_len = size_of::<[Slot; WAYS]>() as u64;
+        let bucket_len = size_of::<[Slot; DIGEST_WAYS]>() as u64;
         let most = usize::try_from(memory_len / bucket_len).unwrap_or(usize::MAX);
         // The largest power of two that fits.
         let most = 1 << most.clamp(BUCKETS_MIN, 1 << 30).ilog2();
@@ -101,7 +101,9 @@ impl Index {
 
     /// Notes where bytes are.
     pub fn insert(&mut self, digest: &Digest, place: Place) {
-        if self.count > self.buckets.len() * WAYS / 8 * 5 && self.buckets.len() < self.buckets_max {
+        if self.count > self.buckets.len() * DIGEST_WAYS / 8 * 5
+            && self.buckets.len() < self.buckets_max
+        {
             self.grow();
         }
         if let Some(slot) = Slot::of(fingerprint(digest), place) {
@@ -111,7 +113,7 @@ impl Index {
 
     fn put(&mut self, slot: Slot) {
         let at = self.bucket(slot.fingerprint);
-        self.turn = (self.turn + 1) % WAYS;
+        self.turn = (self.turn + 1) % DIGEST_WAYS;
         let turn = self.turn;
         let Some(bucket) = self.buckets.get_mut(at) else {
             return;

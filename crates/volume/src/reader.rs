@@ -14,7 +14,7 @@ use weald_format::{Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
 use weald_store::StoreWriter;
 
 /// Decoded blocks that a reader keeps, bytes.
-const CACHE_LEN: u64 = 64 << 20;
+const READER_CACHE_LEN: u64 = 64 << 20;
 
 /// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl VolumeReader {
         let engine = writer.engine();
         Ok(Self {
             tables: Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino),
-            blocks: Blocks::new(writer.block_reader(), CACHE_LEN),
+            blocks: Blocks::new(writer.block_reader(), READER_CACHE_LEN),
             row,
         })
     }

@@ -11,7 +11,7 @@ use weald_store::engine::{Engine, Table};
 /// Pieces that one step reads.
 const STEP_COUNT: usize = 256;
 /// Most decoded bytes that are read after a mount.
-const READ_LEN_MAX: u64 = 4 << 30;
+const REBUILD_LEN_MAX: u64 = 4 << 30;
 
 /// How far the index was rebuilt.
 #[derive(Debug)]
@@ -125,7 +125,7 @@ impl Rebuild {
                 index.insert(&Digest::of(bytes), place);
             }
         }
-        self.next = next.filter(|_| self.read_len < READ_LEN_MAX);
+        self.next = next.filter(|_| self.read_len < REBUILD_LEN_MAX);
         Ok(())
     }
 }

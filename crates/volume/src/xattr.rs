@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use weald_vfs::{Nanoseconds, Outcome, XattrMode};
 
 /// Most bytes of a value.
-const VALUE_LEN_MAX: usize = 64 << 10;
+const XATTR_VALUE_LEN_MAX: usize = 64 << 10;
 /// Most bytes of a name.
-const NAME_LEN_MAX: usize = 255;
+const XATTR_NAME_LEN_MAX: usize = 255;
 
 impl Core {
     /// Value of an attribute, if it is set.
@@ -74,10 +74,10 @@ impl Core {
         mode: XattrMode,
         now: Nanoseconds,
     ) -> Outcome<()> {
-        if name.is_empty() || name.len() > NAME_LEN_MAX {
+        if name.is_empty() || name.len() > XATTR_NAME_LEN_MAX {
             return Err(Errno::RANGE.into());
         }
-        if value.len() > VALUE_LEN_MAX {
+        if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Errno::TOOBIG.into());
         }
         let value = self.property_value(state, ino, name, value)?;

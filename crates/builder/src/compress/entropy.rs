@@ -3,7 +3,7 @@
 /// Shortest content whose entropy is measured, bytes.
 const PROBE_LEN_MIN: usize = 8 << 10;
 /// Length of each of the three probes, bytes.
-const PROBE_LEN: usize = 4 << 10;
+const ENTROPY_PROBE_LEN: usize = 4 << 10;
 /// Entropy above which data counts as incompressible, bits per byte. Random bytes show 7.95 in a
 /// probe of 4 KiB.
 const PROBE_BITS: f64 = 7.8;
@@ -15,10 +15,14 @@ pub fn is_incompressible(data: &[u8]) -> bool {
     }
     // Compressed files begin with magic numbers and headers, which are not random. The first probe
     // therefore starts at byte 512.
-    let starts = [512, (data.len() - PROBE_LEN) / 2, data.len() - PROBE_LEN];
+    let starts = [
+        512,
+        (data.len() - ENTROPY_PROBE_LEN) / 2,
+        data.len() - ENTROPY_PROBE_LEN,
+    ];
     starts
         .iter()
-        .all(|&start| entropy_bits(&data[start..start + PROBE_LEN]) > PROBE_BITS)
+        .all(|&start| entropy_bits(&data[start..start + ENTROPY_PROBE_LEN]) > PROBE_BITS)
 }
 
 fn entropy_bits(bytes: &[u8]) -> f64 {

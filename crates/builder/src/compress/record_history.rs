@@ -13,7 +13,7 @@ use weald_image::Image;
 
 /// Longest block that gets a history, bytes. A longer block compresses well alone, and with a
 /// history a reader would have to decode other blocks too.
-const TAIL_LEN_MAX: usize = 1 << 20;
+const HISTORY_BLOCK_LEN_MAX: usize = 1 << 20;
 /// Size of the regions in which repeats are counted: 2^20 bytes.
 const REGION_BITS: u32 = 20;
 /// Zstandard level of blocks with a history. The optimal parser (19) makes them a fifth smaller,
@@ -162,7 +162,7 @@ impl TailHistories {
         len: usize,
     ) -> Result<Option<Arc<TailHistory>>> {
         // A user who chose another codec did so for other reasons than size.
-        if len > TAIL_LEN_MAX
+        if len > HISTORY_BLOCK_LEN_MAX
             || !matches!(
                 codec,
                 CodecSpec::Zstd(_) | CodecSpec::ZstdLean | CodecSpec::ZstdCode | CodecSpec::Xz(_)

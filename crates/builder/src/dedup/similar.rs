@@ -18,7 +18,7 @@ const SMALL_IMAGE_LEN: u64 = 1 << 20;
 /// Number of contents with the same base name that are chosen for a file with a new path.
 const NAMESAKES_MAX: usize = 4;
 /// Number of neighbours in byte order, on each side, that are chosen for a new name.
-const NEIGHBOURS: u64 = 2;
+const NAME_NEIGHBOUR_COUNT: u64 = 2;
 
 /// The data to sample before a new content is added.
 #[derive(Debug, PartialEq, Eq)]
@@ -160,7 +160,10 @@ fn neighbours(image: &Image, dir: &Inode, name: &[u8]) -> Result<Vec<ContentId>>
             false => high = middle,
         }
     }
-    let (start, end) = (low.saturating_sub(NEIGHBOURS), low + NEIGHBOURS);
+    let (start, end) = (
+        low.saturating_sub(NAME_NEIGHBOUR_COUNT),
+        low + NAME_NEIGHBOUR_COUNT,
+    );
     let mut found = Vec::new();
     image.read_dir(dir.ino, start, &mut |index, _, inode| {
         if index >= end {

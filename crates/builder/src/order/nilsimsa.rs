@@ -12,7 +12,7 @@ use super::mix::mixed;
 pub type Digest = [u64; 4];
 
 /// Largest group that is chained by comparing all pairs, items.
-const GROUP_LEN: usize = 64;
+const CHAINED_COUNT_MAX: usize = 64;
 
 /// A permutation of the bytes (Fisher-Yates with the generator of SplitMix64).
 const TABLE: [u8; 256] = {
@@ -82,7 +82,7 @@ pub fn chain<T>(items: &mut [(Digest, T)]) {
     let mut waiting = vec![(0, items.len())];
     while let Some((start, end)) = waiting.pop() {
         let group = &mut items[start..end];
-        if group.len() <= GROUP_LEN {
+        if group.len() <= CHAINED_COUNT_MAX {
             for at in 0..group.len() {
                 let from = last.unwrap_or(group[at].0);
                 let nearest = (at..group.len()).min_by_key(|&i| distance(&from, &group[i].0));

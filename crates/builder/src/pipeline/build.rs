@@ -125,7 +125,7 @@ pub fn build_tree(
     let contents = build.write_contents(&mut image, &mut metadata, &plan, &spool_dir, &starting)?;
     build.report_progress(Stage::Tree, image.position(), true);
     build.omitted.sort_unstable();
-    let contents_len = contents.table.count() * plan::CONTENT_LEN;
+    let contents_len = contents.table.count() * plan::CONTENT_MEMORY_LEN;
     metadata.encode_with(plan.metadata_threads(&TreeSize::of(&tree), images_len + contents_len));
     let emitter = Emitter {
         tree: &tree,

@@ -21,7 +21,7 @@ use weald_format::{Error, Result};
 const BUILD_FIXED_LEN: u64 = 48 << 20;
 /// Cost of one entry from scan to end, bytes: 48 + name (about 24) in the scan; 48 twice while
 /// entries are sorted; 44 for digest and table slot of a content of its own; 4 for its number.
-const ENTRY_LEN: u64 = 170;
+const ENTRY_MEMORY_LEN: u64 = 170;
 
 /// Cost of one open directory while the tree is written, bytes: two hashers and a few vectors.
 const OPEN_DIR_LEN: u64 = 4608;
@@ -30,7 +30,7 @@ const OPEN_DIR_LEN: u64 = 4608;
 const XATTR_SET_LEN: u64 = 96;
 
 /// Bytes of files that reader threads may hold ahead of the segmenter.
-const READ_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
+const FILES_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
 
 /// Longer archives are streamed, whatever the budget, bytes.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
@@ -61,7 +61,7 @@ impl TreeSize {
 
     /// Memory that the tree takes from scan to end, bytes.
     fn memory_len(&self) -> u64 {
-        self.entry_count * ENTRY_LEN
+        self.entry_count * ENTRY_MEMORY_LEN
             + self.depth * OPEN_DIR_LEN
             + self.xattr_set_count * XATTR_SET_LEN
             + self.xattrs_len
@@ -151,7 +151,7 @@ impl Plan {
             keep_fsverity: options.keep_fsverity,
             table_len: table_len(options),
             window_len: window_len(options),
-            read_ahead_len: READ_AHEAD_LEN,
+            read_ahead_len: FILES_AHEAD_LEN,
             archive_len_max: archive_len_max(options),
             memory_len: options.memory_len,
             limit_len,
@@ -185,7 +185,8 @@ impl Plan {
         content_count: u64,
         source_len: u64,
     ) -> Result<()> {
-        let need = BUILD_FIXED_LEN + size.memory_len() + content_count * CONTENT_LEN + source_len;
+        let need =
+            BUILD_FIXED_LEN + size.memory_len() + content_count * CONTENT_MEMORY_LEN + source_len;
         let limit = options.memory_len.max(options.memory_len_max);
         match need <= limit {
             true => Ok(()),
@@ -202,7 +203,7 @@ impl Plan {
 }
 
 /// Cost of a stored content, bytes: its digest and its slot in a table by digest.
-pub const CONTENT_LEN: u64 = 44;
+pub const CONTENT_MEMORY_LEN: u64 = 44;
 
 /// Bytes that cutting and compressing blocks with `threads` compressors takes.
 fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
@@ -317,14 +318,14 @@ fn minimum_shared(options: &BuildOptions) -> u64 {
     // Files read ahead, which a single archive may exceed; one more file in the segmenter; the open
     // block of each of four streams.
     let archive_len = archive_len_max(options);
-    let files_len = READ_AHEAD_LEN.max(archive_len) + archive_len;
+    let files_len = FILES_AHEAD_LEN.max(archive_len) + archive_len;
     // A file of samples or pictures comes with its plain content, which is smaller than the file.
     // Long files of samples are streamed, and pictures are searched only in files up to
     // `PICTURES_LEN_MAX`.
     let categories = &options.categories;
     let packed_len = match (categories.pcm || categories.fits, categories.jpeg) {
-        (_, true) => READ_AHEAD_LEN + recode::PICTURES_LEN_MAX as u64,
-        (true, false) => READ_AHEAD_LEN + WHOLE_LEN_MAX,
+        (_, true) => FILES_AHEAD_LEN + recode::PICTURES_LEN_MAX as u64,
+        (true, false) => FILES_AHEAD_LEN + WHOLE_LEN_MAX,
         (false, false) => 0,
     };
     table_len(options) + histories_len(options) + files_len + packed_len

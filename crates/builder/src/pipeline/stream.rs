@@ -92,7 +92,7 @@ pub fn build_stream(
     let check = |tree: &TreeSize| Plan::check_tree(options, tree, contents_count, size.memory_len);
     check(&tree_size(&size))?;
     let held_len = size.memory_len
-        + contents_count * plan::CONTENT_LEN
+        + contents_count * plan::CONTENT_MEMORY_LEN
         + options.memory_len / rules::KNOWN_SHARE;
     let threads = plan.metadata_threads(&tree_size(&size), held_len);
     metadata.encode_with(threads);

@@ -15,7 +15,7 @@ pub const WHOLE_LEN_MAX: u64 = 4 << 20;
 /// is copied out of it, so that known contents, which are mostly short, allocate nothing.
 const BUFFER_LEN_MAX: usize = 256 << 10;
 /// Bytes at which a batch ends.
-const BATCH_LEN: u64 = 1 << 20;
+const READ_BATCH_LEN: u64 = 1 << 20;
 const FILES_PER_BATCH: usize = 64;
 /// Number of times that a changing file is read before the last result is stored.
 const ATTEMPTS: usize = 3;
@@ -243,7 +243,7 @@ fn batches(jobs: &[Job]) -> Vec<Range<usize>> {
     let (mut start, mut len) = (0, 0);
     for (i, job) in jobs.iter().enumerate() {
         len += job.len;
-        if len >= BATCH_LEN || i + 1 - start == FILES_PER_BATCH {
+        if len >= READ_BATCH_LEN || i + 1 - start == FILES_PER_BATCH {
             batches.push(start..i + 1);
             (start, len) = (i + 1, 0);
         }

@@ -35,7 +35,7 @@ const DEFLATE_GAIN_SHARE: usize = 8;
 /// overlap. Files of 4 MiB reach the limit at a ratio of 1 : 64, those of 64 MiB at 1 : 4.
 const FILE_PLAIN_LEN_MAX: usize = 256 << 20;
 /// Number of results kept for files with equal content.
-const KNOWN_COUNT_MAX: usize = 1 << 14;
+const KNOWN_RESULT_COUNT_MAX: usize = 1 << 14;
 
 /// Longest file that is searched for pictures, bytes.
 pub use jpeg::PICTURES_LEN_MAX;
@@ -119,7 +119,7 @@ impl Recoder {
         }
         let outcome = {
             let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            if known.len() >= KNOWN_COUNT_MAX {
+            if known.len() >= KNOWN_RESULT_COUNT_MAX {
                 known.clear();
             }
             known.entry(*digest).or_default().clone()

@@ -8,7 +8,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use weald_format::{Error, ErrorKind, FileKind, InodeNo, Result};
 
 /// Longest path passed to the kernel, bytes; `PATH_MAX` is 4096 including the NUL.
-const PATH_LEN_MAX: usize = 4000;
+const OPENED_PATH_LEN_MAX: usize = 4000;
 
 impl ScannedTree {
     /// Opens a regular file for reading at any depth. On disk it does not follow symlinks, does not
@@ -55,7 +55,7 @@ impl ScannedTree {
 
 /// Opens the file at `path` below `root`; the path may have any length.
 fn open_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
-    if path.len() <= PATH_LEN_MAX {
+    if path.len() <= OPENED_PATH_LEN_MAX {
         // One call, if the kernel has openat2.
         match weald_sys::open_file_at(root, path) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
@@ -85,10 +85,10 @@ fn open_parent<'p>(
     let mut dir: Option<OwnedFd> = None;
     loop {
         let at = dir.as_ref().map_or(root, |d| d.as_fd());
-        if rest.len() <= PATH_LEN_MAX {
+        if rest.len() <= OPENED_PATH_LEN_MAX {
             return Ok((Some(open_piece(at, rest)?), name));
         }
-        let piece_end = rest[..PATH_LEN_MAX].iter().rposition(|&b| b == b'/');
+        let piece_end = rest[..OPENED_PATH_LEN_MAX].iter().rposition(|&b| b == b'/');
         let piece_end = piece_end.ok_or(io::ErrorKind::InvalidFilename)?;
         dir = Some(open_piece(at, &rest[..piece_end])?);
         rest = &rest[piece_end + 1..];

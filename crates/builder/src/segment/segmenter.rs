@@ -10,7 +10,7 @@
 
 use crate::compress::record_history::Hits;
 use crate::segment::look_back::LookBack;
-use crate::segment::match_table::{GEAR, MatchTable, StreamAddress, WINDOW_LEN};
+use crate::segment::match_table::{GEAR, HASH_WINDOW_LEN, MatchTable, StreamAddress};
 use crate::threads;
 use std::sync::Arc;
 use weald_format::Result;
@@ -109,7 +109,7 @@ impl Segmenter {
         Self {
             table: (match_len_min > 0).then(|| MatchTable::new(slot_count, sample_shift)),
             look_backs,
-            match_len_min: match_len_min.max(WINDOW_LEN as u32) as usize,
+            match_len_min: match_len_min.max(HASH_WINDOW_LEN as u32) as usize,
             sample_shift,
             thins_out: total_len.is_none(),
             expected: None,
@@ -229,7 +229,7 @@ impl Segmenter {
         while at < data.len() {
             let (next, sample) = next_sample(data, at, &mut hash, self.sample_shift);
             at = next;
-            if sample && at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+            if sample && at >= HASH_WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
                 last_sample = at;
                 if let Some(found) = self.find(hash, data, fresh, at)? {
                     self.emit_fresh(sink, stream, &data[fresh..found.start], &mut samples, fresh)?;
@@ -405,7 +405,7 @@ fn append(
 
 /// Gear hash of the window that ends at `at`.
 fn hash_before(data: &[u8], at: usize) -> u64 {
-    let start = at.saturating_sub(WINDOW_LEN);
+    let start = at.saturating_sub(HASH_WINDOW_LEN);
     data[start..at]
         .iter()
         .fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
@@ -419,7 +419,7 @@ fn samples(block: &[u8], shift: u32) -> Vec<(u64, u32)> {
     while at < block.len() {
         let (next, is_sample) = next_sample(block, at, &mut hash, shift);
         at = next;
-        if is_sample && at >= WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+        if is_sample && at >= HASH_WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
             last_sample = at;
             found.push((hash, at as u32));
         }

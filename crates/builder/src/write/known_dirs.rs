@@ -4,7 +4,7 @@ use hashbrown::HashMap;
 
 /// Memory per slot of a table, bytes: key, value and a control byte, and a quarter more because a
 /// growing table exists twice for a while.
-const SLOT_LEN: u64 = 57 * 5 / 4;
+const DIR_SLOT_LEN: u64 = 57 * 5 / 4;
 
 /// Directories written so far, by key. If memory is limited, about half of them are evicted at
 /// once, the least recently used first; an evicted directory that comes again is written again.
@@ -26,7 +26,7 @@ impl<V: Copy> KnownDirs<V> {
 
     /// Limits the memory of the map to `memory_len` bytes from now on.
     pub fn limit(&mut self, memory_len: u64) {
-        let slots = (memory_len / 2 / SLOT_LEN).max(16);
+        let slots = (memory_len / 2 / DIR_SLOT_LEN).max(16);
         // Tables have 2^n slots and fill seven eighths of them.
         self.half_max = (1_usize << slots.ilog2()) / 8 * 7;
     }
@@ -71,7 +71,7 @@ mod tests {
                 known.get(&key(3)).filter(|_| no >= 3),
                 (no >= 3).then_some(3)
             );
-            assert!((known.recent.len() + known.older.len()) as u64 * SLOT_LEN <= 1 << 14);
+            assert!((known.recent.len() + known.older.len()) as u64 * DIR_SLOT_LEN <= 1 << 14);
         }
         let there = (0..10_000)
             .filter(|&no| known.get(&key(no)).is_some())

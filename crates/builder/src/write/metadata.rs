@@ -13,7 +13,7 @@ use weald_image::Image;
 
 /// Raw metadata held back for training before anything is written, bytes; a third of it at fast
 /// levels.
-const HELD_LEN_MAX: usize = 12 << 20;
+const UNTRAINED_LEN_MAX: usize = 12 << 20;
 /// Largest dictionary, bytes: the default of the zstd tool, about three times a level 1 cache.
 const DICTIONARY_LEN: usize = 112 << 10;
 
@@ -254,7 +254,7 @@ impl MetadataWriter {
         self.held_len += raw.bytes.len();
         self.held.push(raw);
         let is_fast = self.level <= CHEAP_LEVEL_MAX;
-        if self.held_len >= HELD_LEN_MAX / if is_fast { 3 } else { 1 } {
+        if self.held_len >= UNTRAINED_LEN_MAX / if is_fast { 3 } else { 1 } {
             self.release(sink)?;
         }
         Ok(())

@@ -98,12 +98,12 @@ struct ListMemory {
 }
 
 /// Memory of lists without a limit.
-const LIST_LEN: u64 = 128 << 20;
+const LISTS_MEMORY_LEN: u64 = 128 << 20;
 
 impl ListMemory {
     /// Bytes for lists: a quarter of the limit. Threads and the allocator take another quarter.
     fn list_len(&self) -> u64 {
-        self.memory.map_or(LIST_LEN, |len| len / 4)
+        self.memory.map_or(LISTS_MEMORY_LEN, |len| len / 4)
     }
 
     /// Opens the image with a cache of three eighths of the limit.

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use weald_format::Result;
 
 /// Bytes of a window. Metadata that lie together are read at once.
-const WINDOW_LEN: u64 = 16 << 10;
+const READ_WINDOW_LEN: u64 = 16 << 10;
 /// Number of windows: 1 MiB, so that inodes, directories and shared xattrs do not displace each
 /// other.
 const WINDOW_COUNT: u64 = 64;
@@ -103,13 +103,13 @@ impl Windows {
         let mut windows = self.windows.lock();
         let (mut at, mut rest) = (start, out);
         while !rest.is_empty() {
-            let window_no = at / WINDOW_LEN;
-            let window_start = window_no.saturating_mul(WINDOW_LEN);
+            let window_no = at / READ_WINDOW_LEN;
+            let window_start = window_no.saturating_mul(READ_WINDOW_LEN);
             let slot = windows.get_mut((window_no % WINDOW_COUNT) as usize);
             let slot = slot.ok_or_else(|| damaged("no window"))?;
             if slot.as_ref().is_none_or(|w| w.start != window_start) {
                 *slot = None;
-                let len = WINDOW_LEN.min(self.len.saturating_sub(window_start));
+                let len = READ_WINDOW_LEN.min(self.len.saturating_sub(window_start));
                 let mut bytes = vec![0; len as usize];
                 self.source.read_exact_at(&mut bytes, window_start)?;
                 *slot = Some(Window {

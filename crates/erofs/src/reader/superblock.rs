@@ -7,7 +7,7 @@ use weald_format::{Error, Result, Timestamp};
 use zerocopy::FromBytes;
 
 /// Base-2 logarithms of the block sizes that the kernel knows: a sector to the largest page.
-const BLOCK_BITS: std::ops::RangeInclusive<u8> = 9..=16;
+const BLOCK_BITS_RANGE: std::ops::RangeInclusive<u8> = 9..=16;
 
 /// Required features that the reader knows. They share bits: see [`incompat`].
 const KNOWN: u32 = incompat::ZERO_PADDING
@@ -69,7 +69,7 @@ impl Geometry {
             return Err(Error::invalid(what));
         }
         let bits = superblock.block_bits;
-        if !BLOCK_BITS.contains(&bits) {
+        if !BLOCK_BITS_RANGE.contains(&bits) {
             return Err(damaged(format_args!("blocks of 2^{bits} bytes")));
         }
         let unknown = superblock.feature_incompat.get() & !KNOWN;

@@ -12,7 +12,7 @@ const LONG_PREFIX: u8 = 0x80;
 /// Bytes of the number of a shared xattr, and the unit in which they are counted.
 const SHARED_LEN: usize = 4;
 /// Bytes of the longest xattr name.
-const NAME_LEN_MAX: usize = 255;
+const XATTR_NAME_LEN_MAX: usize = 255;
 
 impl Volume {
     /// The xattrs of `inode`, sorted by name.
@@ -116,7 +116,7 @@ impl Volume {
             index => short_prefix(index)?.to_vec(),
         };
         full.extend_from_slice(name);
-        if full.is_empty() || full.len() > NAME_LEN_MAX || full.contains(&0) {
+        if full.is_empty() || full.len() > XATTR_NAME_LEN_MAX || full.contains(&0) {
             let shown = full.escape_ascii().to_string();
             return Err(damaged(format_args!("the name '{shown}'")));
         }

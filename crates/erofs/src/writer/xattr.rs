@@ -4,13 +4,13 @@ use crate::layout::{XATTR_PREFIXES, XattrEntry, XattrHeader};
 use zerocopy::IntoBytes;
 
 /// Largest value of an xattr, in bytes: its length has 16 bits.
-pub const VALUE_LEN_MAX: usize = u16::MAX as usize;
+pub const EROFS_VALUE_LEN_MAX: usize = u16::MAX as usize;
 
 /// Seed of the hash of names without prefix; the number of the prefix is added.
 const FILTER_SEED: u32 = 0x25bb_e08f;
 
 /// Bits of the filter.
-const FILTER_BITS: u32 = 32;
+const NAME_FILTER_BITS: u32 = 32;
 
 /// The number of the prefix of `name`, 0 for none, and the bytes behind the prefix.
 pub fn suffix_of(name: &[u8]) -> (u8, &[u8]) {
@@ -28,7 +28,7 @@ pub fn is_acl(name: &[u8]) -> bool {
 /// The bit of the filter that `name` clears.
 pub fn filter_bit(name: &[u8]) -> u32 {
     let (index, suffix) = suffix_of(name);
-    1 << (xxh32(suffix, FILTER_SEED.wrapping_add(u32::from(index))) % FILTER_BITS)
+    1 << (xxh32(suffix, FILTER_SEED.wrapping_add(u32::from(index))) % NAME_FILTER_BITS)
 }
 
 /// Bytes of one xattr, with the zeros behind it.

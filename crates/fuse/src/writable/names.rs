@@ -18,9 +18,9 @@ pub(super) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 const SET_GID: u16 = 0o2000;
 
 // Flags of renameat2(2).
-const NO_REPLACE: u32 = 1;
-const EXCHANGE: u32 = 2;
-const WHITEOUT: u32 = 4;
+const RENAME_NOREPLACE: u32 = 1;
+const RENAME_EXCHANGE: u32 = 2;
+const RENAME_WHITEOUT: u32 = 4;
 
 /// Arguments of a request for the inode that it creates.
 struct Wanted<'a> {
@@ -142,10 +142,10 @@ impl WritableDriver {
         checked(renaming.new)?;
         let mode = match renaming.flags {
             0 => RenameMode::Replace,
-            NO_REPLACE => RenameMode::KeepExisting,
-            EXCHANGE => RenameMode::Exchange,
+            RENAME_NOREPLACE => RenameMode::KeepExisting,
+            RENAME_EXCHANGE => RenameMode::Exchange,
             // The kernel has checked that the destination does not exist.
-            flags if flags & !NO_REPLACE == WHITEOUT => RenameMode::LeaveWhiteout,
+            flags if flags & !RENAME_NOREPLACE == RENAME_WHITEOUT => RenameMode::LeaveWhiteout,
             _ => return Err(Errno::INVAL),
         };
         let from = (ino(dir), renaming.old);

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 
 /// Shards of a ring: many more than threads, so that two threads seldom need the same lock.
-const SHARD_COUNT: usize = 64;
+const CACHE_SHARD_COUNT: usize = 64;
 
 /// Flag of an entry: requested since the hand passed it.
 const SINCE_HAND: u8 = 1;
@@ -152,7 +152,7 @@ impl Shard {
 
 /// Entries that compete for one part of the budget.
 pub struct Ring {
-    shards: [RwLock<Shard>; SHARD_COUNT],
+    shards: [RwLock<Shard>; CACHE_SHARD_COUNT],
     /// Bytes of all entries, those included that are removed but not yet freed.
     used: AtomicU64,
     /// Number of the shard that the hand visits next.
@@ -186,7 +186,7 @@ impl Ring {
 
     fn shard(&self, key: &Key) -> &RwLock<Shard> {
         let [first, ..] = &self.shards;
-        let index = (key.mixed() >> 40) as usize % SHARD_COUNT;
+        let index = (key.mixed() >> 40) as usize % CACHE_SHARD_COUNT;
         self.shards.get(index).unwrap_or(first)
     }
 
@@ -236,8 +236,8 @@ impl Ring {
     /// Removes and returns the entry that the hand chooses. Returns `None` if there is none, or if
     /// entries are requested faster than the hand goes round.
     pub fn evict(&self) -> Option<Entry> {
-        for _ in 0..SHARD_COUNT.saturating_mul(3) {
-            let index = self.next.fetch_add(1, Ordering::Relaxed) % SHARD_COUNT;
+        for _ in 0..CACHE_SHARD_COUNT.saturating_mul(3) {
+            let index = self.next.fetch_add(1, Ordering::Relaxed) % CACHE_SHARD_COUNT;
             let shard = self.shards.get(index)?;
             let entry = shard.write().evict();
             if entry.is_some() {

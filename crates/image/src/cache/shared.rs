@@ -16,7 +16,7 @@ use weald_store::Store;
 
 /// Bytes that an entry costs besides its value: its slot, its share of a table that is half empty,
 /// and the counters of an `Arc`.
-pub const ENTRY_LEN: u64 = 160;
+pub const CACHE_ENTRY_LEN: u64 = 160;
 
 /// A cache that any number of images share, with a hard limit in bytes for everything in it.
 ///
@@ -231,7 +231,7 @@ impl SharedCache {
     /// Inserts `value`, of `len` bytes, if it fits.
     pub(super) fn insert(&self, key: Key, value: Value, len: u64) {
         let part = key.kind.budget_part();
-        let len = len.saturating_add(ENTRY_LEN);
+        let len = len.saturating_add(CACHE_ENTRY_LEN);
         if len > self.part_len_max(part) {
             return;
         }
@@ -255,7 +255,7 @@ impl SharedCache {
     /// Lets the entry of `key` count as `len` bytes if it still holds `value` and counted as more.
     pub(super) fn shrink(&self, key: &Key, value: &Value, len: u64) {
         let ring = self.ring(key.kind.budget_part());
-        let freed_len = ring.shrink(key, value, len.saturating_add(ENTRY_LEN));
+        let freed_len = ring.shrink(key, value, len.saturating_add(CACHE_ENTRY_LEN));
         ring.count_out(freed_len);
         self.budget.release(freed_len);
     }

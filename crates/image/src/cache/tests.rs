@@ -1,7 +1,7 @@
 use super::hash::mix_bits;
 use super::key::{CachedKind, CachedValue};
 use super::shard::Ring;
-use super::shared::{ENTRY_LEN, SharedCache};
+use super::shared::{CACHE_ENTRY_LEN, SharedCache};
 use super::view::CacheView;
 use parking_lot::Mutex;
 use proptest::prelude::*;
@@ -101,7 +101,7 @@ proptest! {
                     prop_assert_eq!(value.bytes.len(), if was_there { known } else { len });
                     prop_assert!(value.bytes.iter().all(|&b| b == key as u8));
                     lens.insert(key, value.bytes.len());
-                    if len as u64 + ENTRY_LEN <= limit(&cache) && view.pages_are_few() {
+                    if len as u64 + CACHE_ENTRY_LEN <= limit(&cache) && view.pages_are_few() {
                         prop_assert!(view.contains(&key));
                     }
                 }
@@ -120,7 +120,7 @@ proptest! {
             }
             prop_assert!(used(&cache) <= limit(&cache));
             let held = (0..20).filter(|key| view.contains(key));
-            let held: u64 = held.map(|key| lens[&key] as u64 + ENTRY_LEN).sum();
+            let held: u64 = held.map(|key| lens[&key] as u64 + CACHE_ENTRY_LEN).sum();
             prop_assert_eq!(held, used(&cache));
         }
         drop(view);

@@ -14,9 +14,9 @@ use weald_store::disk::HostDisk;
 use weald_store::{Store, StoredImage};
 
 /// Longest chain of images of which each is the base image of the next.
-const DEPTH_MAX: usize = 16;
+const BASE_CHAIN_LEN_MAX: usize = 16;
 /// Files of a directory that are searched for a renamed base image.
-const FILES_MAX: usize = 10_000;
+const SEARCHED_FILES_MAX: usize = 10_000;
 
 fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("base image", 0, rule, what)
@@ -36,10 +36,11 @@ pub fn bases_of(source: &dyn ReadAt) -> Result<Vec<Base>> {
 /// # Errors
 /// `Corrupt`.
 pub fn check_depth(directory: &Directory, depth: usize) -> Result<()> {
-    match directory.bases.is_empty() || depth < DEPTH_MAX {
+    match directory.bases.is_empty() || depth < BASE_CHAIN_LEN_MAX {
         true => Ok(()),
         false => {
-            let what = format!("more than {DEPTH_MAX} images, each the base image of the next");
+            let what =
+                format!("more than {BASE_CHAIN_LEN_MAX} images, each the base image of the next");
             Err(bad("F-22.2", what))
         }
     }
@@ -133,7 +134,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
     let is_file = |entry: &std::fs::DirEntry| entry.file_type().is_ok_and(|t| t.is_file());
     let mut files: Vec<_> = entries
         .filter(is_file)
-        .take(FILES_MAX)
+        .take(SEARCHED_FILES_MAX)
         .map(|entry| entry.path())
         .collect();
     files.sort();

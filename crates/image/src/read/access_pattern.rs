@@ -11,7 +11,7 @@ use std::ops::Range;
 /// Groups of the table; all readers of an address space are in the same group.
 const GROUP_COUNT: usize = 16;
 /// Readers in a group.
-const GROUP_LEN: usize = 4;
+const READERS_PER_GROUP: usize = 4;
 
 /// Bytes by which a request may miss the end of the run, at least: the kernel reads ahead with
 /// several requests, which arrive in any order.
@@ -155,7 +155,7 @@ impl Reader {
 
 #[derive(Debug, Default)]
 struct Group {
-    readers: [Option<Reader>; GROUP_LEN],
+    readers: [Option<Reader>; READERS_PER_GROUP],
     /// Requests so far.
     count: u64,
 }

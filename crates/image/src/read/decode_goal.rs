@@ -16,7 +16,7 @@ pub struct AccessPattern {
 
 /// Read size from which on a client is expected to request more of the same block. The kernel sends
 /// such requests for page faults of a program, which are scattered over its file.
-const LARGE_READ_LEN: u64 = 64 << 10;
+const CONTINUED_READ_LEN: u64 = 64 << 10;
 
 /// The part of a block that a read requests, in bytes.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ pub fn decode_goal(
         true => part.start.saturating_add(part.extent_len),
         false => part.start.saturating_add(part.len),
     };
-    match pattern.read_len >= LARGE_READ_LEN && covers_quarter_of_block(front_len) {
+    match pattern.read_len >= CONTINUED_READ_LEN && covers_quarter_of_block(front_len) {
         true => Wanted::Whole,
         false => Wanted::Front(front_len),
     }

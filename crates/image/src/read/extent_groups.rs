@@ -11,7 +11,7 @@ use weald_format::pages::Source;
 
 /// Bytes and extents that are grouped together: a request of the kernel has at most 1 MiB, and a
 /// hostile image may have an extent for every byte of it.
-const WINDOW_LEN: u64 = 1 << 20;
+const GROUPED_LEN_MAX: u64 = 1 << 20;
 const PART_COUNT_MAX: usize = 4096;
 
 /// The part of an extent that a read requests. Holes have none.
@@ -81,7 +81,7 @@ impl<'a> Window<'a> {
     /// `Io`, `Corrupt` of extents and of the index.
     pub fn new(map: &'a ExtentMap, range: Range<u64>, seen_end: u64) -> Result<Self> {
         let (mut len, mut parts) = (0u64, Vec::new());
-        let window_len = range.end.saturating_sub(range.start).min(WINDOW_LEN);
+        let window_len = range.end.saturating_sub(range.start).min(GROUPED_LEN_MAX);
         map.each_extent(range.start..seen_end, &mut |at, extent| {
             let at = at.saturating_sub(range.start);
             if at >= window_len || parts.len() >= PART_COUNT_MAX {

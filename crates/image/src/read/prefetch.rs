@@ -8,7 +8,7 @@ use std::sync::Weak;
 use weald_format::pages::Source;
 
 /// Blocks and recipes that are prefetched for one request at most.
-const JOB_COUNT_MAX: usize = 16;
+const PREFETCH_COUNT_MAX: usize = 16;
 /// Extents that are visited for them at most: a file that is all repeats has one every few hundred
 /// bytes.
 const EXTENT_COUNT_MAX: usize = 4096;
@@ -104,7 +104,7 @@ impl PrefetchPlan {
     }
 
     fn is_full(&self) -> bool {
-        self.0.len() >= JOB_COUNT_MAX
+        self.0.len() >= PREFETCH_COUNT_MAX
     }
 
     /// Adds the blocks and recipes of addresses `range`, of an extent that has `extent_len` bytes

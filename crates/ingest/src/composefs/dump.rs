@@ -4,7 +4,7 @@ use super::objects::{Object, ObjectDir};
 use crate::input::Input;
 use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
-use weald_erofs::dump::{DumpEntry, DumpInode, DumpItem, LINE_LEN_MAX};
+use weald_erofs::dump::{DUMP_LINE_LEN_MAX, DumpEntry, DumpInode, DumpItem};
 use weald_format::{Error, FileKind, Result};
 
 /// Reads a dump.
@@ -43,7 +43,9 @@ impl DumpReader {
     fn next_line(&mut self) -> Result<bool> {
         self.line.clear();
         self.line_no += 1;
-        let is_there = self.input.read_until(b'\n', LINE_LEN_MAX, &mut self.line)?;
+        let is_there = self
+            .input
+            .read_until(b'\n', DUMP_LINE_LEN_MAX, &mut self.line)?;
         if is_there && self.input.last_was_ended() && self.line.last() == Some(&b'\n') {
             self.line.pop();
         }

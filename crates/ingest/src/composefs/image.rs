@@ -8,16 +8,16 @@ use std::path::Path;
 use weald_erofs::reader::Inode;
 use weald_format::{Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
 
-const OVERLAY: &[u8] = b"trusted.overlay.";
+const OVERLAY_PREFIX: &[u8] = b"trusted.overlay.";
 const ESCAPED_OVERLAY: &[u8] = b"trusted.overlay.overlay.";
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
 const REDIRECT: &[u8] = b"trusted.overlay.redirect";
-const WHITEOUT: &[u8] = b"trusted.overlay.overlay.whiteout";
+const ESCAPED_WHITEOUT: &[u8] = b"trusted.overlay.overlay.whiteout";
 const WHITEOUTS: &[u8] = b"trusted.overlay.overlay.whiteouts";
 
 /// Xattrs that the writer of an image adds to whiteouts and to directories with whiteouts.
 const ADDED: [(&[u8], &[u8]); 6] = [
-    (WHITEOUT, b""),
+    (ESCAPED_WHITEOUT, b""),
     (b"user.overlay.whiteout", b""),
     (WHITEOUTS, b""),
     (b"user.overlay.whiteouts", b""),
@@ -70,7 +70,7 @@ impl ImageReader {
         let metacopy = value_of(METACOPY).map(|xattr| xattr.value.clone());
         let redirect = value_of(REDIRECT).map(|xattr| xattr.value.clone());
         let is_regular = inode.kind == FileKind::Regular;
-        if is_regular && value_of(WHITEOUT).is_some() {
+        if is_regular && value_of(ESCAPED_WHITEOUT).is_some() {
             member.kind = MemberKind::Entry(FileKind::CharDevice);
             member.attributes.rdev = 0;
             self.erofs.forget_data();
@@ -130,7 +130,7 @@ fn digest_of(metacopy: &[u8]) -> Result<Option<[u8; DIGEST_LEN]>> {
 /// The xattrs that the tree had before composefs added and escaped some.
 fn restored(xattrs: XattrSet) -> XattrSet {
     let has = |name: &[u8]| xattrs.iter().any(|xattr| xattr.name == name);
-    let drops_added = has(WHITEOUT) || has(WHITEOUTS);
+    let drops_added = has(ESCAPED_WHITEOUT) || has(WHITEOUTS);
     let is_added = |xattr: &Xattr| {
         drops_added
             && ADDED
@@ -140,8 +140,8 @@ fn restored(xattrs: XattrSet) -> XattrSet {
     let mut found = XattrSet::new();
     for mut xattr in xattrs.iter().filter(|xattr| !is_added(xattr)).cloned() {
         if let Some(rest) = xattr.name.strip_prefix(ESCAPED_OVERLAY) {
-            xattr.name = [OVERLAY, rest].concat();
-        } else if xattr.name.starts_with(OVERLAY) {
+            xattr.name = [OVERLAY_PREFIX, rest].concat();
+        } else if xattr.name.starts_with(OVERLAY_PREFIX) {
             continue;
         }
         found.push(xattr);

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Indexes inside each other.
-const DEPTH_MAX: usize = 8;
+const INDEX_DEPTH_MAX: usize = 8;
 /// Tags that a message lists.
 const TAGS_SHOWN_MAX: usize = 20;
 
@@ -91,7 +91,7 @@ fn from_index(layout: &Layout, index: &[u8], choice: &Choice) -> Result<Chosen> 
             listed(&tags)
         )));
     }
-    for _ in 0..DEPTH_MAX {
+    for _ in 0..INDEX_DEPTH_MAX {
         let descriptor = of_platform(&descriptors, &choice.preferred())?;
         let document: Document = parse(&verified(layout, &descriptor)?, &descriptor.digest)?;
         match (document.manifests, document.config, document.layers) {
@@ -114,8 +114,8 @@ fn from_index(layout: &Layout, index: &[u8], choice: &Choice) -> Result<Chosen> 
         }
     }
     Err(Error::limit(format!(
-        "more than {DEPTH_MAX} indexes refer to each other in a row: name the manifest by its \
-         digest, as in LAYOUT:sha256:…"
+        "more than {INDEX_DEPTH_MAX} indexes refer to each other in a row: name the manifest by \
+         its digest, as in LAYOUT:sha256:…"
     )))
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes read at once.
-const PIECE_LEN: usize = 64 << 10;
+const LAYER_READ_LEN: usize = 64 << 10;
 /// Bytes that any layer may have when it is decompressed, however small it is in the layout.
 const PLAIN_LEN_MIN: u64 = 1 << 30;
 /// Bytes that a longer layer may have for each compressed byte. Layers of programs have 2 to 10;
@@ -85,7 +85,7 @@ impl<'a> LayerReader<'a> {
         let plain_len_max = PLAIN_LEN_MIN.max(file.blob.len.saturating_mul(RATIO_MAX));
         let opened = Input::decoded(Box::new(stored_tap), memory_len).and_then(|decoded| {
             let (plain_tap, plain) = tap(decoded, Some(&file.diff_id), plain_len_max);
-            let reader = BufReader::with_capacity(PIECE_LEN, plain_tap);
+            let reader = BufReader::with_capacity(LAYER_READ_LEN, plain_tap);
             Ok((TarReader::new(Input::plain(Box::new(reader))?), plain))
         });
         let (tar, plain) = match opened {
@@ -155,7 +155,7 @@ fn verify_blob(file: &LayerFile, stored: &Mutex<Passed>) -> Result<()> {
     let Some(hasher) = &mut passed.hasher else {
         return Ok(());
     };
-    let mut piece = vec![0; unread_len.min(PIECE_LEN as u64) as usize];
+    let mut piece = vec![0; unread_len.min(LAYER_READ_LEN as u64) as usize];
     let mut rest_len = 0;
     loop {
         let len = reader.read(&mut piece);

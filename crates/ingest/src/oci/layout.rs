@@ -21,7 +21,7 @@ const ARCHIVE_MEMBERS_MAX: usize = 100_000;
 /// Links followed from one name of an archive to its data.
 const ARCHIVE_LINKS_MAX: usize = 8;
 /// Bytes read from a file at once.
-const READ_LEN: usize = 256 << 10;
+const BLOB_READ_LEN: usize = 256 << 10;
 /// Bytes that an archive may have for each byte of its compressed form.
 const ARCHIVE_RATIO_MAX: u64 = 256;
 
@@ -74,7 +74,7 @@ pub struct BlobReader {
 impl Read for BlobReader {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         let remaining = self.blob.len.saturating_sub(self.offset);
-        let len = remaining.min(out.len().min(READ_LEN) as u64) as usize;
+        let len = remaining.min(out.len().min(BLOB_READ_LEN) as u64) as usize;
         let at = self.blob.start + self.offset;
         let read = self.blob.source.read_exact_at(&mut out[..len], at);
         read.map_err(std::io::Error::other)?;
@@ -249,7 +249,7 @@ impl Place {
 fn decompressed(whole: &Blob, temp_dir: &Path, memory_len: u64) -> Result<Arc<dyn ReadAt>> {
     let mut reader = Input::new(Box::new(whole.reader(0)), memory_len)?;
     let mut spool = Spool::create(temp_dir)?;
-    let mut piece = vec![0; READ_LEN];
+    let mut piece = vec![0; BLOB_READ_LEN];
     loop {
         let len = reader.read(&mut piece)?;
         if len == 0 {
@@ -271,7 +271,7 @@ fn members_of(source: &Arc<dyn ReadAt>) -> Result<HashMap<Vec<u8>, Node>> {
         start: 0,
         len: source.len(),
     };
-    let reader = std::io::BufReader::with_capacity(READ_LEN, whole.reader(0));
+    let reader = std::io::BufReader::with_capacity(BLOB_READ_LEN, whole.reader(0));
     let input = Input::plain(Box::new(reader))?;
     if !TarReader::is_tar(input.front()) {
         return Err(Error::invalid(

@@ -27,9 +27,9 @@ const TABLES_SHARE: u64 = 64;
 /// Members between two checks for an interrupt.
 const CANCEL_CHECK_COUNT: u64 = 1 << 12;
 /// Prefix of whiteouts.
-const WHITEOUT: &[u8] = b".wh.";
+const WHITEOUT_PREFIX: &[u8] = b".wh.";
 /// Prefix of marks that are no whiteouts of a name.
-const MARK: &[u8] = b".wh..wh.";
+const MARK_PREFIX: &[u8] = b".wh..wh.";
 /// Name of the mark of an opaque directory.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
@@ -75,10 +75,10 @@ fn meaning(path: &mut Vec<u8>) -> Result<Meaning> {
     if name == OPAQUE {
         return Ok(Meaning::Opaque([b"./", dir].concat()));
     }
-    if name.starts_with(MARK) {
+    if name.starts_with(MARK_PREFIX) {
         return Ok(Meaning::Ignored);
     }
-    match name.strip_prefix(WHITEOUT) {
+    match name.strip_prefix(WHITEOUT_PREFIX) {
         None => Ok(Meaning::Member),
         Some(b"" | b"." | b"..") => {
             let shown = weald_vfs::shown_path(path);

@@ -13,7 +13,7 @@ use weald_format::cursor::{Cursor, put_varint};
 use weald_format::{Error, Result};
 
 /// Bytes of memory for a hard link in [`Finder`] and [`Survivors`].
-const LINK_LEN: u64 = 40;
+const LAYER_LINK_LEN: u64 = 40;
 
 /// Kind of a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -196,7 +196,7 @@ impl Finder<'_> {
             _ => {
                 let file = group.last.filter(|last| !last.is_dir).map(|last| last.seq);
                 self.bindings.push((seq, file));
-                if self.bindings.len() as u64 * LINK_LEN > self.options.memory_len {
+                if self.bindings.len() as u64 * LAYER_LINK_LEN > self.options.memory_len {
                     return Err(no_memory("hard links"));
                 }
             }

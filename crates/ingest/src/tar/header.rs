@@ -1,6 +1,6 @@
 //! The header block: 512 bytes of text fields.
 
-use super::number::{BLOCK_LEN, number};
+use super::number::{TAR_BLOCK_LEN, number};
 use super::sparse::{self, Map};
 use weald_format::Result as FormatResult;
 
@@ -28,11 +28,11 @@ const SPARSE_LEN: Field = (483, 12);
 type Result<T> = std::result::Result<T, String>;
 
 /// A header whose checksum is right.
-pub struct Header([u8; BLOCK_LEN]);
+pub struct Header([u8; TAR_BLOCK_LEN]);
 
 impl Header {
     /// Checks the checksum of `block`.
-    pub fn parse(block: &[u8; BLOCK_LEN]) -> Result<Self> {
+    pub fn parse(block: &[u8; TAR_BLOCK_LEN]) -> Result<Self> {
         let header = Self(*block);
         let (start, len) = CHECKSUM;
         let is_sum = |at: usize| (start..start + len).contains(&at);

@@ -3,7 +3,7 @@
 use weald_format::{Error, Result};
 
 /// Bytes of a header block; data is padded to a multiple.
-pub const BLOCK_LEN: usize = 512;
+pub const TAR_BLOCK_LEN: usize = 512;
 
 /// A number in octal, or in binary if the first bit is set; an empty field is 0.
 pub fn number(field: &[u8]) -> Option<u64> {

@@ -1,6 +1,6 @@
 //! Maps of sparse files, in the four formats of GNU tar.
 
-use super::number::{BLOCK_LEN, field_number};
+use super::number::{TAR_BLOCK_LEN, field_number};
 use crate::members::Layout;
 use weald_format::limits::NUMBER_MAX;
 use weald_format::{Error, Result};
@@ -93,7 +93,7 @@ pub fn read_runs(field: &[u8], map: &mut Map) -> Result<()> {
 ///
 /// # Errors
 /// As [`read_runs`].
-pub fn read_block(block: &[u8; BLOCK_LEN], map: &mut Map) -> Result<bool> {
+pub fn read_block(block: &[u8; TAR_BLOCK_LEN], map: &mut Map) -> Result<bool> {
     read_runs(&block[..CONTINUES_OFFSET], map)?;
     Ok(block[CONTINUES_OFFSET] != 0)
 }

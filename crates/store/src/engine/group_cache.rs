@@ -13,7 +13,7 @@ use weald_format::row_group::Rows;
 /// Most groups. Each takes up to 37 KiB, unless it is one long row, which is not kept.
 const GROUPS_MAX: usize = 64;
 /// Longest group that is kept, bytes of keys and values.
-const LEN_MAX: usize = weald_format::row_group::GROUP_LEN_MAX;
+const CACHED_GROUP_LEN_MAX: usize = weald_format::row_group::GROUP_LEN_MAX;
 
 #[derive(Debug)]
 struct Entry {
@@ -49,7 +49,7 @@ impl GroupCache {
 
     /// Keeps a group.
     pub fn put(&self, table: Table, key: &[u8], stored: &[u8], rows: &Arc<Rows>) {
-        if rows.byte_len() > LEN_MAX {
+        if rows.byte_len() > CACHED_GROUP_LEN_MAX {
             return;
         }
         let mut entries = self.0.lock();

@@ -15,7 +15,7 @@ use weald_format::{Error, Result};
 /// Bytes of the checksum of a row or a group.
 pub(super) const CHECKSUM_LEN: usize = 4;
 /// Level of Zstandard. Level 3 makes groups of names 4% smaller and the others no smaller.
-const LEVEL: i32 = 1;
+const ZSTD_LEVEL: i32 = 1;
 
 /// Encodes and decodes groups. Threads decode at the same time.
 pub(super) struct Sealer {
@@ -36,7 +36,10 @@ fn bad(rule: &'static str, what: &'static str) -> Error {
 impl Sealer {
     pub fn new() -> Result<Self> {
         Ok(Self {
-            encoder: Mutex::new(Encoder::new(CodecSpec::Zstd(LEVEL), GROUP_LEN_MAX as u64)?),
+            encoder: Mutex::new(Encoder::new(
+                CodecSpec::Zstd(ZSTD_LEVEL),
+                GROUP_LEN_MAX as u64,
+            )?),
             decoders: Mutex::default(),
         })
     }

@@ -18,9 +18,9 @@ use weald_image::Inode;
 /// output.
 const PART_NAMES: u64 = 4096;
 /// Most large templates that are remembered, about 64 bytes each.
-const KNOWN_COUNT_MAX: usize = 1 << 16;
+const LARGE_TEMPLATE_COUNT_MAX: usize = 1 << 16;
 /// Most runs that are remembered for all of them together, 24 bytes each.
-const RUNS_MAX: usize = 1 << 18;
+const KNOWN_RUNS_MAX: usize = 1 << 18;
 
 /// Consecutive entries of a directory that are one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -344,9 +344,9 @@ impl<'s, 'a> Driver<'s, 'a> {
         };
         self.taken = left.run;
         self.add_found(left.count);
-        let free_count = RUNS_MAX - self.run_count;
+        let free_count = KNOWN_RUNS_MAX - self.run_count;
         if let Some(template) = left.template
-            && self.known.len() < KNOWN_COUNT_MAX
+            && self.known.len() < LARGE_TEMPLATE_COUNT_MAX
             && left.runs.len() <= free_count
         {
             // Several instances may have been started before the first was finished.

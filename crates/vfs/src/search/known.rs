@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most templates that are remembered, about 64 bytes each.
-const KNOWN_COUNT_MAX: usize = 1 << 20;
+const KNOWN_TEMPLATE_COUNT_MAX: usize = 1 << 20;
 /// Most entry positions that are remembered for all templates together, 8 bytes each.
-const POSITIONS_MAX: usize = 1 << 21;
+const ENTRY_POSITIONS_MAX: usize = 1 << 21;
 
 /// The matches in every instance of a template.
 #[derive(Debug, Clone)]
@@ -38,11 +38,11 @@ impl Known {
     /// Remembers the answer for `template` if there is space. Two threads may insert the same one.
     pub fn insert(&self, template: u64, count: u64, positions: Option<Vec<u64>>) {
         let mut answers = self.0.write();
-        let is_full = answers.by_template.len() >= KNOWN_COUNT_MAX;
+        let is_full = answers.by_template.len() >= KNOWN_TEMPLATE_COUNT_MAX;
         if is_full || answers.by_template.contains_key(&template) {
             return;
         }
-        let free_count = POSITIONS_MAX - answers.position_count;
+        let free_count = ENTRY_POSITIONS_MAX - answers.position_count;
         let positions = positions.filter(|positions| positions.len() <= free_count);
         answers.position_count += positions.as_ref().map_or(0, Vec::len);
         let positions = positions.map(Arc::from);

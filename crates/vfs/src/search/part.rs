@@ -14,7 +14,7 @@ use weald_image::{Image, Inode};
 
 /// Bytes of output after which a part is handed back; the calling thread continues it. Bounds
 /// memory.
-const BATCH_LEN: usize = 1 << 20;
+const OUTPUT_PART_LEN: usize = 1 << 20;
 /// Problems after which a part is handed back.
 const PROBLEMS_MAX: usize = 64;
 /// A directory is read completely if more than one in this many of its entries lead to a match.
@@ -60,7 +60,7 @@ impl<E> Default for Batch<E> {
 
 impl<E> Batch<E> {
     fn is_full(&self) -> bool {
-        self.bytes.len() >= BATCH_LEN
+        self.bytes.len() >= OUTPUT_PART_LEN
             || self.problems.len() >= PROBLEMS_MAX
             || self.failure.is_some()
     }

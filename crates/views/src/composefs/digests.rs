@@ -8,7 +8,7 @@ use weald_format::Result;
 
 /// Bits of the filter that finds equal digests, for each digest. One in 16 digests is compared in
 /// vain.
-const FILTER_BITS: u64 = 16;
+const FILTER_BITS_PER_DIGEST: u64 = 16;
 
 /// Digests of all contents that are objects.
 pub(super) struct Digests {
@@ -50,7 +50,7 @@ impl Digests {
 
     /// Marks contents with equal bytes as shared: one with holes and one without are two contents.
     fn share_equal(&mut self) -> Result<()> {
-        let filter_len = (self.count() * FILTER_BITS).max(1);
+        let filter_len = (self.count() * FILTER_BITS_PER_DIGEST).max(1);
         let mut reader = Numbers::new(&self.list);
         let (mut seen, mut repeated) = (Bits::default(), Bits::default());
         for place in 0..self.count() {

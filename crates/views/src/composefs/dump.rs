@@ -1,6 +1,6 @@
 //! The dump of an image: its tree as text, in the dump format of composefs.
 
-use super::options::{INLINE_LEN_MAX, Sink, check_file, object_name};
+use super::options::{INLINE_FILE_LEN_MAX, Sink, check_file, object_name};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use weald_erofs::dump::{DumpEntry, DumpInode, DumpItem};
@@ -9,7 +9,7 @@ use weald_image::{Image, Inode};
 use weald_vfs::{Algorithm, Digester, Located, Step, Walker, parallel, shown_path};
 
 /// Memory for a path of a file whose other names are still to come, besides the path.
-const LINK_LEN: u64 = 96;
+const LINK_MEMORY_LEN: u64 = 96;
 
 /// Options of [`write_dump`].
 pub struct DumpOptions<'a> {
@@ -107,8 +107,8 @@ fn inode_of(image: &Image, inode: &Inode, digester: &Digester<'_>) -> Result<Dum
         }
         FileKind::Regular => {
             found.size = inode.size.0;
-            if found.size <= INLINE_LEN_MAX {
-                found.content = image.read(inode, 0, INLINE_LEN_MAX as usize)?.to_vec();
+            if found.size <= INLINE_FILE_LEN_MAX {
+                found.content = image.read(inode, 0, INLINE_FILE_LEN_MAX as usize)?.to_vec();
             } else {
                 let digest = digester.digest(inode)?;
                 found.payload = object_name(&digest).into_bytes();
@@ -169,11 +169,11 @@ impl Lines<'_> {
             *remaining -= 1;
             if *remaining == 0 {
                 self.links.remove(&inode.ino.0);
-                self.links_len -= LINK_LEN + first.len() as u64;
+                self.links_len -= LINK_MEMORY_LEN + first.len() as u64;
             }
             return Ok(Some(first));
         }
-        self.links_len += LINK_LEN + path.len() as u64;
+        self.links_len += LINK_MEMORY_LEN + path.len() as u64;
         if self.links_len > self.links_len_max {
             return Err(Error::limit(
                 "files with several names need more memory than the limit allows: give a larger \

@@ -20,10 +20,10 @@ use weald_erofs::writer::{
 use weald_format::{Error, FileKind, Result};
 
 /// Bytes that are collected before they are written.
-const WRITE_LEN: usize = 256 << 10;
+const EMITTED_AT_ONCE_LEN: usize = 256 << 10;
 
 /// Memory of each list of numbers and blocks before it goes to a file.
-const LIST_LEN: usize = 4 << 20;
+const LIST_MEMORY_LEN: usize = 4 << 20;
 
 /// Magic number of composefs, in the header before the superblock.
 const MAGIC: u32 = 0xd078_629a;
@@ -87,7 +87,7 @@ impl Emitter<'_> {
         let mut children = self.levels.cursor();
         children.next()?;
         let mut plan = Plan {
-            nids: Ascending::new(LIST_LEN, self.options.temp_dir.to_owned()),
+            nids: Ascending::new(LIST_MEMORY_LEN, self.options.temp_dir.to_owned()),
             links: vec![0; self.census.link_count as usize],
             root_nid: 0,
             inodes_end: 0,
@@ -292,7 +292,7 @@ impl<'a> DirWriter<'a> {
             nids,
             links: &plan.links,
             parents: VecDeque::from([(plan.root_nid, 1)]),
-            blocks: Spill::new(LIST_LEN, options.temp_dir.to_owned()),
+            blocks: Spill::new(LIST_MEMORY_LEN, options.temp_dir.to_owned()),
             tail: Vec::new(),
         })
     }
@@ -454,7 +454,7 @@ impl<'a, 'b> Out<'a, 'b> {
     fn new(sink: &'a mut Sink<'b>) -> Self {
         Self {
             sink,
-            buffer: Vec::with_capacity(WRITE_LEN + BLOCK_LEN as usize),
+            buffer: Vec::with_capacity(EMITTED_AT_ONCE_LEN + BLOCK_LEN as usize),
             written_len: 0,
             verity: FsVerity::new(),
         }
@@ -466,7 +466,7 @@ impl<'a, 'b> Out<'a, 'b> {
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
-        match self.buffer.len() >= WRITE_LEN {
+        match self.buffer.len() >= EMITTED_AT_ONCE_LEN {
             true => self.flush(),
             false => Ok(()),
         }

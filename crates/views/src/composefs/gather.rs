@@ -3,7 +3,7 @@
 
 use super::bits::Bits;
 use super::levels::{Data, Entry, Item, Levels, Node};
-use super::options::{INLINE_LEN_MAX, ImageOptions, check_device, check_file};
+use super::options::{INLINE_FILE_LEN_MAX, ImageOptions, check_device, check_file};
 use std::collections::HashMap;
 use weald_format::{FileKind, Result};
 use weald_image::{Image, Inode};
@@ -186,7 +186,7 @@ impl Gatherer<'_> {
         Ok(match (inode.kind, inode.content) {
             (FileKind::Directory, _) => Data::Directory(size),
             (FileKind::Symlink, _) => Data::Symlink(self.image.read_link(inode)?),
-            (FileKind::Regular, Some(content)) if size > INLINE_LEN_MAX => {
+            (FileKind::Regular, Some(content)) if size > INLINE_FILE_LEN_MAX => {
                 self.census.contents.note(content.0);
                 Data::External {
                     size,
@@ -194,7 +194,7 @@ impl Gatherer<'_> {
                 }
             }
             (FileKind::Regular, _) => {
-                let bytes = self.image.read(inode, 0, INLINE_LEN_MAX as usize)?;
+                let bytes = self.image.read(inode, 0, INLINE_FILE_LEN_MAX as usize)?;
                 Data::Inline(bytes.to_vec())
             }
             _ => {

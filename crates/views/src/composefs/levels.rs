@@ -13,7 +13,7 @@ use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 use weald_io::{ReadAt, Spool};
 
 /// Bytes of the temporary file that a reader holds.
-const READ_LEN: u64 = 128 << 10;
+const LEVEL_READ_LEN: u64 = 128 << 10;
 
 /// Attributes of an entry without its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -438,7 +438,7 @@ impl Cursor<'_> {
                     self.in_piece = 0;
                     continue;
                 }
-                let wanted = READ_LEN.min(len - self.in_piece);
+                let wanted = LEVEL_READ_LEN.min(len - self.in_piece);
                 let old_len = self.buffer.len();
                 self.buffer.resize(old_len + wanted as usize, 0);
                 let target = self.buffer.get_mut(old_len..).unwrap_or_default();
@@ -456,7 +456,7 @@ impl Cursor<'_> {
                 self.in_piece = 0;
                 continue;
             }
-            let wanted = memory.len().min(READ_LEN as usize);
+            let wanted = memory.len().min(LEVEL_READ_LEN as usize);
             self.buffer
                 .extend_from_slice(memory.get(..wanted).unwrap_or_default());
             self.in_piece += wanted as u64;

@@ -33,7 +33,7 @@ const WAITING_LEN_MAX: u64 = 256 << 20;
 const OBJECT_MODE: u16 = 0o644;
 
 /// Permissions of the directories of objects.
-const DIR_MODE: u16 = 0o755;
+const OBJECT_DIR_MODE: u16 = 0o755;
 
 /// Hexadecimal digits of the digests of the other algorithm of fs-verity, behind the first two.
 const SHA512_NAME_LEN: usize = 126;
@@ -143,7 +143,7 @@ impl ObjectDir {
         let shown = path.display().to_string();
         let (fd, is_new) = weald_io::open_or_make_dir(path)?;
         if is_new {
-            let opened = weald_sys::chmod_fd(&fd, DIR_MODE);
+            let opened = weald_sys::chmod_fd(&fd, OBJECT_DIR_MODE);
             opened.map_err(|e| Error::io(shown.clone(), e))?;
         }
         refuse_other_algorithm(path)?;
@@ -209,7 +209,7 @@ impl ObjectDir {
     /// The directory of an object.
     fn sub_dir(&self, name: &str) -> Result<(OwnedFd, Vec<u8>)> {
         let (dir, file) = name.split_once('/').unwrap_or((".", name));
-        let opened = match weald_sys::make_dir_at(&self.fd, dir.as_bytes(), DIR_MODE) {
+        let opened = match weald_sys::make_dir_at(&self.fd, dir.as_bytes(), OBJECT_DIR_MODE) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => weald_sys::open_dir_at(&self.fd, dir.as_bytes()),
         };

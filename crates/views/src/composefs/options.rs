@@ -5,10 +5,10 @@ use weald_format::{Error, FileKind, Result};
 
 /// Largest file that lies in the image itself, in bytes: `LCFS_INLINE_FILE_SIZE_LIMIT` of
 /// composefs.
-pub const INLINE_LEN_MAX: u64 = 64;
+pub const INLINE_FILE_LEN_MAX: u64 = 64;
 
 /// Largest file, in bytes: an index of 512 chunks, which always fits into a block.
-const FILE_LEN_MAX: u64 = 512 << 43;
+const INDEXED_FILE_LEN_MAX: u64 = 512 << 43;
 
 /// Format of the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -100,9 +100,9 @@ pub fn object_name(digest: &[u8; 32]) -> String {
 
 /// Refuses a file that the format cannot hold.
 pub(super) fn check_file(kind: FileKind, len: u64) -> Result<()> {
-    match kind == FileKind::Regular && len > FILE_LEN_MAX {
+    match kind == FileKind::Regular && len > INDEXED_FILE_LEN_MAX {
         true => Err(Error::limit(format!(
-            "the file has {len} bytes; a composefs image holds files of {FILE_LEN_MAX}"
+            "the file has {len} bytes; a composefs image holds files of {INDEXED_FILE_LEN_MAX}"
         ))),
         false => Ok(()),
     }

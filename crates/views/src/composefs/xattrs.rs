@@ -10,12 +10,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use weald_codec::FSVERITY_DIGEST_LEN as DIGEST_LEN;
 use weald_erofs::writer::{
-    VALUE_LEN_MAX, area_len, filter_bit, is_acl, put_area_header, put_xattr, suffix_of, xattr_len,
+    EROFS_VALUE_LEN_MAX, area_len, filter_bit, is_acl, put_area_header, put_xattr, suffix_of,
+    xattr_len,
 };
 use weald_format::{Attributes, Error, FileKind, InodeNo, Result, XattrSetId};
 use weald_image::{Image, Inode};
 
-const OVERLAY: &[u8] = b"trusted.overlay.";
+const OVERLAY_PREFIX: &[u8] = b"trusted.overlay.";
 const ESCAPED_OVERLAY: &[u8] = b"trusted.overlay.overlay.";
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
 const REDIRECT: &[u8] = b"trusted.overlay.redirect";
@@ -81,7 +82,7 @@ fn order<'a>(name: &'a [u8], value: &'a [u8]) -> (&'a [u8], usize, &'a [u8]) {
 
 /// The name that an xattr of the tree has in the image.
 fn escaped(name: &[u8]) -> Vec<u8> {
-    match name.strip_prefix(OVERLAY) {
+    match name.strip_prefix(OVERLAY_PREFIX) {
         Some(rest) => [ESCAPED_OVERLAY, rest].concat(),
         None => name.to_vec(),
     }
@@ -510,9 +511,9 @@ fn check_len(name: &[u8], value: &[u8]) -> Result<()> {
              cannot hold"
         )));
     }
-    match value.len() > VALUE_LEN_MAX {
+    match value.len() > EROFS_VALUE_LEN_MAX {
         true => Err(Error::limit(format!(
-            "the xattr {shown} has {} bytes; EROFS holds {VALUE_LEN_MAX}",
+            "the xattr {shown} has {} bytes; EROFS holds {EROFS_VALUE_LEN_MAX}",
             value.len()
         ))),
         false => Ok(()),

@@ -16,7 +16,7 @@ use weald_image::{Image, Inode};
 use weald_io::OutputFile;
 
 /// Bytes of an index that are copied at once.
-const COPY_LEN: u64 = 64 << 10;
+const INDEX_COPY_LEN: u64 = 64 << 10;
 
 pub(super) struct Emitter<'a> {
     image: &'a Image,
@@ -199,7 +199,7 @@ impl<'a> Emitter<'a> {
         }
         let (mut at, mut remaining) = (stored.extra_start, u64::from(stored.extra_len));
         while remaining > 0 {
-            let len = remaining.min(COPY_LEN);
+            let len = remaining.min(INDEX_COPY_LEN);
             self.buffer.resize(len as usize, 0);
             self.contents.extras.read_at(&mut self.buffer, at)?;
             self.out.write_all(&self.buffer)?;

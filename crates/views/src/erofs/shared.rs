@@ -3,7 +3,7 @@
 use super::options::ErofsOptions;
 use std::ops::Range;
 use weald_erofs::layout::BLOCK_LEN;
-use weald_erofs::writer::{VALUE_LEN_MAX, put_xattr, xattr_len};
+use weald_erofs::writer::{EROFS_VALUE_LEN_MAX, put_xattr, xattr_len};
 use weald_format::{Error, Result, Xattr, XattrSetId};
 use weald_image::{Image, Inode};
 use weald_io::OutputFile;
@@ -100,9 +100,9 @@ impl SharedXattrs {
 
 /// Checks that EROFS can hold the value.
 pub(super) fn check_value(xattr: &Xattr) -> Result<()> {
-    match xattr.value.len() > VALUE_LEN_MAX {
+    match xattr.value.len() > EROFS_VALUE_LEN_MAX {
         true => Err(Error::limit(format!(
-            "xattr '{}' has {} bytes, EROFS holds {VALUE_LEN_MAX}",
+            "xattr '{}' has {} bytes, EROFS holds {EROFS_VALUE_LEN_MAX}",
             xattr.name.escape_ascii(),
             xattr.value.len()
         ))),

@@ -7,7 +7,7 @@ use weald_image::{Image, Inode};
 use weald_vfs::shown_path;
 
 /// Entries that are read at once.
-const BATCH_COUNT: usize = 256;
+const LISTED_AT_ONCE: usize = 256;
 
 /// Calls `visit` for each entry of the directory `dir`, in order of their names.
 pub(super) fn each_entry(
@@ -16,12 +16,12 @@ pub(super) fn each_entry(
     visit: &mut dyn FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
     let opened = image.open_directory(dir)?;
-    let (mut batch, mut start) = (Vec::with_capacity(BATCH_COUNT), 0);
+    let (mut batch, mut start) = (Vec::with_capacity(LISTED_AT_ONCE), 0);
     loop {
         batch.clear();
         image.read_opened(&opened, start, &mut |_, name, inode| {
             batch.push((name.to_vec(), inode.clone()));
-            match batch.len() == BATCH_COUNT {
+            match batch.len() == LISTED_AT_ONCE {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
@@ -29,10 +29,10 @@ pub(super) fn each_entry(
         for (name, inode) in &batch {
             visit(name, inode)?;
         }
-        if batch.len() < BATCH_COUNT {
+        if batch.len() < LISTED_AT_ONCE {
             return Ok(());
         }
-        start += BATCH_COUNT as u64;
+        start += LISTED_AT_ONCE as u64;
     }
 }
 

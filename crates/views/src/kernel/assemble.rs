@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Longest string that fsconfig(2) accepts, in bytes.
-const VALUE_LEN_MAX: usize = 255;
+const FSCONFIG_VALUE_LEN_MAX: usize = 255;
 
 /// Messages of the kernel that an error quotes.
 const MESSAGE_COUNT_MAX: usize = 8;
@@ -159,7 +159,7 @@ impl Assembly<'_> {
                 .map_err(|errno| refused(context, "overlayfs, option datadir+", errno));
         }
         let mut layers = [BELOW.as_bytes(), b"::", &objects].concat();
-        if layers.len() > VALUE_LEN_MAX {
+        if layers.len() > FSCONFIG_VALUE_LEN_MAX {
             layers = format!("{BELOW}::{OBJECTS}").into_bytes();
         }
         fsconfig_set_string(context, "lowerdir", layers.as_slice()).map_err(|errno| {
@@ -289,7 +289,7 @@ fn check_same(found: BorrowedFd<'_>, expected: BorrowedFd<'_>, shown: &str) -> R
 
 /// The source of the mount: the mark, and `source` or its end after `...`.
 pub(super) fn shown_source(source: &OsStr) -> Vec<u8> {
-    let room = VALUE_LEN_MAX - SOURCE_MARK.len();
+    let room = FSCONFIG_VALUE_LEN_MAX - SOURCE_MARK.len();
     let bytes = source.as_bytes();
     let (dots, kept) = match bytes.len() <= room {
         true => ("", bytes),

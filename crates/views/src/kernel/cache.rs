@@ -26,7 +26,7 @@ use weald_image::Image;
 use weald_io::{OutputFile, TargetKind};
 
 /// Name and content of the file that marks a view cache.
-const MARK: (&str, &str) = ("weald-views", "version 1\n");
+const CACHE_MARKER: (&str, &str) = ("weald-views", "version 1\n");
 /// Directory of objects.
 pub(super) const OBJECTS: &str = "objects";
 /// Directory of metadata images and records.
@@ -39,7 +39,7 @@ pub(super) const IMAGE_SUFFIX: &str = ".cfs";
 pub(super) const RECORD_SUFFIX: &str = ".view";
 
 /// Permissions of the cache.
-const DIR_MODE: u16 = 0o700;
+const CACHE_DIR_MODE: u16 = 0o700;
 
 /// An open view cache.
 #[derive(Debug)]
@@ -96,11 +96,11 @@ impl ViewCache {
         let (dir, is_new) = weald_io::open_or_make_dir(path)?;
         let cache = Self::of(dir, path)?;
         if is_new {
-            weald_sys::chmod_fd(&cache.dir, DIR_MODE).map_err(|e| cache.error("", e))?;
+            weald_sys::chmod_fd(&cache.dir, CACHE_DIR_MODE).map_err(|e| cache.error("", e))?;
         }
         cache.check_mark()?;
         for name in [OBJECTS, IMAGES, BELOW] {
-            match weald_sys::make_dir_at(&cache.dir, name.as_bytes(), DIR_MODE) {
+            match weald_sys::make_dir_at(&cache.dir, name.as_bytes(), CACHE_DIR_MODE) {
                 Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                     return Err(cache.error(name, error));
                 }
@@ -115,7 +115,7 @@ impl ViewCache {
     /// # Errors
     /// As [`ViewCache::open`].
     pub fn find(path: &Path) -> Result<Option<Self>> {
-        match path.join(MARK.0).is_file() {
+        match path.join(CACHE_MARKER.0).is_file() {
             true => Self::open(path).map(Some),
             false => Ok(None),
         }
@@ -140,9 +140,9 @@ impl ViewCache {
 
     /// Checks the mark, or puts it into an empty directory.
     fn check_mark(&self) -> Result<()> {
-        let path = self.path.join(MARK.0);
+        let path = self.path.join(CACHE_MARKER.0);
         match std::fs::read(&path) {
-            Ok(text) if text == MARK.1.as_bytes() => return Ok(()),
+            Ok(text) if text == CACHE_MARKER.1.as_bytes() => return Ok(()),
             Ok(_) => {
                 return Err(Error::new(
                     ErrorKind::Unsupported,
@@ -154,7 +154,7 @@ impl ViewCache {
                 ));
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(self.error(MARK.0, error)),
+            Err(error) => return Err(self.error(CACHE_MARKER.0, error)),
         }
         let mut entries = std::fs::read_dir(&self.path).map_err(|e| self.error("", e))?;
         if entries.next().is_some() {
@@ -164,7 +164,7 @@ impl ViewCache {
             )));
         }
         let mut output = OutputFile::create(&path, TargetKind::File)?;
-        output.write_all(MARK.1.as_bytes())?;
+        output.write_all(CACHE_MARKER.1.as_bytes())?;
         output.commit(true)
     }
 

@@ -11,7 +11,7 @@ use weald_format::{Error, Result};
 pub const SOURCE_MARK: &str = "weald:";
 
 /// The table of the mounts of this process.
-const TABLE: &str = "/proc/self/mountinfo";
+const MOUNTINFO: &str = "/proc/self/mountinfo";
 
 /// `STATX_MNT_ID` of statx(2), Linux 5.8.
 const STATX_MNT_ID: StatxFlags = StatxFlags::from_bits_retain(0x1000);
@@ -40,7 +40,7 @@ pub struct KernelMount {
 /// # Errors
 /// `Io` without `/proc`.
 pub fn mounts() -> Result<Vec<KernelMount>> {
-    let table = std::fs::read(TABLE).map_err(|error| Error::io(TABLE, error))?;
+    let table = std::fs::read(MOUNTINFO).map_err(|error| Error::io(MOUNTINFO, error))?;
     Ok(table
         .split(|byte| *byte == b'\n')
         .filter_map(parse)

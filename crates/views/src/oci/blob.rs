@@ -7,7 +7,7 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_io::{OutputFile, TargetKind};
 
 /// Name of a blob until its digest is known; no digest has this form.
-const UNFINISHED: &str = "weald-unfinished";
+const UNFINISHED_NAME: &str = "weald-unfinished";
 
 /// A stored blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,7 +101,7 @@ impl BlobWriter {
     /// `Io`; `Invalid` for a level that does not exist.
     pub fn create(blobs: &Path, compression: Compression) -> Result<Self> {
         let target = Target {
-            file: OutputFile::create(&blobs.join(UNFINISHED), TargetKind::File)?,
+            file: OutputFile::create(&blobs.join(UNFINISHED_NAME), TargetKind::File)?,
             hasher: Sha256::new(),
             error: None,
         };
@@ -196,7 +196,7 @@ impl Write for BlobWriter {
 /// # Errors
 /// `Io`, `Full`.
 pub fn store_blob(blobs: &Path, bytes: &[u8]) -> Result<Blob> {
-    let mut file = OutputFile::create(&blobs.join(UNFINISHED), TargetKind::File)?;
+    let mut file = OutputFile::create(&blobs.join(UNFINISHED_NAME), TargetKind::File)?;
     file.write_all(bytes)?;
     name_blob(file, Sha256::new_with_prefix(bytes))
 }

@@ -29,7 +29,11 @@ impl Fill {
 /// Bytes from `at` on of the content with this number: some contents are archives.
 pub fn content(number: u8, at: u64, len: usize) -> Vec<u8> {
     // Nothing makes the gigabytes in front of a write behind a hole.
-    let at = if at < CONTENT_LEN { at as usize } else { 0 };
+    let at = if at < CONTENT_PERIOD_LEN {
+        at as usize
+    } else {
+        0
+    };
     let mut random = Random::new(number.into());
     let mut members = Vec::new();
     let mut total = 0;
@@ -187,7 +191,7 @@ pub enum Step {
 
 const PAGE: u64 = 4096;
 /// Bytes of a file beyond which its content begins again.
-const CONTENT_LEN: u64 = 128 << 10;
+const CONTENT_PERIOD_LEN: u64 = 128 << 10;
 
 fn any(random: &mut Random) -> u8 {
     random.next() as u8

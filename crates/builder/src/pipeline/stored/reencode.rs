@@ -25,7 +25,7 @@ use weald_store::{Incoming, Store, StoreWriter, StoredImage};
 /// Memory of an encoder and of the reader of images, without blocks, bytes.
 const FIXED_LEN: u64 = 48 << 20;
 /// Cache of an open image, bytes.
-const CACHE_LEN: u64 = 8 << 20;
+const IMAGE_CACHE_LEN: u64 = 8 << 20;
 
 /// Options of [`reencode`].
 #[derive(Debug, Clone, Copy)]
@@ -179,7 +179,7 @@ fn base_digests(store: &Store) -> Result<HashSet<Digest>> {
 
 fn open(store: &Store, name: &str) -> Result<Image> {
     let options = OpenOptions {
-        cache_len: ByteLen(CACHE_LEN),
+        cache_len: ByteLen(IMAGE_CACHE_LEN),
         prefetch_threads: 0,
         ..OpenOptions::default()
     };
@@ -224,7 +224,7 @@ fn choose(usages: &Usages, options: &ReencodeOptions, done: &mut Reencoded) -> H
             continue;
         }
         // The old and the new block, each raw and stored.
-        if FIXED_LEN + CACHE_LEN + 4 * usage.raw_len > options.memory_len {
+        if FIXED_LEN + IMAGE_CACHE_LEN + 4 * usage.raw_len > options.memory_len {
             done.too_large_count += 1;
             continue;
         }

@@ -174,8 +174,9 @@ fn build(
     reporter.begin(Stage::Tree, 0);
     let check = |tree: &TreeSize| Plan::check_tree(options, tree, table.count(), size.memory_len);
     check(&tree_size(&size))?;
-    let held_len =
-        size.memory_len + table.count() * plan::CONTENT_LEN + options.memory_len / KNOWN_SHARE;
+    let held_len = size.memory_len
+        + table.count() * plan::CONTENT_MEMORY_LEN
+        + options.memory_len / KNOWN_SHARE;
     let threads = plan.metadata_threads(&tree_size(&size), held_len);
     metadata.encode_with(threads);
     let emitted = write_tree(

@@ -5,7 +5,7 @@ use weald_format::recipes::Samples;
 
 /// Lengths of a card, and of the blocks that headers and data fill, bytes.
 const CARD_LEN: usize = 80;
-const BLOCK_LEN: u64 = 2880;
+const FITS_BLOCK_LEN: u64 = 2880;
 /// Maximum numbers of cards per header and of headers per file that are examined.
 const CARDS_MAX: usize = 36 * 1000;
 const HEADERS_MAX: usize = 1000;
@@ -45,7 +45,7 @@ impl Header {
                 (_, b"GCOUNT  ") => header.groups = integer(value)?.try_into().ok()?,
                 (_, b"END     ") => {
                     let len = (no as u64 + 1) * CARD_LEN as u64;
-                    header.len = len.next_multiple_of(BLOCK_LEN);
+                    header.len = len.next_multiple_of(FITS_BLOCK_LEN);
                     return Some(header);
                 }
                 _ => {
@@ -111,7 +111,7 @@ pub fn runs(front: &[u8], len: u64) -> Vec<Run> {
                 samples,
             });
         }
-        match end.checked_next_multiple_of(BLOCK_LEN) {
+        match end.checked_next_multiple_of(FITS_BLOCK_LEN) {
             Some(next) => at = next,
             None => break,
         }

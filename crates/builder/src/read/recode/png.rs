@@ -9,13 +9,13 @@ use weald_codec::trial_len;
 /// First bytes of a PNG file.
 pub const PNG_MAGIC: [u8; 8] = *b"\x89PNG\r\n\x1a\n";
 /// Framing of a chunk, bytes: length and type before the body, a checksum after it.
-const HEAD_LEN: usize = 8;
-const TAIL_LEN: usize = 4;
+const CHUNK_HEAD_LEN: usize = 8;
+const CHUNK_TAIL_LEN: usize = 4;
 /// Length of the zlib header (RFC 1950), bytes.
 const ZLIB_HEAD_LEN: usize = 2;
 /// Least average length of chunks, bytes. With shorter chunks the two extents per chunk take too
 /// much.
-const CHUNK_LEN_MIN: usize = 512;
+const AVERAGE_CHUNK_LEN_MIN: usize = 512;
 /// Maximum ratio of filtered rows to the stream. Beyond it the rows compress quickly but are slow
 /// to encode again, and gain little.
 const PLAIN_SHARE_MAX: usize = 32;
@@ -29,17 +29,20 @@ const TRIAL_SHARE: usize = 16;
 fn bodies(data: &[u8]) -> Vec<Range<usize>> {
     let mut bodies = Vec::new();
     let mut at = PNG_MAGIC.len();
-    while let Some(head) = data.get(at..).and_then(|d| d.first_chunk::<HEAD_LEN>()) {
+    while let Some(head) = data
+        .get(at..)
+        .and_then(|d| d.first_chunk::<CHUNK_HEAD_LEN>())
+    {
         let len = u32::from_be_bytes([head[0], head[1], head[2], head[3]]) as usize;
-        let body = at + HEAD_LEN..at + HEAD_LEN + len;
-        if body.end + TAIL_LEN > data.len() {
+        let body = at + CHUNK_HEAD_LEN..at + CHUNK_HEAD_LEN + len;
+        if body.end + CHUNK_TAIL_LEN > data.len() {
             break;
         }
         let is_data = &head[4..] == b"IDAT";
         if !is_data && !bodies.is_empty() {
             break;
         }
-        at = body.end + TAIL_LEN;
+        at = body.end + CHUNK_TAIL_LEN;
         if is_data && len > 0 {
             bodies.push(body);
         }
@@ -79,7 +82,7 @@ fn take(data: &[u8], part_len: usize) -> Option<Stream> {
     };
     if method & 15 != 8
         || flags & 0x20 != 0
-        || joined.len() / bodies.len() < CHUNK_LEN_MIN.min(joined.len())
+        || joined.len() / bodies.len() < AVERAGE_CHUNK_LEN_MIN.min(joined.len())
     {
         return None;
     }

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use weald_forest::Totals;
 
 /// Largest unused part of a file's last block, in bytes.
-const BLOCK_LEN: u64 = 4096;
+const UNUSED_LEN_MAX: u64 = 4096;
 /// Space that a file system needs while it is empty, in bytes.
 const BASE_LEN: u64 = 512 << 20;
 /// How long to retry an unmount while another process uses the file system, and the pause between
 /// two attempts.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
 /// A file system that is being filled. If it is dropped before [`FileSystem::seal`], it is removed.
@@ -85,7 +85,7 @@ impl FileSystem {
     /// Unmounts with retries: desktop services look into new file systems and keep them busy for a
     /// moment.
     fn unmount(&self) -> anyhow::Result<()> {
-        let end = Instant::now() + BUSY_TIMEOUT;
+        let end = Instant::now() + UNMOUNT_TIMEOUT;
         loop {
             match run(Command::new("umount").arg(&self.mount_point)) {
                 Err(_) if Instant::now() < end => std::thread::sleep(BUSY_PAUSE),
@@ -119,8 +119,8 @@ fn image_len(kind: MkfsWord, totals: &Totals) -> u64 {
         // two copies for a moment.
         MkfsWord::Btrfs => (512, 1600),
     };
-    let data = totals.data_len + (totals.files - totals.empty_files) * BLOCK_LEN;
-    let tree = inodes * inode_len + names * name_len + totals.directories * 2 * BLOCK_LEN;
+    let data = totals.data_len + (totals.files - totals.empty_files) * UNUSED_LEN_MAX;
+    let tree = inodes * inode_len + names * name_len + totals.directories * 2 * UNUSED_LEN_MAX;
     BASE_LEN + (data + tree) / 4 * 5
 }
 

@@ -58,7 +58,7 @@ pub(super) struct ExportArgs {
 }
 
 /// Bytes per read and write.
-const COPY_LEN: u64 = 1 << 20;
+const EXPORTED_AT_ONCE_LEN: u64 = 1 << 20;
 
 pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
     let (image, file) = match &args.third {
@@ -109,10 +109,10 @@ fn refuse_existing(file: &Path) -> anyhow::Result<()> {
 }
 
 fn copy(image: &StoredImage, target: &mut OutputFile) -> weald_format::Result<()> {
-    let mut buffer = vec![0; COPY_LEN as usize];
+    let mut buffer = vec![0; EXPORTED_AT_ONCE_LEN as usize];
     let mut at = 0;
     while at < image.len() {
-        let len = COPY_LEN.min(image.len() - at);
+        let len = EXPORTED_AT_ONCE_LEN.min(image.len() - at);
         let piece = &mut buffer[..len as usize];
         image.read_exact_at(piece, at)?;
         target.write_all(piece)?;

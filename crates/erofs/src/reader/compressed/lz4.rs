@@ -4,7 +4,7 @@
 //! Source: `doc/lz4_Block_format.md` of LZ4 1.10.
 
 /// Shortest match.
-const MATCH_LEN_MIN: usize = 4;
+const LZ4_MATCH_LEN_MIN: usize = 4;
 /// Value of a length field that more bytes follow.
 const LONG: u8 = 15;
 
@@ -24,7 +24,7 @@ pub fn decode(mut data: &[u8], out: &mut [u8]) -> Option<()> {
         let (distance, rest) = data.split_first_chunk::<2>()?;
         data = rest;
         let distance = usize::from(u16::from_le_bytes(*distance));
-        let match_len = length(token & LONG, &mut data)?.saturating_add(MATCH_LEN_MIN);
+        let match_len = length(token & LONG, &mut data)?.saturating_add(LZ4_MATCH_LEN_MIN);
         let end = at.saturating_add(match_len).min(out.len());
         let from = at.checked_sub(distance).filter(|_| distance > 0)?;
         copy_match(out, from, at, end)?;
