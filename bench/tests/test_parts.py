@@ -36,9 +36,9 @@ class NothingLeftOut(unittest.TestCase):
         bench = bench_of(Absent())
         self.assertTrue(bench.wants("absent"))
         problem = bench.problem_of("absent")
-        told = "a-tool-that-no-machine-has is not on PATH"
-        self.assertEqual(problem, f"missing: {told}")
-        self.assertEqual(bench.result.missing, {"absent": told})
+        message = "a-tool-that-no-machine-has is not on PATH"
+        self.assertEqual(problem, f"missing: {message}")
+        self.assertEqual(bench.result.missing, {"absent": message})
         self.assertFalse(bench.wants("other"))
         self.assertIsNone(bench.problem_of("other"))
         rows = common.builders(bench, Path("tree"), [7])

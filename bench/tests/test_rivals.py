@@ -116,9 +116,9 @@ class Words(unittest.TestCase):
             "--rounds",
             "2",
         ]
-        told = cli.command_words(cli.parser().parse_args(words))
+        shown = cli.command_words(cli.parser().parse_args(words))
         expected = "run --suite main --corpus mine=DIR --rounds 2 --against FILE"
-        self.assertEqual(" ".join(told), expected)
+        self.assertEqual(" ".join(shown), expected)
 
     def test_a_binary_that_is_not_there_is_an_error_before_anything_is_measured(self) -> None:
         if shutil.which("openssl") is None:

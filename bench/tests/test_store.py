@@ -1,4 +1,4 @@
-"""The suite `store`: versions, sameness, what commands print, bytes of stores, steps of rivals."""
+"""The suite `store`: versions, equal files, outputs of commands, bytes of stores, steps of rivals."""
 
 import json
 import os
@@ -34,7 +34,7 @@ class Versions(unittest.TestCase):
         with self.assertRaisesRegex(CommandFailed, "has 2 versions"):
             store.version_trees(self.place)
 
-    def test_sameness_counts_bytes_of_files_by_content_wherever_they_lie(self) -> None:
+    def test_same_shares_count_bytes_of_files_by_content_wherever_they_lie(self) -> None:
         old, new = self.place / "old", self.place / "new"
         for tree, name, text in (
             (old, "kept", "a" * 60),
@@ -46,7 +46,7 @@ class Versions(unittest.TestCase):
             tree.mkdir(exist_ok=True)
             (tree / name).write_text(text)
         os.symlink("moved", new / "link")
-        self.assertEqual(store.sameness([old, new]), [120 / 160])
+        self.assertEqual(store.same_shares([old, new]), [120 / 160])
         self.assertEqual(store.same_share({}, {}), 0.0)
 
     def test_bytes_of_a_store_have_no_holes_and_count_linked_files_once(self) -> None:

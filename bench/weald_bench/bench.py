@@ -46,7 +46,7 @@ class Options:
     against: Path | None = None
     stub: Path | None = None
     out: Path = Path("bench-out")
-    room: Path | None = None
+    image_dir: Path | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The options for a result, without paths of this machine."""
@@ -87,7 +87,7 @@ class Bench:
 
     def __enter__(self) -> Bench:
         self.options.out.mkdir(parents=True, exist_ok=True)
-        self.work = Path(tempfile.mkdtemp(prefix="weald-bench-", dir=self.options.room))
+        self.work = Path(tempfile.mkdtemp(prefix="weald-bench-", dir=self.options.image_dir))
         self.work.chmod(0o755)
         self.called(self.work, "WORK")
         self.mnt = self.work / "mnt"

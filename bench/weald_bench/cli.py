@@ -64,7 +64,7 @@ def parser() -> argparse.ArgumentParser:
         help=("tiny: sizes that only try the harness; the figures mean nothing"),
     )
     run.add_argument("--out", type=Path, default=ROOT / "bench-out", help="logs, trees, results")
-    run.add_argument("--room", type=Path, help="where images are made (default: TMPDIR)")
+    run.add_argument("--image-dir", type=Path, help="where images are made (default: TMPDIR)")
     run.add_argument(
         "--result",
         type=Path,
@@ -113,7 +113,7 @@ def options_of(args: argparse.Namespace, suite: suites.Suite) -> Options:
         against=args.against.resolve() if args.against else None,
         stub=(args.stub or built / "examples" / "stub").resolve(),
         out=args.out.resolve(),
-        room=args.room.resolve() if args.room else None,
+        image_dir=args.image_dir.resolve() if args.image_dir else None,
     )
 
 

@@ -52,8 +52,8 @@ def memory_gib() -> int:
 
 def commit() -> str:
     """The commit of the repository that the harness is part of."""
-    told = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
-    return told if told and re.fullmatch(r"[\w.-]+", told) else "unknown"
+    version = first_line("git", "-C", str(ROOT), "describe", "--always", "--dirty")
+    return version if version and re.fullmatch(r"[\w.-]+", version) else "unknown"
 
 
 def file_system(path: Path) -> str:

@@ -77,7 +77,7 @@ class Meter:
         words = [os.fspath(self.program), str(write_end), *map(os.fspath, command)]
         with (
             open(stdin or os.devnull, "rb") as source,
-            open(read_end, "rb") as told,
+            open(read_end, "rb") as usage_pipe,
             open(stdout, "wb") if stdout else nullcontext(self.log) as target,
         ):
             try:
@@ -92,7 +92,7 @@ class Meter:
                 )
             finally:
                 os.close(write_end)
-            line = told.read().decode()
+            line = usage_pipe.read().decode()
         if ended.returncode != 0 or not line:
             raise CommandFailed(f"{shown(command)}: could not be measured: see {self.log_name}")
         usage, status = parse_usage(line)

@@ -55,8 +55,8 @@ def shell(script: str, *words: str | os.PathLike[str]) -> list[str]:
 
 def package_version(package: str, fallback: str) -> str:
     """Name and version of a Debian package."""
-    told = machine.first_line("dpkg-query", "-W", "-f", "${Package} ${Version}", package)
-    return told if told and told.startswith(package) and " " in told else fallback
+    line = machine.first_line("dpkg-query", "-W", "-f", "${Package} ${Version}", package)
+    return line if line and line.startswith(package) and " " in line else fallback
 
 
 def file_len(path: Path) -> int:

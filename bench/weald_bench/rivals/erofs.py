@@ -30,6 +30,6 @@ class Erofs(Rival):
         return package_version("erofs-utils", fallback)
 
     def packing(self, tree: Path, target: Path, work: Path) -> Packing:
-        told = subprocess.run(["mkfs.erofs", "--help"], capture_output=True, text=True, check=False)
-        words = options(told.stdout + told.stderr)
+        ended = subprocess.run(["mkfs.erofs", "--help"], capture_output=True, text=True, check=False)
+        words = options(ended.stdout + ended.stderr)
         return Packing(["mkfs.erofs", *words, "--quiet", str(target), str(tree)])

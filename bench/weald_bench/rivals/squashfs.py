@@ -19,8 +19,8 @@ class Zstd(Rival):
     options = ["-comp", "zstd", "-b", "1M", "-Xcompression-level", "22"]
 
     def version(self) -> str:
-        told = machine.first_line("mksquashfs", "-version") or "mksquashfs"
-        return told.split(" (")[0]
+        version = machine.first_line("mksquashfs", "-version") or "mksquashfs"
+        return version.split(" (")[0]
 
     def packing(self, tree: Path, target: Path, work: Path) -> Packing:
         quiet = ["-no-progress", "-quiet"]

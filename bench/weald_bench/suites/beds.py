@@ -134,7 +134,7 @@ class Bed:
         self.server = None
         subprocess.run(["umount", "--lazy", self.point], check=False)
 
-    def settle(self) -> None:
+    def make_durable(self) -> None:
         """Makes everything durable. The kernel passes no syncfs(2) to FUSE, whose fsync(2) of the
         root directory makes all of a volume durable."""
         if self.server:
@@ -147,7 +147,7 @@ class Bed:
 
     def cold(self) -> None:
         """Makes everything durable and empties all caches; a volume's own by a new mount."""
-        self.settle()
+        self.make_durable()
         if self.kind.is_weald:
             self.unmount()
             self.mount()
@@ -155,7 +155,7 @@ class Bed:
 
     def used(self) -> int:
         """Bytes that are taken on the disk."""
-        self.settle()
+        self.make_durable()
         if self.kind.is_weald:
             return int(output(["du", "-s", "--block-size=1", self.store]).split()[0])
         found = os.statvfs(self.disk)
@@ -163,7 +163,7 @@ class Bed:
 
     def tables_len(self) -> int:
         """Bytes that the tables of a volume take on the disk."""
-        self.settle()
+        self.make_durable()
         return (self.store / "meta").stat().st_blocks * 512
 
     def peak_mib(self) -> float | None:

@@ -287,10 +287,10 @@ def numbers(bench: Bench, source: Source) -> str:
         top = sorted(os.scandir(bench.mnt), key=lambda entry: entry.name)
         leaf = [entry for entry in top if entry.name.endswith("7")][0].path
         below = sorted(name for name in os.listdir(leaf) if name.endswith("7"))[0]
-        told = [(entry.name, entry.inode()) for entry in top]
+        entries = [(entry.name, entry.inode()) for entry in top]
         for name in sorted(os.listdir(os.path.join(leaf, below))):
-            told.append((name, os.lstat(os.path.join(leaf, below, name)).st_ino))
-        return hashlib.blake2b(repr(told).encode()).hexdigest()
+            entries.append((name, os.lstat(os.path.join(leaf, below, name)).st_ino))
+        return hashlib.blake2b(repr(entries).encode()).hexdigest()
 
 
 def mount(bench: Bench, shapes: Shapes) -> None:

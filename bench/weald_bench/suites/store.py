@@ -127,7 +127,7 @@ def same_share(before: dict[bytes, int], after: dict[bytes, int]) -> float:
     return same / total if total else 0.0
 
 
-def sameness(trees: Sequence[Path]) -> list[float]:
+def same_shares(trees: Sequence[Path]) -> list[float]:
     """The shares of all versions after the first one."""
     found = [digests(tree) for tree in trees]
     return [same_share(before, after) for before, after in zip(found, found[1:])]
@@ -269,7 +269,7 @@ def versions_part(bench: Bench, name: str, tree: Path) -> None:
     say(f"== {name}: {len(trees)} versions")
     for one in trees:
         warm(one)
-    same = sameness(trees)
+    same = same_shares(trees)
     ways = ways_of(bench)
     say("   filling")
     # A store is filled once, and emptied once: both are long.

@@ -203,7 +203,7 @@ def random_writes(bench: Bench) -> None:
         fio(bed, "fill", "--rw=write", "--bs=1m", size, "--end_fsync=1", "--numjobs=8")
         write = ("--rw=randwrite", "--bs=4k", size, *seconds)
         buffered = fio(bed, "buffered", *write)["write"]
-        bed.settle()
+        bed.make_durable()
         one = fio(bed, "one", *write, "--fdatasync=1")["write"]
         eight = fio(bed, "eight", *write, "--fdatasync=1", "--numjobs=8")["write"]
         samples.add(buffered=buffered, one=one, eight=eight)
@@ -246,7 +246,7 @@ def files(bench: Bench) -> None:
         written = each(write, full)
         each(os.lstat, empty)
         cached = each(os.lstat, empty)
-        bed.settle()
+        bed.make_durable()
         removed = each(os.unlink, full)
         samples.add(created=created, written=written, cached=cached, removed=removed)
 
@@ -281,7 +281,7 @@ def tree(bench: Bench) -> None:
             first.mkdir()
             untar = ["tar", "-C", first, "-xf", tar]
             unpacked = timed(lambda: bench.quiet(untar))
-            synced = timed(bed.settle)
+            synced = timed(bed.make_durable)
             before = bed.used()
             copy = ["cp", "-a", first, bed.point / "second"]
             copied = timed(lambda: bench.quiet(copy))
@@ -333,7 +333,7 @@ def profiles(bench: Bench) -> None:
     def action(bed: Bed, samples: Samples) -> None:
         fio(bed, "fill", "--rw=write", "--bs=1m", size, "--end_fsync=1")
         for number, words in enumerate(PROFILES.values()):
-            bed.settle()
+            bed.make_durable()
             drop_caches()
             found = fio(bed, "profile", *words, size, *seconds, "--direct=1")
             samples.add(**{f"p{number}": found["both"]})
@@ -441,7 +441,7 @@ def opening(bench: Bench) -> None:
 
     def action(bed: Bed, samples: Samples) -> None:
         created = timed(lambda: make_files(bed.point / "files", count))
-        bed.settle()
+        bed.make_durable()
         last = bed.point / "files" / str((count - 1) // 1000) / "0"
         samples.add(rate=count / created, files=again(bed, last))
         sparse = bed.point / "sparse"

@@ -28,12 +28,12 @@ fn options() -> BuildOptions {
     options
 }
 
-struct Shelf {
+struct TestStore {
     dir: PathBuf,
     store: Store,
 }
 
-impl Shelf {
+impl TestStore {
     fn new(dir: PathBuf) -> Self {
         let disk = Arc::new(HostDisk::new(&dir));
         let store = Store::create(disk, [7; 16], 1 << 20).unwrap();
@@ -144,7 +144,7 @@ const CHANGES: [&str; 4] = [
 fn every_version_is_an_image_of_its_own() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
-    let shelf = Shelf::new(scratch.path().join("store"));
+    let ground = TestStore::new(scratch.path().join("store"));
     make_all_kinds(&source);
     let mut copies = Vec::new();
     for number in 0..=CHANGES.len() {
@@ -153,8 +153,8 @@ fn every_version_is_an_image_of_its_own() {
         }
         // A build needs no digests of contents: they may be missing or damaged.
         match number {
-            2 => shelf.change_digests(&|path| fs::remove_file(path).unwrap()),
-            3 => shelf.change_digests(&|path| {
+            2 => ground.change_digests(&|path| fs::remove_file(path).unwrap()),
+            3 => ground.change_digests(&|path| {
                 let mut bytes = fs::read(path).unwrap();
                 let middle = bytes.len() / 2;
                 bytes[middle] ^= 1;
@@ -163,7 +163,7 @@ fn every_version_is_an_image_of_its_own() {
             _ => {}
         }
         let name = format!("v{number}");
-        let added = shelf.add(&source, &name);
+        let added = ground.add(&source, &name);
         let like = number.checked_sub(1).map(|before| format!("v{before}"));
         assert_eq!(added.like, like);
         assert_eq!(added.report.generation, 1);
@@ -179,7 +179,7 @@ fn every_version_is_an_image_of_its_own() {
     }
     let assert_all = |range: std::ops::Range<usize>| {
         for (name, copy, digest) in &copies[range] {
-            let file = shelf.export(name);
+            let file = ground.export(name);
             // Every content decodes and every digest is right, used or not.
             assert_eq!(open_checked(&file).summary().image_digest, *digest);
             let found = differences(&open_checked(&file), copy);
@@ -187,12 +187,12 @@ fn every_version_is_an_image_of_its_own() {
         }
     };
     assert_all(0..copies.len());
-    assert!(shelf.is_clean());
+    assert!(ground.is_clean());
     // The remaining images need nothing of the removed ones.
     for name in ["v0", "v1", "v2"] {
-        shelf.writer().remove(name, false).unwrap();
-        shelf.collect();
-        assert!(shelf.is_clean());
+        ground.writer().remove(name, false).unwrap();
+        ground.collect();
+        assert!(ground.is_clean());
     }
     assert_all(3..copies.len());
 }
@@ -203,11 +203,11 @@ fn every_version_is_an_image_of_its_own() {
 fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
-    let shelf = Shelf::new(scratch.path().join("store"));
+    let ground = TestStore::new(scratch.path().join("store"));
     for no in 0..40 {
         fs::write(source.join(format!("file{no}")), noise(no, 200_000)).unwrap();
     }
-    let first = shelf.add(&source, "first");
+    let first = ground.add(&source, "first");
     assert!(first.imported.new_len > 8_000_000);
     // Half of the files are removed; one file gets a new middle.
     for no in 20..40 {
@@ -216,21 +216,21 @@ fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     let mut changed = noise(3, 200_000);
     changed[100_000..110_000].copy_from_slice(&noise(99, 10_000));
     fs::write(source.join("file3"), changed).unwrap();
-    let second = shelf.add(&source, "second");
+    let second = ground.add(&source, "second");
     let new_len = second.imported.new_len;
     assert!(new_len < 60_000, "{new_len} bytes for 10,000 new ones");
     let image_len = second.imported.image_len;
     assert!((4_000_000..4_600_000).contains(&image_len), "{image_len}");
     // The same tree gives the same image.
-    let third = shelf.add(&source, "third");
+    let third = ground.add(&source, "third");
     assert_eq!(third.report.image_digest, second.report.image_digest);
     assert_eq!(third.imported.new_len, 0);
-    shelf.writer().remove("first", false).unwrap();
-    shelf.collect();
-    let (info, _) = shelf.store.info().unwrap();
+    ground.writer().remove("first", false).unwrap();
+    ground.collect();
+    let (info, _) = ground.store.info().unwrap();
     assert!(info.segments_len < 5_500_000, "{}", info.segments_len);
-    assert!(shelf.is_clean());
-    assert_same(&shelf.export("second"), &source);
+    assert!(ground.is_clean());
+    assert_same(&ground.export("second"), &source);
 }
 
 /// `data` with other bytes in its middle.
@@ -247,20 +247,20 @@ fn edited(mut data: Vec<u8>) -> Vec<u8> {
 fn a_version_decodes_what_its_new_files_may_repeat() {
     let scratch = Scratch::tmpfs("512m");
     let source = scratch.dir("source");
-    let shelf = Shelf::new(scratch.path().join("store"));
+    let ground = TestStore::new(scratch.path().join("store"));
     let path = |no: u64| source.join(format!("d{}/file{no:02}", no / 10));
     for no in 0..100 {
         fs::create_dir_all(path(no).parent().unwrap()).unwrap();
         fs::write(path(no), noise(no, 100_000)).unwrap();
     }
-    assert_eq!(shelf.add(&source, "first").report.old_decoded_len, 0);
+    assert_eq!(ground.add(&source, "first").report.old_decoded_len, 0);
     fs::create_dir(source.join("new")).unwrap();
     fs::write(path(3), edited(noise(3, 100_000))).unwrap();
     fs::write(source.join("new/file17"), edited(noise(17, 100_000))).unwrap();
     fs::remove_file(path(17)).unwrap();
     fs::write(source.join("d5/file54-renamed"), edited(noise(54, 100_000))).unwrap();
     fs::remove_file(path(54)).unwrap();
-    let second = shelf.add(&source, "second");
+    let second = ground.add(&source, "second");
     let (decoded_len, new_len) = (second.report.old_decoded_len, second.imported.new_len);
     assert!(
         (200_000..2_500_000).contains(&decoded_len),
@@ -271,12 +271,12 @@ fn a_version_decodes_what_its_new_files_may_repeat() {
     for no in 0..50 {
         fs::write(path(no), edited(noise(99 - no, 100_000))).unwrap();
     }
-    let third = shelf.add(&source, "third");
+    let third = ground.add(&source, "third");
     let (decoded_len, new_len) = (third.report.old_decoded_len, third.imported.new_len);
     assert!(decoded_len >= 10_000_000, "{decoded_len} bytes decoded");
     assert!(new_len < 3_500_000, "{new_len} bytes new of 5,000,000");
-    assert!(shelf.is_clean());
-    assert_same(&shelf.export("third"), &source);
+    assert!(ground.is_clean());
+    assert_same(&ground.export("third"), &source);
 }
 
 /// Would catch: a taken name that is detected only after the build, an image listed although its
@@ -286,31 +286,31 @@ fn what_cannot_be_added_changes_nothing() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     make_all_kinds(&source);
-    let shelf = Shelf::new(source.join("inside"));
-    let added = shelf.add(&source, "one");
-    let stored = StoredImage::open(shelf.store.clone(), "one").unwrap();
+    let ground = TestStore::new(source.join("inside"));
+    let added = ground.add(&source, "one");
+    let stored = StoredImage::open(ground.store.clone(), "one").unwrap();
     let image = Image::open(Arc::new(stored), &OpenOptions::default()).unwrap();
     assert!(
         at(&image, "inside").is_none(),
         "the store is in its own image"
     );
     let refused = |name: &str, like: Option<&str>, kind: ErrorKind| {
-        let error = shelf.try_add(&source, name, like).unwrap_err();
+        let error = ground.try_add(&source, name, like).unwrap_err();
         assert_eq!(error.kind(), kind, "{error}");
-        assert_eq!(shelf.store.names().unwrap(), ["one"]);
+        assert_eq!(ground.store.names().unwrap(), ["one"]);
     };
     refused("one", None, ErrorKind::Busy);
     refused("../two", None, ErrorKind::Invalid);
     refused("two", Some("none"), ErrorKind::NotFound);
-    let missing = shelf.try_add(&source.join("missing"), "two", None);
+    let missing = ground.try_add(&source.join("missing"), "two", None);
     assert!(missing.is_err());
-    assert_eq!(shelf.store.names().unwrap(), ["one"]);
-    assert!(shelf.is_clean());
+    assert_eq!(ground.store.names().unwrap(), ["one"]);
+    assert!(ground.is_clean());
     let from_image = build_into_store(
         StoreSource::Image(&Arc::new(image)),
         StoreTarget {
-            writer: shelf.writer(),
-            dir: &shelf.dir,
+            writer: ground.writer(),
+            dir: &ground.dir,
             name: "two",
             like: Some("one"),
         },
@@ -323,18 +323,18 @@ fn what_cannot_be_added_changes_nothing() {
 
 /// A store with versions `a` and `b` of a tree of incompressible files in few blocks. `b` has every
 /// fourth file of `a`, spread over all blocks.
-fn thinned_out(scratch: &Scratch) -> (Shelf, PathBuf) {
+fn thinned_out(scratch: &Scratch) -> (TestStore, PathBuf) {
     let source = scratch.dir("source");
-    let shelf = Shelf::new(scratch.path().join("store"));
+    let ground = TestStore::new(scratch.path().join("store"));
     for no in 0..300 {
         fs::write(source.join(format!("file{no:03}")), text(no, 16_000)).unwrap();
     }
-    shelf.add(&source, "a");
+    ground.add(&source, "a");
     for no in (0..300).filter(|no| no % 4 != 0) {
         fs::remove_file(source.join(format!("file{no:03}"))).unwrap();
     }
-    shelf.add(&source, "b");
-    (shelf, source)
+    ground.add(&source, "b");
+    (ground, source)
 }
 
 /// Would catch: blocks kept for a small used part, a used part that is lost, a changed block that
@@ -342,52 +342,52 @@ fn thinned_out(scratch: &Scratch) -> (Shelf, PathBuf) {
 #[test]
 fn of_blocks_that_are_used_in_part_the_rest_goes() {
     let scratch = Scratch::tmpfs("256m");
-    let (shelf, source) = thinned_out(&scratch);
-    let b_digest = open_checked(&shelf.export("b")).summary().tree_digest;
+    let (ground, source) = thinned_out(&scratch);
+    let b_digest = open_checked(&ground.export("b")).summary().tree_digest;
     // As long as `a` exists, all data is used.
-    assert_eq!(shelf.reencode().block_count, 0);
-    shelf.writer().remove("a", false).unwrap();
-    shelf.collect();
-    let before = shelf.segments_len();
+    assert_eq!(ground.reencode().block_count, 0);
+    ground.writer().remove("a", false).unwrap();
+    ground.collect();
+    let before = ground.segments_len();
     // An image that is being read stays unchanged.
-    let reader = StoredImage::open(shelf.store.clone(), "b").unwrap();
-    let done = shelf.reencode();
+    let reader = StoredImage::open(ground.store.clone(), "b").unwrap();
+    let done = ground.reencode();
     assert_eq!((done.block_count, done.skipped_count), (0, 1));
     drop(reader);
-    let done = shelf.reencode();
+    let done = ground.reencode();
     assert!(done.block_count > 0 && done.image_count == 1, "{done:?}");
-    shelf.collect();
-    let after = shelf.segments_len();
+    ground.collect();
+    let after = ground.segments_len();
     assert!(after < before / 2, "{before} bytes before, {after} after");
-    assert!(shelf.is_clean());
-    let file = shelf.export("b");
+    assert!(ground.is_clean());
+    let file = ground.export("b");
     assert_eq!(open_checked(&file).summary().tree_digest, b_digest);
     assert_same(&file, &source);
     // A second run changes nothing.
-    assert_eq!(shelf.reencode().block_count, 0);
+    assert_eq!(ground.reencode().block_count, 0);
     // A new image can continue it.
     fs::write(source.join("new"), text(999, 50_000)).unwrap();
-    shelf.add(&source, "c");
-    assert_same(&shelf.export("c"), &source);
+    ground.add(&source, "c");
+    assert_same(&ground.export("c"), &source);
 }
 
 /// Would catch: blocks of two images encoded twice, and data of one of them lost.
 #[test]
 fn a_block_of_two_images_stays_one() {
     let scratch = Scratch::tmpfs("256m");
-    let (shelf, source) = thinned_out(&scratch);
+    let (ground, source) = thinned_out(&scratch);
     let copy = scratch.path().join("copy");
     shell(&scratch.path(), "cp -a source copy");
     fs::remove_file(source.join("file004")).unwrap();
-    shelf.add(&source, "c");
-    shelf.writer().remove("a", false).unwrap();
-    let done = shelf.reencode();
+    ground.add(&source, "c");
+    ground.writer().remove("a", false).unwrap();
+    let done = ground.reencode();
     assert_eq!(done.image_count, 2, "{done:?}");
-    shelf.collect();
-    let (info, images) = shelf.store.info().unwrap();
-    assert!(shelf.is_clean());
-    assert_same(&shelf.export("b"), &copy);
-    assert_same(&shelf.export("c"), &source);
+    ground.collect();
+    let (info, images) = ground.store.info().unwrap();
+    assert!(ground.is_clean());
+    assert_same(&ground.export("b"), &copy);
+    assert_same(&ground.export("c"), &source);
     let own: u64 = images.iter().map(|image| image.own_len).sum();
     assert!(own < info.live_len / 4, "{own} of {} bytes", info.live_len);
 }

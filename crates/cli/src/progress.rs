@@ -84,7 +84,7 @@ impl Display {
     /// Shows the progress of a build.
     fn show_build(&self, progress: &Progress) {
         let mut clock = self.clock.lock().unwrap_or_else(PoisonError::into_inner);
-        let elapsed = clock.in_stage(progress.stage);
+        let elapsed = clock.time_in_stage(progress.stage);
         self.show(
             &mut clock,
             stage_word(progress.stage),
@@ -137,7 +137,7 @@ impl Display {
 
 impl Clock {
     /// Time since the start of the stage.
-    fn in_stage(&mut self, stage: Stage) -> Duration {
+    fn time_in_stage(&mut self, stage: Stage) -> Duration {
         if self.stage != Some(stage) {
             (self.stage, self.stage_start) = (Some(stage), Instant::now());
         }

@@ -44,11 +44,11 @@ pub struct CodecArgs {
 impl CodecArgs {
     /// The last codec given for ordinary data.
     pub fn general(&self) -> Option<CodecSpec> {
-        self.only(Category::General)
+        self.codec_of(Category::General)
     }
 
     /// The last codec given only for `category`.
-    pub fn only(&self, category: Category) -> Option<CodecSpec> {
+    pub fn codec_of(&self, category: Category) -> Option<CodecSpec> {
         let mut choices = self.choices.iter().rev();
         choices.find(|c| c.category == category).map(|c| c.codec)
     }
@@ -57,8 +57,8 @@ impl CodecArgs {
         if let Some(codec) = self.general() {
             (options.codec, options.x86_codec, options.arm64_codec) = (codec, None, None);
         }
-        options.x86_codec = self.only(Category::X86).or(options.x86_codec);
-        options.arm64_codec = self.only(Category::Arm64).or(options.arm64_codec);
+        options.x86_codec = self.codec_of(Category::X86).or(options.x86_codec);
+        options.arm64_codec = self.codec_of(Category::Arm64).or(options.arm64_codec);
     }
 }
 

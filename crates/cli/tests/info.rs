@@ -200,9 +200,9 @@ fn stages_add_up_from_files_to_image() {
     let streams = stages["streams"].as_array().unwrap();
     let of = |stream: &serde_json::Value, key: &str| stream[key].as_u64().unwrap();
     let sum = |key: &str| streams.iter().map(|stream| of(stream, key)).sum::<u64>();
-    let left = number("named_len") - number("shared_len") + number("unnamed_len");
-    let left = left - number("hole_len") - made_len;
-    assert_eq!(left, sum("extent_len"));
+    let remaining = number("named_len") - number("shared_len") + number("unnamed_len");
+    let remaining = remaining - number("hole_len") - made_len;
+    assert_eq!(remaining, sum("extent_len"));
     assert!(sum("repeated_len") > 400_000, "{}", sum("repeated_len"));
     let (mut stored_len, mut categories) = (0, Vec::new());
     for stream in streams {
@@ -224,7 +224,7 @@ fn stages_add_up_from_files_to_image() {
         .weald(["info", "--stages", "image"])
         .expect(0, "")
         .text();
-    let left = |row: &str| -> String {
+    let remaining = |row: &str| -> String {
         let line = text.lines().rev().find(|line| line.starts_with(row));
         let line = line.unwrap_or_else(|| panic!("{row}: {text}"));
         line.split_whitespace()
@@ -232,12 +232,15 @@ fn stages_add_up_from_files_to_image() {
             .unwrap()
             .replace(',', "")
     };
-    assert_eq!(left("files, as named"), number("named_len").to_string());
     assert_eq!(
-        left("footers and older records"),
+        remaining("files, as named"),
+        number("named_len").to_string()
+    );
+    assert_eq!(
+        remaining("footers and older records"),
         file_len("image").to_string()
     );
-    assert_eq!(left("image"), file_len("image").to_string());
+    assert_eq!(remaining("image"), file_len("image").to_string());
 
     // Data that only older generations refer to is not part of the stages.
     bench.sh("rm -r tree/v2 tree/v3; echo new > tree/v1/new");

@@ -54,8 +54,8 @@ impl FsVerity {
                 continue;
             }
             self.flush_full_block();
-            let room = MERKLE_BLOCK_LEN.saturating_sub(self.data.len());
-            let (fits, rest) = bytes.split_at(room.min(bytes.len()));
+            let free_len = MERKLE_BLOCK_LEN.saturating_sub(self.data.len());
+            let (fits, rest) = bytes.split_at(free_len.min(bytes.len()));
             self.data.extend_from_slice(fits);
             bytes = rest;
         }
@@ -66,8 +66,8 @@ impl FsVerity {
     /// # Cost
     /// O(log `len`): whole subtrees of zeros have the same digests.
     pub fn update_zeros(&mut self, len: u64) {
-        let room = MERKLE_BLOCK_LEN.saturating_sub(self.data.len()) as u64;
-        let head = len.min(room);
+        let free_len = MERKLE_BLOCK_LEN.saturating_sub(self.data.len()) as u64;
+        let head = len.min(free_len);
         self.update(ZEROS.get(..head as usize).unwrap_or_default());
         let rest = len.saturating_sub(head);
         if rest == 0 {
@@ -151,11 +151,11 @@ fn push_equal(levels: &mut Vec<Vec<u8>>, mut digest: [u8; DIGEST_LEN], mut count
         let filled = levels
             .get(level)
             .map_or(0, |block| block.len() / DIGEST_LEN);
-        let room = DIGESTS_PER_BLOCK.saturating_sub(filled as u64);
-        for _ in 0..room.min(count) {
+        let free_len = DIGESTS_PER_BLOCK.saturating_sub(filled as u64);
+        for _ in 0..free_len.min(count) {
             push(levels, level, &digest);
         }
-        count = count.saturating_sub(room);
+        count = count.saturating_sub(free_len);
         if count == 0 {
             return;
         }

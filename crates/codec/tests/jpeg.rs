@@ -27,7 +27,7 @@ fn files() -> Vec<(Jpeg, Vec<u8>)> {
 struct Parts {
     fixed: Vec<u8>,
     header: Vec<u8>,
-    rest: Vec<u8>,
+    body: Vec<u8>,
 }
 
 impl Parts {
@@ -45,7 +45,7 @@ impl Parts {
         Self {
             fixed: stored[..24].to_vec(),
             header,
-            rest: stored[end..stored.len() - 4].to_vec(),
+            body: stored[end..stored.len() - 4].to_vec(),
         }
     }
 
@@ -58,7 +58,7 @@ impl Parts {
         out[10..14].copy_from_slice(&(self.header.len() as u32).to_le_bytes());
         out.extend_from_slice(&(compressed.len() as u32).to_le_bytes());
         out.extend_from_slice(&compressed);
-        out.extend_from_slice(&self.rest);
+        out.extend_from_slice(&self.body);
         out.extend_from_slice(&(out.len() as u32 + 4).to_le_bytes());
         out
     }
@@ -188,7 +188,7 @@ fn headers_are_as_the_format_says() {
         p.header.extend_from_slice(b"CRS\xff\xff\xff\xff")
     });
     check("segments without an end", &|p| p.header[3..7].fill(0xff));
-    check("a stream of another thread", &|p| p.rest[3] |= 1);
+    check("a stream of another thread", &|p| p.body[3] |= 1);
     let find = |p: &Parts, marker: &[u8; 2]| p.header.windows(2).position(|w| w == marker).unwrap();
     check("a scan of 65 coefficients", &|p| {
         // After marker and length: a count, three components, the first and the last coefficient.
@@ -249,9 +249,9 @@ fn memory_is_bounded_by_the_largest_picture() {
         let mut noise = vec![0x30];
         let mut rng = weald_testkit::Rng::new(1);
         noise.extend((0..1 << 16).map(|_| rng.below(256) as u8));
-        parts.rest.truncate(3);
+        parts.body.truncate(3);
         for _ in 0..100 {
-            parts.rest.extend_from_slice(&noise);
+            parts.body.extend_from_slice(&noise);
         }
         let before = peak_len();
         let stored = parts.join();

@@ -56,7 +56,7 @@ impl Progress {
 }
 
 struct Claims<I> {
-    rest: I,
+    leaves: I,
     /// Leaves that are started and not finished.
     open: BTreeSet<u64>,
     error: Option<Error>,
@@ -70,12 +70,12 @@ pub struct Queue<'a, I> {
 }
 
 impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
-    /// Makes a queue of the leaves `rest`, which must come in order up to a distance of
+    /// Makes a queue of `leaves`, which must come in order up to a distance of
     /// [`LEAD_MAX`].
-    pub fn new(rest: I, progress: &'a Progress) -> Self {
+    pub fn new(leaves: I, progress: &'a Progress) -> Self {
         Self {
             claims: Mutex::new(Claims {
-                rest,
+                leaves,
                 open: BTreeSet::new(),
                 error: None,
             }),
@@ -95,7 +95,7 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
         if claims.error.is_some() || self.progress.is_cancelled.load(Ordering::Relaxed) {
             return None;
         }
-        let number = claims.rest.next()?;
+        let number = claims.leaves.next()?;
         claims.open.insert(number);
         // A thread is working on the first of them, so this loop ends.
         while claims

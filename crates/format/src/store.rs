@@ -400,8 +400,8 @@ impl ImageMap {
 fn parse_parts(body: &[u8], count: u64) -> Result<Vec<Part>> {
     let mut cursor = Cursor::new(body, "image map");
     // A part takes two bytes at least.
-    let room = usize::try_from(count).unwrap_or(usize::MAX).min(body.len());
-    let mut parts = Vec::with_capacity(room.min(1 << 16));
+    let capacity = usize::try_from(count).unwrap_or(usize::MAX).min(body.len());
+    let mut parts = Vec::with_capacity(capacity.min(1 << 16));
     let (mut id, mut segment) = (0u64, 0u64);
     for _ in 0..count {
         parts.push(match cursor.byte()? {

@@ -446,21 +446,21 @@ fn directories() {
         "F-2.3"
     );
     // 64 bytes for the superblock, 65 for each of three records, 64 + 5 for the index page.
-    let room = 64 + 3 * 65 + 64 + 5;
+    let free_len = 64 + 3 * 65 + 64 + 5;
     assert_eq!(
         (
-            rule(directory().check_fits(room)),
-            rule(directory().check_fits(room - 1))
+            rule(directory().check_fits(free_len)),
+            rule(directory().check_fits(free_len - 1))
         ),
         ("none", "F-7.12")
     );
     let mut direct = directory();
     direct.sections[0].pages[0] = PageRef::direct(reference(), 9);
-    let room = 64 + 64 + reference().stored_len;
+    let free_len = 64 + 64 + reference().stored_len;
     assert_eq!(
         (
-            rule(direct.check_fits(room)),
-            rule(direct.check_fits(room - 1))
+            rule(direct.check_fits(free_len)),
+            rule(direct.check_fits(free_len - 1))
         ),
         ("none", "F-7.12")
     );

@@ -122,8 +122,8 @@ impl<'a> BlockReader<'a> {
         self.piece.drain(..self.at);
         self.at = 0;
         let start = self.piece.len();
-        let left = self.spool.len() - self.offset;
-        let len = left.min(len.saturating_sub(start).max(TREE_PIECE_LEN) as u64);
+        let remaining = self.spool.len() - self.offset;
+        let len = remaining.min(len.saturating_sub(start).max(TREE_PIECE_LEN) as u64);
         self.piece.resize(start + len as usize, 0);
         self.spool
             .read_exact_at(&mut self.piece[start..], self.offset)?;

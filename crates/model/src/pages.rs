@@ -18,7 +18,7 @@ impl Pages {
     }
 
     /// The parts of `range`, cut at page borders: page number and range within the page.
-    fn parts(range: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
+    fn by_page(range: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
         let pages = range.start / PAGE..range.end.div_ceil(PAGE);
         pages.map(move |page| {
             let first = range.start.max(page * PAGE) - page * PAGE;
@@ -29,7 +29,7 @@ impl Pages {
 
     /// Appends the bytes of `range` to `out`.
     pub fn read(&self, range: Range<u64>, out: &mut Vec<u8>) {
-        for (page, part) in Self::parts(range) {
+        for (page, part) in Self::by_page(range) {
             match self.0.get(&page) {
                 Some(bytes) => out.extend_from_slice(&bytes[part]),
                 None => out.resize(out.len() + part.len(), 0),
@@ -40,7 +40,7 @@ impl Pages {
     /// Stores `bytes` at `offset`.
     pub fn write(&mut self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
-        for (page, part) in Self::parts(offset..offset + bytes.len() as u64) {
+        for (page, part) in Self::by_page(offset..offset + bytes.len() as u64) {
             let (now, later) = rest.split_at(part.len());
             let page = self.0.entry(page);
             let page = page.or_insert_with(|| Arc::new(vec![0; PAGE as usize]));

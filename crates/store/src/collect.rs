@@ -90,7 +90,7 @@ impl StoreWriter {
         options: &CollectOptions,
         tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
     ) -> Result<Collected> {
-        self.guarded(|writer| writer.collect_all(options, tick))
+        self.refuse_after_failure(|writer| writer.collect_all(options, tick))
     }
 
     fn collect_all(

@@ -160,8 +160,10 @@ impl StoredImage {
         let (mut done, mut at) = (0usize, offset);
         while let Some(rest) = buf.get_mut(done..).filter(|rest| !rest.is_empty()) {
             let (start, end, source) = parts.at(at).ok_or_else(|| past_end(offset))?;
-            let room = end.unwrap_or(self.len).saturating_sub(at);
-            let len = rest.len().min(usize::try_from(room).unwrap_or(usize::MAX));
+            let part_len = end.unwrap_or(self.len).saturating_sub(at);
+            let len = rest
+                .len()
+                .min(usize::try_from(part_len).unwrap_or(usize::MAX));
             let piece = rest.get_mut(..len).filter(|piece| !piece.is_empty());
             let piece = piece.ok_or_else(|| past_end(offset))?;
             let inside = at.saturating_sub(start);

@@ -98,7 +98,7 @@ impl StoreWriter {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
         let (map, imported) = self.take_image(source)?;
-        self.guarded(|writer| writer.publish(name, &map))?;
+        self.refuse_after_failure(|writer| writer.publish(name, &map))?;
         Ok(imported)
     }
 
@@ -111,12 +111,12 @@ impl StoreWriter {
     pub fn import_over(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
         let _lock = self.lock_image(name, "close it")?;
         let (map, imported) = self.take_image(source)?;
-        self.guarded(|writer| writer.replace(name, &map))?;
+        self.refuse_after_failure(|writer| writer.replace(name, &map))?;
         Ok(imported)
     }
 
     fn take_image(&mut self, source: &dyn ReadAt) -> Result<(ImageMap, Imported)> {
-        self.guarded(|writer| match writer.take_records(source) {
+        self.refuse_after_failure(|writer| match writer.take_records(source) {
             // The image is damaged, not the store; the records already taken do no harm.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 writer.commit(Batch::default())?;

@@ -134,7 +134,7 @@ impl Incoming {
     /// `Io`, `Full`, `Corrupt` of the store; nothing can be appended after an error.
     pub fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()> {
         let Self { writer, taken, .. } = self;
-        writer.guarded(|writer| writer.take_record(taken, record, stored))
+        writer.refuse_after_failure(|writer| writer.take_record(taken, record, stored))
     }
 
     /// Finds the block of this image whose stored bytes have this digest.
@@ -158,7 +158,7 @@ impl Incoming {
     /// `Io`, `Full` while appended records are written to disk.
     pub fn read_back(&mut self) -> Result<(StoredImage, ImageMap)> {
         self.writer
-            .guarded(|writer| writer.commit(Batch::default()))?;
+            .refuse_after_failure(|writer| writer.commit(Batch::default()))?;
         let map = ImageMap {
             image_id: u64::MAX,
             image_digest: Digest::default(),
@@ -186,7 +186,7 @@ impl Incoming {
         };
         let image_len = map.image_len();
         let is_over = self.lock.take();
-        self.writer.guarded(|writer| match &is_over {
+        self.writer.refuse_after_failure(|writer| match &is_over {
             None => writer.publish(&self.name, &map),
             Some(_) => writer.replace(&self.name, &map),
         })?;

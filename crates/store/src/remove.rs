@@ -30,7 +30,7 @@ impl StoreWriter {
             );
             return Err(Error::new(ErrorKind::Busy, what));
         }
-        self.guarded(|writer| {
+        self.refuse_after_failure(|writer| {
             let removing = ImageRow {
                 state: ImageState::Removing,
                 ..row

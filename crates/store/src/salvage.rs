@@ -93,14 +93,14 @@ fn read_volumes(engine: &dyn Engine) -> Result<OldVolumes> {
 /// Counts the references of volumes to a block, whose record is looked for if it is not where the
 /// old row says.
 fn count_volume(found: &mut Found, id: u64, row: &BlockRow, references: u64) {
-    let places = found.records.get(&row.record.digest.0);
-    let places = places.into_iter().flatten();
-    let places: Vec<Location> = places
+    let locations = found.records.get(&row.record.digest.0);
+    let locations = locations.into_iter().flatten();
+    let locations: Vec<Location> = locations
         .filter(|(_, r)| *r == row.record)
         .map(|(l, _)| *l)
         .collect();
-    let location = match places.first() {
-        Some(first) if !places.contains(&row.location) => *first,
+    let location = match locations.first() {
+        Some(first) if !locations.contains(&row.location) => *first,
         _ => row.location,
     };
     for _ in 0..references {
@@ -114,20 +114,20 @@ const META_NEW: &str = "meta.new";
 const META_OLD: &str = "meta.old";
 
 impl Store {
-    /// Rebuilds the metadata from maps and segments. A second writer gets `who` in its error
-    /// message.
+    /// Rebuilds the metadata from maps and segments. A second writer gets `writer_name` in its
+    /// error message.
     ///
     /// # Errors
     /// `Busy` if a writer has the lock; `Io`, `Full`. The old metadata then stays in place.
     ///
     /// # Cost
     /// Reads the headers of all records; about 120 bytes of memory for each.
-    pub fn salvage(&self, who: &str) -> Result<Salvaged> {
+    pub fn salvage(&self, writer_name: &str) -> Result<Salvaged> {
         let disk = &*self.disk;
         if disk.open(layout::LOCK, Access::Read).is_err() {
             disk.open(layout::LOCK, Access::Create)?;
         }
-        let _lock = writer::lock(self, who)?;
+        let _lock = writer::lock(self, writer_name)?;
         let volumes = self.old_volumes()?;
         let mut found = Found::default();
         self.scan_segments(&mut found)?;
@@ -318,13 +318,16 @@ fn locate(map: &mut ImageMap, found: &Found) -> Result<bool> {
         else {
             continue;
         };
-        let places = found.records.get(&record.digest.0);
-        let mut places = places.into_iter().flatten().filter(|(_, r)| *r == *record);
+        let locations = found.records.get(&record.digest.0);
+        let mut locations = locations
+            .into_iter()
+            .flatten()
+            .filter(|(_, r)| *r == *record);
         let known = found.blocks.get(id).map(|row| row.location);
         let place = match known {
             Some(place) => Some(place),
-            None if places.clone().any(|(place, _)| place == location) => Some(*location),
-            None => places.next().map(|(place, _)| *place),
+            None if locations.clone().any(|(place, _)| place == location) => Some(*location),
+            None => locations.next().map(|(place, _)| *place),
         };
         let Some(place) = place else {
             let what = format!("block {id} is in no segment");

@@ -231,7 +231,7 @@ impl SimDisk {
     }
 
     /// Cancels a failure that has not happened yet.
-    pub fn heal(&self) {
+    pub fn cancel_fault(&self) {
         self.0.lock().fault = None;
     }
 

@@ -81,7 +81,7 @@ struct Run {
     model: Model,
     pool: Vec<Vec<u8>>,
     bug: Option<Bug>,
-    history: Vec<String>,
+    trace: Vec<String>,
 }
 
 /// `Err` describes the first difference that a run found.
@@ -101,14 +101,14 @@ impl Run {
         let disk = SimDisk::new(seed);
         let segment_len = [4096, 8192, 20_000][random.below(3) as usize];
         Store::create(Arc::new(disk.clone()), [seed as u8; 16], segment_len).expect("create");
-        let (model, pool, history) = Default::default();
+        let (model, pool, trace) = Default::default();
         Self {
             random,
             disk,
             model,
             pool,
             bug,
-            history,
+            trace,
         }
     }
 
@@ -229,7 +229,7 @@ impl Run {
 
     fn run(mut self) -> (Outcome, Vec<String>) {
         let outcome = self.steps();
-        (outcome, self.history)
+        (outcome, self.trace)
     }
 
     fn steps(&mut self) -> Outcome {
@@ -238,7 +238,7 @@ impl Run {
             let operation = self.choose();
             let mut shown = format!("{operation:?}");
             shown.truncate(60);
-            self.history.push(shown);
+            self.trace.push(shown);
             let reader = self.model.keys().next().cloned();
             let old = reader.and_then(|name| {
                 let store = Store::open(Arc::new(self.disk.clone())).ok()?;
@@ -253,7 +253,7 @@ impl Run {
             if let Some(fault) = fault {
                 let window = [20, 60, 200][self.random.below(3) as usize];
                 let count = self.random.below(window);
-                self.history.push(format!("{fault:?} after {count} calls"));
+                self.trace.push(format!("{fault:?} after {count} calls"));
                 self.disk.fail_after(count, fault);
             }
             let is_held = matches!(
@@ -265,7 +265,7 @@ impl Run {
                 true => self.perform(&mut writer, &Operation::Reopen),
                 false => self.perform(&mut writer, &operation),
             };
-            self.disk.heal();
+            self.disk.cancel_fault();
             match done {
                 Ok(()) if is_held => {}
                 Ok(()) => Self::apply(&mut self.model, &operation),
@@ -275,7 +275,7 @@ impl Run {
             let failed = done.is_err() && fault.is_some();
             let is_cut = self.disk.is_off() || self.random.is_one_in(4);
             if is_cut {
-                self.history.push("power cut".to_owned());
+                self.trace.push("power cut".to_owned());
                 (writer, self.disk) = (None, self.disk.reboot());
             } else if let Some((image, name)) = old.filter(|_| !failed) {
                 // A reader that opened the image before must still read it, wherever its blocks are
@@ -333,9 +333,9 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
 #[test]
 fn a_store_equals_its_model_after_every_fault() {
     for seed in seeds(0..1000) {
-        let (outcome, history) = Run::begin(seed, None).run();
+        let (outcome, trace) = Run::begin(seed, None).run();
         if let Err(what) = outcome {
-            panic!("seed {seed}: {what}\nhistory:\n  {}", history.join("\n  "));
+            panic!("seed {seed}: {what}\nhistory:\n  {}", trace.join("\n  "));
         }
     }
 }

@@ -38,26 +38,26 @@ pub struct BlockReader {
     engine: Arc<dyn Engine>,
     segments: Mutex<VecDeque<(u64, Arc<dyn DiskFile>)>>,
     /// Rows of blocks that are gone from the tables, but whose space is not freed yet.
-    dying: Mutex<BTreeMap<u64, BlockRow>>,
+    removed: Mutex<BTreeMap<u64, BlockRow>>,
 }
 
 impl BlockReader {
     /// Keeps the rows of blocks that a commit is about to remove, for reads that found the blocks
     /// before.
-    pub fn keep_dying(&self, dead: &[Dead]) {
-        self.dying.lock().extend(dead.iter().copied());
+    pub fn keep_removed_rows(&self, dead: &[Dead]) {
+        self.removed.lock().extend(dead.iter().copied());
     }
 
     /// Forgets the rows of dead blocks, before their space is freed.
-    pub fn forget_dying(&self) {
-        self.dying.lock().clear();
+    pub fn forget_removed_rows(&self) {
+        self.removed.lock().clear();
     }
 
     fn row(&self, id: u64) -> Result<BlockRow> {
         if let Some(value) = self.engine.get(Table::Blocks, &id.to_be_bytes())? {
             return BlockRow::parse(&value);
         }
-        self.dying.lock().get(&id).copied().ok_or_else(|| {
+        self.removed.lock().get(&id).copied().ok_or_else(|| {
             let what = format!("block {id} has no row");
             Error::corrupt("store metadata", 0, "S-5.3", what)
         })
@@ -174,7 +174,7 @@ impl StoreWriter {
             store: self.store.clone(),
             engine: self.engine.clone(),
             segments: Mutex::default(),
-            dying: Mutex::default(),
+            removed: Mutex::default(),
         }
     }
 
@@ -184,7 +184,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
     pub fn put(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
-        self.guarded(|writer| writer.put_block(record, stored))
+        self.refuse_after_failure(|writer| writer.put_block(record, stored))
     }
 
     /// As [`StoreWriter::put`], but always a new block, without a search.
@@ -192,7 +192,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Full`.
     pub fn put_new(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
-        self.guarded(|writer| writer.put_new_block(record, stored))
+        self.refuse_after_failure(|writer| writer.put_new_block(record, stored))
     }
 
     /// Whether block `id` exists, changes that wait for a commit included.
@@ -219,7 +219,7 @@ impl StoreWriter {
         mut batch: Batch,
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
-        self.guarded(|writer| {
+        self.refuse_after_failure(|writer| {
             for (&id, &change) in counts.iter().filter(|(_, change)| **change > 0) {
                 writer.count_by(id, change)?;
             }
@@ -244,7 +244,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Corrupt`.
     #[cfg(feature = "planted-bugs")]
-    pub fn would_die(&self, counts: &BTreeMap<u64, i64>) -> Result<Vec<Dead>> {
+    pub fn blocks_without_references(&self, counts: &BTreeMap<u64, i64>) -> Result<Vec<Dead>> {
         let mut dead = Vec::new();
         for (&id, &change) in counts {
             let row = self.block_row(id)?;
@@ -348,7 +348,7 @@ impl StoreWriter {
     ) -> Result<()> {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
-        self.guarded(|writer| {
+        self.refuse_after_failure(|writer| {
             writer.show_volume(name)?;
             let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
             row.snapshot = u32::try_from(number)
@@ -375,7 +375,7 @@ impl StoreWriter {
     ) -> Result<(String, VolumeRow)> {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
-        self.guarded(|writer| {
+        self.refuse_after_failure(|writer| {
             let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
             row.snapshot = u32::try_from(number)
                 .map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
@@ -397,7 +397,7 @@ impl StoreWriter {
         self.refuse_taken(name)?;
         let value = self.engine.get(Table::Volumes, hidden.as_bytes())?;
         let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
-        self.guarded(|writer| {
+        self.refuse_after_failure(|writer| {
             writer.show_volume(name)?;
             let mut batch = Batch::default();
             batch.remove(Table::Volumes, hidden.as_bytes());
@@ -437,7 +437,7 @@ impl StoreWriter {
     /// `NotFound` if there is no such volume; `Io`, `Full`, `Corrupt`.
     pub fn remove_volume(&mut self, name: &str) -> Result<()> {
         let row = self.volume_row(name)?;
-        self.guarded(|writer| {
+        self.refuse_after_failure(|writer| {
             let hidden = layout::replaced_key(&row.snapshot.to_string());
             let mut batch = Batch::default();
             batch.remove(Table::Volumes, name.as_bytes());

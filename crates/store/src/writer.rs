@@ -45,7 +45,7 @@ pub enum Bug {
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
     /// Process id and command of this writer, shown to a second writer in its error message.
-    pub who: String,
+    pub writer_name: String,
     /// Memory of the dedup index, in bytes.
     pub index_len: u64,
     /// Read a block that exists already and verify its digest before it counts as a duplicate. A
@@ -57,10 +57,10 @@ pub struct WriteOptions {
 }
 
 impl WriteOptions {
-    /// Default options for the writer `who`.
-    pub fn new(who: impl Into<String>) -> Self {
+    /// Default options for a writer of this name.
+    pub fn new(writer_name: impl Into<String>) -> Self {
         Self {
-            who: who.into(),
+            writer_name: writer_name.into(),
             index_len: 64 << 20,
             verifies_duplicates: false,
             #[cfg(test)]
@@ -126,7 +126,7 @@ pub(crate) fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
 }
 
 /// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
-pub(crate) fn lock(store: &Store, who: &str) -> Result<(Arc<dyn DiskFile>, bool)> {
+pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile>, bool)> {
     let shown = store.disk.shown();
     let file = match store.disk.open(layout::LOCK, Access::Write) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -154,8 +154,8 @@ pub(crate) fn lock(store: &Store, who: &str) -> Result<(Arc<dyn DiskFile>, bool)
     store.require_row_groups()?;
     // A writer that closed the tables in order left one byte.
     let is_left = file.len()? > 1;
-    file.write_at(who.as_bytes(), 0)?;
-    file.set_len(who.len() as u64)?;
+    file.write_at(writer_name.as_bytes(), 0)?;
+    file.set_len(writer_name.len() as u64)?;
     Ok((Arc::from(file), is_left))
 }
 
@@ -167,7 +167,7 @@ impl Store {
     /// `Busy` if another writer has the lock; the message gives its process id and command.
     /// `Corrupt` if the metadata is missing, damaged or older than the images; `Io`, `Full`.
     pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
-        let (lock, is_left) = lock(self, &options.who)?;
+        let (lock, is_left) = lock(self, &options.writer_name)?;
         self.sync_leftovers()?;
         let mut engine = open_engine(&*self.disk, self.superblock.uuid, is_left)?;
         engine.mark_when_closed(lock.clone());
@@ -218,7 +218,7 @@ impl StoreWriter {
         let examined = removed << 8 | below_percent.min(0xff);
         let mut batch = Batch::default();
         batch.put(Table::Counters, EXAMINED, examined.to_le_bytes().to_vec());
-        self.guarded(|writer| writer.commit(batch))
+        self.refuse_after_failure(|writer| writer.commit(batch))
     }
 
     /// The store, as readers see it.
@@ -233,7 +233,10 @@ impl StoreWriter {
 
     /// Runs `change`. After a failure the writer refuses all further calls, because the state of
     /// the disk is then unknown.
-    pub(crate) fn guarded<T>(&mut self, change: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
+    pub(crate) fn refuse_after_failure<T>(
+        &mut self,
+        change: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         if self.is_dead {
             let what = format!(
                 "{}: an earlier write failed: open the store again",

@@ -68,7 +68,7 @@ pub fn check_preload() -> io::Result<()> {
 }
 
 /// One call at a time: neither of the two promises more.
-fn alone() -> MutexGuard<'static, ()> {
+fn lock_calls() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -119,7 +119,7 @@ fn statx(path: PathBuf, flags: AtFlags) -> io::Result<Stat> {
     let path = CString::new(path.into_os_string().into_vec())?;
     let mask = libc::STATX_BASIC_STATS | libc::STATX_BTIME;
     let mut raw = MaybeUninit::<Statx>::zeroed();
-    let _alone = alone();
+    let _alone = lock_calls();
     // SAFETY: `path` ends with NUL and outlives the call, which writes one `struct statx`;
     // `raw` has its size and, as a type for the same system call, its layout.
     let done = unsafe {
@@ -147,7 +147,7 @@ pub fn effective_ids() -> (u32, u32) {
 /// As [`crate::chown_at`]; `None` leaves an id unchanged.
 pub fn chown_at(dir: impl AsFd, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let path = path_at(dir, name)?;
-    let _alone = alone();
+    let _alone = lock_calls();
     match name.is_empty() {
         true => std::os::unix::fs::chown(path, uid, gid),
         false => std::os::unix::fs::lchown(path, uid, gid),
@@ -171,7 +171,7 @@ pub fn adopt(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
 pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()> {
     let path = path_at(dir, name)?;
     let permissions = Permissions::from_mode(u32::from(permissions & 0o7777));
-    let _alone = alone();
+    let _alone = lock_calls();
     std::fs::set_permissions(path, permissions)
 }
 
@@ -184,7 +184,7 @@ pub fn make_node_at(dir: impl AsFd, name: &[u8], mode: u32, rdev: u64) -> io::Re
         return Err(Errno::EXIST.into());
     }
     let path = path_at(dir, name)?;
-    let _alone = alone();
+    let _alone = lock_calls();
     let path = CString::new(path.into_os_string().into_vec())?;
     // SAFETY: `path` ends with NUL and outlives the call.
     match unsafe { libc::mknod(path.as_ptr(), mode, rdev) } {
@@ -196,28 +196,28 @@ pub fn make_node_at(dir: impl AsFd, name: &[u8], mode: u32, rdev: u64) -> io::Re
 /// As [`crate::link_at`].
 pub fn link_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -> io::Result<()> {
     let (old, new) = (path_at(old_dir, old)?, path_at(new_dir, new)?);
-    let _alone = alone();
+    let _alone = lock_calls();
     std::fs::hard_link(old, new)
 }
 
 /// As [`crate::rename_at`].
 pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -> io::Result<()> {
     let (old, new) = (path_at(old_dir, old)?, path_at(new_dir, new)?);
-    let _alone = alone();
+    let _alone = lock_calls();
     std::fs::rename(old, new)
 }
 
 /// As [`crate::remove_file_at`].
 pub fn remove_file_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
     let path = path_at(dir, name)?;
-    let _alone = alone();
+    let _alone = lock_calls();
     std::fs::remove_file(path)
 }
 
 /// As [`crate::remove_dir_at`].
 pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
     let path = path_at(dir, name)?;
-    let _alone = alone();
+    let _alone = lock_calls();
     std::fs::remove_dir(path)
 }
 
@@ -234,7 +234,7 @@ fn c_string(text: &[u8]) -> Result<CString, Errno> {
 /// llistxattr(2).
 pub fn llistxattr(path: &[u8], names: &mut [u8]) -> Result<usize, Errno> {
     let path = c_string(path)?;
-    let _alone = alone();
+    let _alone = lock_calls();
     // SAFETY: `path` ends with NUL and outlives the call, which writes no further than `names` is
     // long.
     outcome(unsafe { libc::llistxattr(path.as_ptr(), names.as_mut_ptr().cast(), names.len()) })
@@ -254,7 +254,7 @@ pub fn getxattr(
     };
     let (path, xattr) = (c_string(path)?, c_string(xattr)?);
     let (out, len) = (value.as_mut_ptr().cast(), value.len());
-    let _alone = alone();
+    let _alone = lock_calls();
     // SAFETY: both texts end with NUL and outlive the call, which writes no further than `value`
     // is long.
     outcome(unsafe { get(path.as_ptr(), xattr.as_ptr(), out, len) })
@@ -269,7 +269,7 @@ pub fn setxattr(path: &[u8], xattr: &[u8], value: &[u8], follows: bool) -> Resul
         libc::lsetxattr
     };
     let (data, len) = (value.as_ptr().cast(), value.len());
-    let _alone = alone();
+    let _alone = lock_calls();
     // SAFETY: both texts end with NUL and outlive the call, which reads no further than `value` is
     // long.
     let set = unsafe { set(path.as_ptr(), xattr.as_ptr(), data, len, 0) };
@@ -284,7 +284,7 @@ pub fn removexattr(path: &[u8], xattr: &[u8], follows: bool) -> Result<(), Errno
         libc::lremovexattr
     };
     let (path, xattr) = (c_string(path)?, c_string(xattr)?);
-    let _alone = alone();
+    let _alone = lock_calls();
     // SAFETY: both texts end with NUL and outlive the call.
     let removed = unsafe { remove(path.as_ptr(), xattr.as_ptr()) };
     outcome(removed as isize).map(drop)

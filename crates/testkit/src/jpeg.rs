@@ -126,7 +126,7 @@ impl Jpeg {
                         bits.number(4, 0, block[0] - last[no]);
                         last[no] = block[0];
                     }
-                    bits.rest(&block[band.start.max(1)..band.end.max(1)]);
+                    bits.put_ac_coefficients(&block[band.start.max(1)..band.end.max(1)]);
                 }
             }
         }
@@ -201,15 +201,15 @@ impl Bits {
     }
 
     /// Writes all coefficients of a block except the first.
-    fn rest(&mut self, rest: &[i32]) {
-        let Some(last) = rest.iter().rposition(|&c| c != 0) else {
-            if !rest.is_empty() {
+    fn put_ac_coefficients(&mut self, put_ac_coefficients: &[i32]) {
+        let Some(last) = put_ac_coefficients.iter().rposition(|&c| c != 0) else {
+            if !put_ac_coefficients.is_empty() {
                 self.put(code_of(0), 8);
             }
             return;
         };
         let mut zeros = 0;
-        for &value in &rest[..=last] {
+        for &value in &put_ac_coefficients[..=last] {
             match value {
                 0 if zeros == 15 => {
                     self.put(code_of(0xf0), 8);
@@ -222,7 +222,7 @@ impl Bits {
                 }
             }
         }
-        if last + 1 < rest.len() {
+        if last + 1 < put_ac_coefficients.len() {
             self.put(code_of(0), 8);
         }
     }

@@ -3,8 +3,8 @@
 //! Three passes over the metadata, in memory that does not grow with the number of names:
 //! 1. `contents` reads each distinct content once and writes its blocks, compressed if asked for.
 //!    `shared` writes xattrs of several inodes behind them.
-//! 2. `places` computes where each inode lies. The list of numbers is a temporary file if it is
-//!    long.
+//! 2. `inode_positions` computes where each inode lies. The list of numbers is a temporary file if
+//!    it is long.
 //! 3. `emit` writes inodes, then the blocks of directories, then the superblock in block 0.
 //!
 //! `tree` walks in the order of inode numbers, `sparse` chooses the chunk size of sparse files, and
@@ -12,8 +12,8 @@
 
 mod contents;
 mod emit;
+mod inode_positions;
 mod options;
-mod places;
 mod shape;
 mod shared;
 mod sparse;
@@ -92,17 +92,17 @@ pub fn write_image(
     let meta_start = out.position();
     let shared = SharedXattrs::write(image, &stored.set_uses, out, options)?;
     let inodes_start = out.position();
-    let places = places::compute(image, &stored, &shared, options)?;
-    let mut emitter = Emitter::new(image, (&stored, &shared), &places, out, options)?;
+    let positions = inode_positions::compute(image, &stored, &shared, options)?;
+    let mut emitter = Emitter::new(image, (&stored, &shared), &positions, out, options)?;
     emitter.write_tree()?;
     let root = image.root()?;
-    written.inode_count = places.inode_count;
+    written.inode_count = positions.inode_count;
     written.image_len = out.position();
     written.metadata_len = written.image_len - meta_start;
     let mtime = root.times.mtime;
     let (uuid, _) = image.summary().tree_digest.0.split_at(16);
     let superblock = DataSuperblock {
-        root_nid: (places.root_start / SLOT_LEN) as u16,
+        root_nid: (positions.root_start / SLOT_LEN) as u16,
         inode_count: written.inode_count,
         epoch: (mtime.seconds as u64, mtime.nanoseconds),
         block_count: block_no(written.image_len)?,

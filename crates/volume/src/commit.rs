@@ -82,7 +82,7 @@ struct Work {
     waiting: Vec<(Bytes, Rules)>,
     waiting_len: u64,
     /// Places of the runs before those.
-    places: Vec<At>,
+    run_places: Vec<At>,
     /// The pack that is being filled: its number, its codec, its bytes, and the runs in it.
     pack_no: Option<usize>,
     pack_codec: Option<CodecSpec>,
@@ -107,13 +107,13 @@ impl Work {
     fn wait(&mut self, bytes: Bytes) -> usize {
         self.waiting_len += bytes.len() as u64;
         self.waiting.push((bytes, self.rules));
-        self.places.len() + self.waiting.len() - 1
+        self.run_places.len() + self.waiting.len() - 1
     }
 
     /// Block and offset of a place.
     fn resolve(&self, at: At) -> Result<(u64, u32)> {
         let (at, after) = match at {
-            At::Run(no, after) => (self.places.get(no).copied(), after),
+            At::Run(no, after) => (self.run_places.get(no).copied(), after),
             at => (Some(at), 0),
         };
         let found = match at {
@@ -238,7 +238,7 @@ impl Committer {
         self.plant(core, &mut work)?;
         #[cfg(test)]
         core.hook.reach(crate::hook::Stage::Written);
-        let keep = &mut |dead: &[Dead]| core.blocks.reader().keep_dying(dead);
+        let keep = &mut |dead: &[Dead]| core.blocks.reader().keep_removed_rows(dead);
         let dead = self.writer.commit_counts(&work.counts, work.batch, keep)?;
         self.row = row;
         work.dropped.sort_unstable();
@@ -271,7 +271,7 @@ impl Committer {
                 }
             }
             Some(PlantedBug::FreedBeforeCommit) => {
-                let dead = self.writer.would_die(&work.counts)?;
+                let dead = self.writer.blocks_without_references(&work.counts)?;
                 self.writer.free(&dead)?;
             }
             Some(PlantedBug::MetadataBeforeData) => self.writer.skips_sync = true,
@@ -393,12 +393,12 @@ impl Committer {
         let found = self.workers.map(&runs, len, |_, (run, rules)| {
             let is_looked_up = rules.finds_repeats && run.len() >= DEDUP_LEN_MIN;
             let digest = is_looked_up.then(|| Digest::of(run))?;
-            let mut places = index.candidates(&digest);
-            Some((digest, places.find(|place| is_at(core, *place, run))))
+            let mut run_places = index.candidates(&digest);
+            Some((digest, run_places.find(|place| is_at(core, *place, run))))
         });
         for (run, found) in runs.into_iter().zip(found) {
             let at = self.place_run(core, work, run, found)?;
-            work.places.push(at);
+            work.run_places.push(at);
         }
         self.store_blocks(work)
     }
@@ -606,10 +606,10 @@ struct Placing<'a> {
 }
 
 impl Sink for Placing<'_> {
-    fn give(&mut self, run: Run) -> Result<()> {
+    fn push_run(&mut self, run: Run) -> Result<()> {
         let window_len = u64::from(self.core.tables.chunk_len());
         let no = self.work.wait(run.bytes);
-        for part in run.parts {
+        for part in run.data_ranges {
             let mut start = part.start;
             while start < part.end {
                 let window = start / window_len;
@@ -637,8 +637,9 @@ impl Sink for Placing<'_> {
 
     fn is_known(&mut self, bytes: &[u8]) -> bool {
         let digest = Digest::of(bytes);
-        let mut places = self.committer.index.candidates(&digest);
-        places.any(|place| is_at(self.core, place, bytes)) || self.work.known.contains_key(&digest)
+        let mut run_places = self.committer.index.candidates(&digest);
+        run_places.any(|place| is_at(self.core, place, bytes))
+            || self.work.known.contains_key(&digest)
     }
 }
 
@@ -695,8 +696,8 @@ fn settle_window(
         };
         let mut done = 0;
         while done < len {
-            let room = chunk - (start + done) % chunk;
-            let part = room.min(len - done);
+            let free_len = chunk - (start + done) % chunk;
+            let part = free_len.min(len - done);
             let range = from + done as usize..from + (done + part) as usize;
             let at = At::Run(work.wait(Bytes::Shared(bytes.clone(), range)), 0);
             pieces.push(NewPiece {

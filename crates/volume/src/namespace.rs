@@ -23,7 +23,7 @@ const LIST_BATCH: usize = 128;
 pub type Found = (u64, Arc<NameRow>);
 
 impl Core {
-    fn folded<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
+    fn fold_case<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
         match std::str::from_utf8(name) {
             Ok(text) if self.is_case_insensitive => text.to_lowercase().into_bytes().into(),
             _ => name.into(),
@@ -32,7 +32,7 @@ impl Core {
 
     /// The first cookie of names with the hash of `name`.
     fn base_cookie(&self, name: &[u8]) -> u64 {
-        let digest = blake3::keyed_hash(&self.name_key, &self.folded(name));
+        let digest = blake3::keyed_hash(&self.name_key, &self.fold_case(name));
         let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
         u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << SLOT_BITS
     }
@@ -60,10 +60,10 @@ impl Core {
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
-        let wanted = self.folded(name);
+        let wanted = self.fold_case(name);
         let slots = self.slots(state, dir, self.base_cookie(name))?;
         let mut found = slots.into_iter();
-        Ok(found.find(|(_, row)| self.folded(&row.name) == wanted))
+        Ok(found.find(|(_, row)| self.fold_case(&row.name) == wanted))
     }
 
     fn existing(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Found> {
@@ -142,18 +142,18 @@ impl Core {
             while let Some((at, change)) = changed.next_if(|(at, _)| *at <= cookie) {
                 match change {
                     Some(row) => names.push((at, row)),
-                    None if at == cookie => return until_enough(&names, count),
+                    None if at == cookie => return stop_at_count(&names, count),
                     None => {}
                 }
                 if at == cookie {
-                    return until_enough(&names, count);
+                    return stop_at_count(&names, count);
                 }
                 if names.len() >= count {
                     return ControlFlow::Break(());
                 }
             }
             names.push((cookie, row));
-            until_enough(&names, count)
+            stop_at_count(&names, count)
         })?;
         while names.len() < count
             && let Some((at, change)) = changed.next()
@@ -574,7 +574,7 @@ impl Core {
     }
 }
 
-fn until_enough(names: &[Found], count: usize) -> ControlFlow<()> {
+fn stop_at_count(names: &[Found], count: usize) -> ControlFlow<()> {
     match names.len() >= count {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),

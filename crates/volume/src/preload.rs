@@ -33,12 +33,12 @@ fn run(weak: &Weak<impl Preloaded>) -> Result<()> {
         return Ok(());
     };
     let mut blocks = BTreeSet::new();
-    let mut room = 0;
+    let mut remaining_len = 0;
     if let Some(core) = volume.open_core() {
         core.tables.each_piece(&mut |piece| {
             blocks.insert(piece.block);
         })?;
-        room = core.options.cache_len / 2;
+        remaining_len = core.options.cache_len / 2;
     }
     drop(volume);
     for id in blocks {
@@ -49,10 +49,10 @@ fn run(weak: &Weak<impl Preloaded>) -> Result<()> {
         let _gate = core.gate.read();
         // Changes may have dropped the block meanwhile. A read of a damaged one reports it.
         if let Ok(block) = core.blocks.get(id) {
-            let Some(less) = room.checked_sub(block.len() as u64) else {
+            let Some(less) = remaining_len.checked_sub(block.len() as u64) else {
                 break;
             };
-            room = less;
+            remaining_len = less;
         }
     }
     Ok(())

@@ -199,14 +199,14 @@ impl Core {
             let members = self.members(state, dir)?;
             let orphans = self.orphans_of(state, dir)?;
             self.assign(state, members.inodes.into_iter().chain(orphans), new.parent)?;
-            self.nest(state, &members.nested, new.parent);
+            self.set_parents(state, &members.nested, new.parent);
             state.quotas.remove(&dir);
             state.active.put_quota(dir, None);
             return Ok(());
         }
         if let Some(members) = members {
             self.assign(state, members.inodes, dir)?;
-            self.nest(state, &members.nested, dir);
+            self.set_parents(state, &members.nested, dir);
         }
         state.quotas.insert(dir, new);
         state.active.put_quota(dir, Some(new));
@@ -279,7 +279,7 @@ impl Core {
         Ok(())
     }
 
-    fn nest(&self, state: &mut State, nested: &[u64], parent: u64) {
+    fn set_parents(&self, state: &mut State, nested: &[u64], parent: u64) {
         for dir in nested {
             if let Some(row) = state.quotas.get_mut(dir) {
                 row.parent = parent;

@@ -142,7 +142,7 @@ impl VolumeReader {
         };
         let block = self.blocks.get(id)?;
         let range = offset as usize..offset as usize + extent.len as usize;
-        let bytes = block.get(range).ok_or_else(|| behind(id))?;
+        let bytes = block.get(range).ok_or_else(|| past_end_of_block(id))?;
         visit(bytes);
         Ok(())
     }
@@ -171,7 +171,7 @@ impl VolumeReader {
         for range in used {
             let range = range.start as usize..range.end as usize;
             let places = raw.get_mut(range.clone()).zip(old.get(range));
-            let (to, from) = places.ok_or_else(|| behind(id))?;
+            let (to, from) = places.ok_or_else(|| past_end_of_block(id))?;
             to.copy_from_slice(from);
         }
         let encoded = Encoder::new(codec_spec(&self.row)?, raw.len() as u64)?.encode(&raw)?;
@@ -189,7 +189,7 @@ impl VolumeReader {
     }
 }
 
-fn behind(id: u64) -> Error {
+fn past_end_of_block(id: u64) -> Error {
     let what = format!("a piece ends behind block {id}");
     Error::corrupt("extents row", 0, "V-4.3", what)
 }

@@ -58,8 +58,8 @@ impl Found {
         }
     }
 
-    /// Whether `next` lies behind it in the file and in the block.
-    fn goes_on_in(&self, next: &Self) -> bool {
+    /// Whether `next` lies directly behind it in the file and in the block.
+    fn is_followed_by(&self, next: &Self) -> bool {
         self.ino == next.ino
             && self.end + u64::from(next.len) == next.end
             && self.place.block == next.place.block
@@ -100,7 +100,7 @@ impl Rebuild {
                 let found = Found::of(ino, window * u64::from(chunk_len), &piece);
                 match open {
                     // A run that crosses the border of a window has a piece on both sides.
-                    Some(last) if piece.start == 0 && last.goes_on_in(&found) => {
+                    Some(last) if piece.start == 0 && last.is_followed_by(&found) => {
                         last.len += found.len;
                         last.end = found.end;
                     }

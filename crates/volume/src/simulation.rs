@@ -69,11 +69,11 @@ fn a_volume_is_a_prefix_of_its_operations_after_every_fault() {
     let plan = Plan::of_seed(seed, None);
     let count = plan.steps.len();
     let plan = plan.minimise();
-    let (verdict, history) = plan.run();
+    let (verdict, trace) = plan.run();
     panic!(
         "seed {seed}: {verdict:?}\n{} of {count} steps:\n  {}",
         plan.steps.len(),
-        history.join("\n  ")
+        trace.join("\n  ")
     );
 }
 

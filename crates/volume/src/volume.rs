@@ -235,7 +235,7 @@ impl Volume {
         }
         self.has_dead.store(true, Ordering::Relaxed);
         let _gate = self.core.gate.write();
-        self.core.blocks.reader().forget_dying();
+        self.core.blocks.reader().forget_removed_rows();
         committer.writer.free(dead)
     }
 

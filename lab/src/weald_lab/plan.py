@@ -209,11 +209,11 @@ def _space(plan: Plan, made: list[Stack]) -> list[str]:
     # RAID 6 over six drives writes half as much again.
     needed = each * len(files) + sum(each for s in files if s.spec.kind in arrays.KINDS) // 2
     parent = _existing_parent(Path(plan.work))
-    room = shutil.disk_usage(parent).free
+    free = shutil.disk_usage(parent).free
     found = []
-    if needed > room:
+    if needed > free:
         found.append(f"{parent}: {needed // MIB} MiB needed for {len(files)} stacks, "
-                     f"{room // MIB} MiB free: take fewer stacks, a smaller shape or another "
+                     f"{free // MIB} MiB free: take fewer stacks, a smaller shape or another "
                      "--work")
     least = {"xfs": 300, "btrfs": 120}
     for stack in made:

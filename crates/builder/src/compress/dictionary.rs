@@ -60,8 +60,8 @@ pub fn learn(
     }
     let step = (total_len / (SAMPLES_LEN / SAMPLE_LEN as u64)).max(SAMPLE_LEN as u64);
     // At most one sample per step, and one more.
-    let room = total_len.min(SAMPLES_LEN) as usize + SAMPLE_LEN;
-    let (mut samples, mut lens) = (Vec::with_capacity(room), Vec::new());
+    let capacity = total_len.min(SAMPLES_LEN) as usize + SAMPLE_LEN;
+    let (mut samples, mut lens) = (Vec::with_capacity(capacity), Vec::new());
     let mut seen = HashSet::new();
     // The files are treated as one sequence; a sample is taken around every `step`-th byte.
     let (mut start, mut next) = (0, step / 2);

@@ -168,14 +168,14 @@ impl LookBack {
     /// # Errors
     /// `Io`, `Full` from the spool.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(usize, Option<Arc<Vec<u8>>>)> {
-        let room = self.block_len as usize - self.current.len();
-        let taken = bytes.len().min(room);
+        let free_len = self.block_len as usize - self.current.len();
+        let taken = bytes.len().min(free_len);
         if self.current.capacity() == 0 {
             self.current
                 .reserve_exact(self.block_len.min(4 << 20) as usize);
         }
         self.current.extend_from_slice(&bytes[..taken]);
-        if taken < room {
+        if taken < free_len {
             return Ok((taken, None));
         }
         Ok((taken, Some(self.close()?)))

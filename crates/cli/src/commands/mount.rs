@@ -1,7 +1,7 @@
 //! `weald mount`: mounts an image as a read-only file system, or a volume as one that can be
 //! written to. By default a server that many mounts share serves an image; each volume has its own.
 
-use super::mount_kernel::{self, KernelArgs, Way};
+use super::mount_kernel::{self, KernelArgs, MountMethod};
 use super::mount_overlay;
 use super::store::{open_dir, silence_engine};
 use crate::background;
@@ -395,11 +395,11 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
             false => mount(&args, ServerChoice::Own),
         };
     }
-    match mount_kernel::way(&mut args)? {
-        Way::Kernel => return mount_kernel::run(&args),
-        Way::Overlay => return mount_overlay::run(&args),
-        Way::Fuse if args.foreground => return serve(&args),
-        Way::Fuse => {}
+    match mount_kernel::choose_method(&mut args)? {
+        MountMethod::Kernel => return mount_kernel::run(&args),
+        MountMethod::Overlay => return mount_overlay::run(&args),
+        MountMethod::Fuse if args.foreground => return serve(&args),
+        MountMethod::Fuse => {}
     }
     mount(
         &args,

@@ -6,7 +6,7 @@
 //! automounter, the helper always starts an own process.
 
 use super::mount::{self, MountArgs, ServerChoice};
-use super::mount_kernel::{self, Way};
+use super::mount_kernel::{self, MountMethod};
 use super::mount_overlay;
 use crate::messages;
 use anyhow::{Context, Result, bail};
@@ -54,10 +54,10 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     if is_volume {
         return mounted(mount::mount(&args, ServerChoice::Own));
     }
-    match mount_kernel::way(&mut args) {
-        Ok(Way::Kernel) => return mounted(mount_kernel::run_once(&args)),
-        Ok(Way::Overlay) => return overlay(&args),
-        Ok(Way::Fuse) => {}
+    match mount_kernel::choose_method(&mut args) {
+        Ok(MountMethod::Kernel) => return mounted(mount_kernel::run_once(&args)),
+        Ok(MountMethod::Overlay) => return overlay(&args),
+        Ok(MountMethod::Fuse) => {}
         Err(error) => return helper_failed(&error, HELPER_USAGE),
     }
     // A running server is outside the automounter's process group: it would block on the mount

@@ -86,9 +86,9 @@ pub struct KernelArgs {
     pub view_limit: Option<u64>,
 }
 
-/// The way in which an image is mounted.
+/// The method by which an image is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum MountMethod {
     /// A server shows everything through FUSE.
     Fuse,
     /// The kernel serves the mount: `--kernel`, `-o kernel`.
@@ -97,20 +97,20 @@ pub enum Way {
     Overlay,
 }
 
-/// The way that the flags and the words after `-o` ask for. Words count as flags afterwards.
+/// The method that the flags and the words after `-o` ask for. Words count as flags afterwards.
 ///
 /// # Errors
-/// Words that no mount knows, words for a mount by the kernel without one, and two ways at once.
-pub fn way(args: &mut MountArgs) -> Result<Way> {
+/// Words that no mount knows, words for a mount by the kernel without one, and two methods at once.
+pub fn choose_method(args: &mut MountArgs) -> Result<MountMethod> {
     let words = MountOptions::parse(&args.options)?.kernel;
     let flags = &mut args.kernel;
     flags.kernel |= words.is_on;
     flags.overlay |= words.is_overlay;
     match (flags.kernel, flags.overlay) {
         (true, true) => bail!("kernel and overlay are two ways to mount: give one of them"),
-        (true, false) => Ok(Way::Kernel),
-        (false, true) => Ok(Way::Overlay),
-        (false, false) if words == weald_fuse::KernelOptions::default() => Ok(Way::Fuse),
+        (true, false) => Ok(MountMethod::Kernel),
+        (false, true) => Ok(MountMethod::Overlay),
+        (false, false) if words == weald_fuse::KernelOptions::default() => Ok(MountMethod::Fuse),
         (false, false) => bail!(
             "options upperdir, workdir, verity, fsverity, viewcache and viewlimit are for mounts \
              by the kernel: give --kernel or -o kernel, too"

@@ -168,8 +168,8 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
         .and_then(|l| l.x86_codec);
     Ok(RewriteOptions {
         codec: general.or(of_level.map(|l| l.codec)),
-        x86_codec: args.codec.only(Category::X86).or(x86_of_level),
-        arm64_codec: args.codec.only(Category::Arm64),
+        x86_codec: args.codec.codec_of(Category::X86).or(x86_of_level),
+        arm64_codec: args.codec.codec_of(Category::Arm64),
         block_len: args.block_size.or(of_level.map(|l| l.block_len)),
         threads: args.resources.threads,
         memory_len: args

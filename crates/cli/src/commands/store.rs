@@ -212,7 +212,7 @@ fn explain_write(error: Error) -> anyhow::Error {
 }
 
 /// Description of this writer that a second writer gets in its error message.
-fn who(command: &str) -> String {
+fn writer_name(command: &str) -> String {
     format!("process {} (weald store {command})", std::process::id())
 }
 

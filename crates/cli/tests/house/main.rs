@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::PathBuf;
 
-/// Rooms by row, lowest first. A room depends only on lower rows, so that two rooms of one row
+/// Crates by row, lowest first. A crate depends only on lower rows, so that two crates of one row
 /// never use each other. The volume is beside export: it implements a trait of
 /// `vfs`.
 const ROWS: [&[&str]; 10] = [
@@ -27,10 +27,10 @@ const ROWS: [&[&str]; 10] = [
     &["daemon"],
 ];
 
-/// The room above all others.
+/// The crate above all others.
 const TOP: &str = "cli";
 
-/// The rooms that only tests use.
+/// The crates that only tests use.
 const TESTS: [&str; 2] = ["testkit", "model"];
 
 /// Readers, which never link the writer.
@@ -50,53 +50,53 @@ fn metadata() -> Metadata {
     command.exec().expect("cargo metadata")
 }
 
-fn room(package: &str) -> Option<&str> {
+fn crate_name(package: &str) -> Option<&str> {
     package.strip_prefix("weald-")
 }
 
-fn row(room: &str) -> usize {
-    match room {
+fn row(name: &str) -> usize {
+    match name {
         TOP => ROWS.len(),
         "testkit" => 2,
-        room => ROWS
+        name => ROWS
             .iter()
-            .position(|row| row.contains(&room))
-            .unwrap_or_else(|| panic!("{room}: in no row")),
+            .position(|row| row.contains(&name))
+            .unwrap_or_else(|| panic!("{name}: in no row")),
     }
 }
 
-/// The rooms that `package` links; with `in_tests`, also those that only its tests link.
+/// The crates that `package` links; with `in_tests`, also those that only its tests link.
 fn edges(package: &Package, in_tests: bool) -> Vec<&str> {
     let linked = package
         .dependencies
         .iter()
         .filter(|d| in_tests || d.kind != DependencyKind::Development);
     linked
-        .filter_map(|dependency| room(&dependency.name))
+        .filter_map(|dependency| crate_name(&dependency.name))
         .collect()
 }
 
 #[test]
 fn dependencies_point_down() {
     let metadata = metadata();
-    let rooms: Vec<&str> = metadata
+    let crates: Vec<&str> = metadata
         .packages
         .iter()
-        .filter_map(|package| room(&package.name))
+        .filter_map(|package| crate_name(&package.name))
         .collect();
     assert_eq!(
-        rooms.len(),
+        crates.len(),
         metadata.packages.len(),
-        "every package is called weald-ROOM"
+        "every package is called weald-CRATE"
     );
     for package in &metadata.packages {
-        let from = room(&package.name).expect("a room");
+        let from = crate_name(&package.name).expect("a crate");
         for to in edges(package, false) {
             assert!(
                 row(to) < row(from),
                 "weald-{from} depends on weald-{to}, which is not below it"
             );
-            assert!(!TESTS.contains(&to), "weald-{from} links a room of tests");
+            assert!(!TESTS.contains(&to), "weald-{from} links a crate of tests");
         }
     }
 }
@@ -119,7 +119,7 @@ fn readers_do_not_link_the_writer() {
                 edges(package, false)
                     .into_iter()
                     .map(str::to_owned)
-                    .filter(|room| seen.insert(room.clone())),
+                    .filter(|name| seen.insert(name.clone())),
             );
         }
     }
@@ -128,7 +128,7 @@ fn readers_do_not_link_the_writer() {
 #[test]
 fn only_sys_may_be_unsafe() {
     for package in &metadata().packages {
-        let name = room(&package.name).expect("a room");
+        let name = crate_name(&package.name).expect("a crate");
         for target in &package.targets {
             let is_code = target.is_lib() || target.is_bin();
             if name == "sys" || !is_code {
@@ -144,7 +144,7 @@ fn only_sys_may_be_unsafe() {
     }
 }
 
-/// Known circles of files by room, as paths below `src`; a name that ends in `/` stands for all
+/// Known circles of files by crate, as paths below `src`; a name that ends in `/` stands for all
 /// files in that folder. This list may only become shorter: break a circle, then remove it here.
 const KNOWN_CIRCLES: [(&str, &[&str]); 1] = [(
     "cli",
@@ -156,9 +156,9 @@ const KNOWN_CIRCLES: [(&str, &[&str]); 1] = [(
 fn files_do_not_use_each_other_in_circles() {
     let mut wrong = Vec::new();
     for package in &metadata().packages {
-        let name = room(&package.name).expect("a room");
+        let name = crate_name(&package.name).expect("a crate");
         let files = imports::read_files(&root().join("crates").join(name).join("src"));
-        let known = KNOWN_CIRCLES.iter().filter(|(room, _)| *room == name);
+        let known = KNOWN_CIRCLES.iter().filter(|(owner, _)| *owner == name);
         let known: BTreeSet<&str> = known.flat_map(|(_, files)| *files).copied().collect();
         let names = |known: &str, file: &str| match known.ends_with('/') {
             true => file.starts_with(known),
@@ -183,18 +183,18 @@ fn files_do_not_use_each_other_in_circles() {
 }
 
 /// Rooms whose `src` has at most a dozen files outside folders.
-const SORTED_ROOMS: [&str; 2] = ["image", "builder"];
+const SORTED_CRATES: [&str; 2] = ["image", "builder"];
 
 /// Would catch: a new file at the root of `src`, where a newcomer should find only the folders in
 /// their order.
 #[test]
 fn files_are_in_folders_named_by_what_they_do() {
-    for room in SORTED_ROOMS {
-        let src = root().join("crates").join(room).join("src");
+    for name in SORTED_CRATES {
+        let src = root().join("crates").join(name).join("src");
         let entries = fs::read_dir(src).expect("a source folder");
         let is_file = |entry: &fs::DirEntry| entry.path().is_file();
         let count = entries.flatten().filter(is_file).count();
-        assert!(count <= 12, "{room}: {count} files at the root of src");
+        assert!(count <= 12, "{name}: {count} files at the root of src");
     }
 }
 
@@ -211,7 +211,7 @@ fn dependencies_and_their_lines_agree() {
         .flat_map(|package| &package.dependencies);
     let used: BTreeSet<String> = all
         .map(|d| d.name.clone())
-        .filter(|name| room(name).is_none())
+        .filter(|name| crate_name(name).is_none())
         .collect();
     let missing: Vec<_> = used.difference(&lines).collect();
     let stale: Vec<_> = lines.difference(&used).collect();

@@ -35,8 +35,8 @@ fn deep() -> String {
 /// Last name, which makes the path as long as possible.
 fn deepest() -> String {
     let deep = deep();
-    let left = PATH_LEN_MAX - 1 - deep.len() - 1;
-    format!("{deep}/{}", "x".repeat(left))
+    let remaining = PATH_LEN_MAX - 1 - deep.len() - 1;
+    format!("{deep}/{}", "x".repeat(remaining))
 }
 
 fn make(root: &Path) {

@@ -59,10 +59,10 @@ enum What {
     },
     GetXattr {
         name: String,
-        room: usize,
+        buf_len: usize,
     },
     ListXattrs {
-        room: usize,
+        buf_len: usize,
     },
     Access {
         mode: Access,
@@ -172,10 +172,15 @@ impl Operation {
                 entries.any(rng),
                 What::GetXattr {
                     name: xattr_name(rng),
-                    room: room(rng),
+                    buf_len: buf_len(rng),
                 },
             ),
-            15 => on(entries.any(rng), What::ListXattrs { room: room(rng) }),
+            15 => on(
+                entries.any(rng),
+                What::ListXattrs {
+                    buf_len: buf_len(rng),
+                },
+            ),
             16 => {
                 let modes = [
                     Access::EXISTS,
@@ -248,7 +253,7 @@ fn xattr_name(rng: &mut Rng) -> String {
     (*rng.pick(&names)).to_owned()
 }
 
-fn room(rng: &mut Rng) -> usize {
+fn buf_len(rng: &mut Rng) -> usize {
     *rng.pick(&[0, 1, 20, 65536, 65536, 65536])
 }
 
@@ -362,18 +367,18 @@ pub fn perform(operation: &Operation, root: &Path) -> Result<Answer, Errno> {
         } => read_file(&path, *offset, *len, *drops_cache),
         What::Map { offset, len } => mapped(&path, *offset, *len),
         What::Seek { offset, for_hole } => sought(&path, *offset, *for_hole),
-        What::GetXattr { name, room } => {
-            let mut value = vec![0; *room];
+        What::GetXattr { name, buf_len } => {
+            let mut value = vec![0; *buf_len];
             let len = rustix::fs::lgetxattr(&path, name.as_str(), &mut value[..])?;
             // With an empty buffer, the call returns the length.
             value.truncate(len);
-            Ok(if *room == 0 {
+            Ok(if *buf_len == 0 {
                 Answer::Said(len.to_string())
             } else {
                 Answer::Bytes(value)
             })
         }
-        What::ListXattrs { room } => xattr_names(&path, *room),
+        What::ListXattrs { buf_len } => xattr_names(&path, *buf_len),
         What::Access { mode } => rustix::fs::access(&path, *mode).map(|()| done()),
         What::Climb { step_count } => {
             // Stay inside the tree: its surroundings differ between the two sides.
@@ -508,10 +513,10 @@ fn sought(path: &Path, offset: u64, for_hole: bool) -> Result<Answer, Errno> {
     })
 }
 
-fn xattr_names(path: &Path, room: usize) -> Result<Answer, Errno> {
-    let mut list = vec![0; room];
+fn xattr_names(path: &Path, buf_len: usize) -> Result<Answer, Errno> {
+    let mut list = vec![0; buf_len];
     let len = rustix::fs::llistxattr(path, &mut list[..])?;
-    if room == 0 {
+    if buf_len == 0 {
         return Ok(Answer::Said(len.to_string()));
     }
     let mut names: Vec<&[u8]> = list[..len].split(|byte| *byte == 0).collect();

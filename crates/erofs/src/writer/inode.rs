@@ -66,9 +66,9 @@ impl Shape {
             }
             Tail::Bytes(len) => {
                 let tail_start = start + self.head_len();
-                let room = BLOCK_LEN - tail_start % BLOCK_LEN;
-                match room < len {
-                    true => start + round_up(room, SLOT_LEN),
+                let free_len = BLOCK_LEN - tail_start % BLOCK_LEN;
+                match free_len < len {
+                    true => start + round_up(free_len, SLOT_LEN),
                     false => start,
                 }
             }

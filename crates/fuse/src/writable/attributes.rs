@@ -111,9 +111,9 @@ impl WritableDriver {
         }
         if is_chown || is_bare || has(setattr::KILL_SUIDGID) {
             let permissions = new.permissions.unwrap_or(stat.permissions);
-            let left = without_set_ids(permissions);
-            if left != permissions {
-                new.permissions = Some(left);
+            let kept = without_set_ids(permissions);
+            if kept != permissions {
+                new.permissions = Some(kept);
             }
         }
         Ok(())

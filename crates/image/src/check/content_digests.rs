@@ -33,27 +33,27 @@ pub struct ContentDigests {
     pub len: u64,
 }
 
-/// The contents in as many parts as there are threads. Each thread begins with its own part,
+/// The contents in as many shares as there are threads. Each thread begins with its own share,
 /// because two threads on adjacent contents wait for each other's blocks.
-struct Parts {
-    /// For each part: its next content, and its end.
-    parts: Vec<(AtomicU64, u64)>,
+struct Shares {
+    /// For each share: its next content, and its end.
+    shares: Vec<(AtomicU64, u64)>,
 }
 
-impl Parts {
+impl Shares {
     fn new(count: u64, threads: usize) -> Self {
         let threads = threads.max(1) as u64;
         let share = count.div_ceil(threads);
         let start = |no: u64| share.saturating_mul(no).min(count);
         let part = |no: u64| (AtomicU64::new(start(no)), start(no.saturating_add(1)));
         Self {
-            parts: (0..threads).map(part).collect(),
+            shares: (0..threads).map(part).collect(),
         }
     }
 
-    /// The next contents for thread `no`: of its own part, later of the other parts.
+    /// The next contents for thread `no`: of its own share, later of the other shares.
     fn take(&self, no: usize) -> Option<Range<u64>> {
-        let (before, own) = self.parts.split_at_checked(no)?;
+        let (before, own) = self.shares.split_at_checked(no)?;
         own.iter().chain(before).find_map(|(next, end)| {
             let start = next.fetch_add(CONTENTS_AT_ONCE, Ordering::Relaxed);
             (start < *end).then(|| start..start.saturating_add(CONTENTS_AT_ONCE).min(*end))
@@ -124,16 +124,16 @@ pub fn digests_of(
 }
 
 fn digest_some(image: &Image, count: u64, threads: usize, wanted: &Wanted<'_>) -> ContentDigests {
-    let parts = Parts::new(count, threads);
+    let shares = Shares::new(count, threads);
     let results = Mutex::new(ContentDigests {
         digests: no_digests(count),
         ..ContentDigests::default()
     });
     std::thread::scope(|scope| {
         for no in 0..threads.max(1) {
-            let (parts, results) = (&parts, &results);
+            let (shares, results) = (&shares, &results);
             scope.spawn(move || {
-                while let Some(contents) = parts.take(no) {
+                while let Some(contents) = shares.take(no) {
                     check_some(image, contents, wanted, results);
                 }
             });
@@ -343,11 +343,11 @@ mod tests {
     #[test]
     fn every_content_is_taken_once() {
         for (count, threads) in [(0, 2), (1, 4), (63, 2), (1000, 3), (4096, 1), (10_000, 7)] {
-            let parts = Parts::new(count, threads);
+            let shares = Shares::new(count, threads);
             let mut taken: Vec<u64> = Vec::new();
             // The last thread takes some of its part, then the first thread everything else.
             for no in [threads - 1, 0] {
-                let pieces = std::iter::from_fn(|| parts.take(no));
+                let pieces = std::iter::from_fn(|| shares.take(no));
                 let most = if no == 0 { usize::MAX } else { 3 };
                 taken.extend(pieces.take(most).flatten());
             }

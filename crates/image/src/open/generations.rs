@@ -244,14 +244,14 @@ fn next_footer(source: &dyn ReadAt, from: u64) -> Result<Option<Footer>> {
 /// The length of the complete record at `at`, or of the footer there, with the footer; `None` if
 /// there is neither.
 fn step(source: &dyn ReadAt, at: u64) -> Result<Option<(u64, Option<Footer>)>> {
-    let left = source.len().saturating_sub(at);
-    if left < HEADER_LEN as u64 {
+    let remaining = source.len().saturating_sub(at);
+    if remaining < HEADER_LEN as u64 {
         return Ok(None);
     }
     let mut header = [0; HEADER_LEN];
     source.read_exact_at(&mut header, at)?;
     if header.starts_with(&FOOTER_MAGIC) {
-        if left < FOOTER_LEN as u64 {
+        if remaining < FOOTER_LEN as u64 {
             return Ok(None);
         }
         let footer = read_footer(source, at).ok();

@@ -266,14 +266,14 @@ impl Finder<'_> {
 
     /// Leaves the last path; false if there is none.
     fn leave(&mut self) -> Result<bool> {
-        let Some(left) = self.above.pop() else {
+        let Some(closed) = self.above.pop() else {
             return Ok(false);
         };
         if let Some(above) = self.above.last_mut() {
-            above.has_entries |= left.has_entries || left.is_implied;
+            above.has_entries |= closed.has_entries || closed.is_implied;
         }
-        if left.is_implied && !left.has_entries && left.end > 0 {
-            let path = path::path_of_walk(self.path.get(..left.end).unwrap_or_default());
+        if closed.is_implied && !closed.has_entries && closed.end > 0 {
+            let path = path::path_of_walk(self.path.get(..closed.end).unwrap_or_default());
             if path::is_excluded(self.options.filter, &path, true) {
                 return Ok(true);
             }

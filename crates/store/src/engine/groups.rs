@@ -5,7 +5,7 @@
 //! order leave full pages behind; a row between others divides a full group in the middle. A group
 //! that became small joins a neighbour.
 
-use super::page::room;
+use super::page::pair_len_max;
 use super::sealed_group::Sealer;
 use super::{Change, Table};
 use std::ops::{Bound, Range};
@@ -15,12 +15,12 @@ use weald_format::row_group::{GROUP_LEN_MAX, GROUP_ROWS_MAX, Rows, separator};
 
 /// Bytes below which a group looks for a neighbour to join.
 fn small_len() -> usize {
-    room() / 4
+    pair_len_max() / 4
 }
 
 /// Most bytes of two groups that join. The rest is room for rows to come.
 fn joined_len_max() -> usize {
-    room() / 4 * 3
+    pair_len_max() / 4 * 3
 }
 
 /// Trials for the number of rows that fill a page.
@@ -157,7 +157,7 @@ impl<G: Groups> Editor<'_, G> {
             true => Some(self.seal(open, 0..count)?),
             false => None,
         };
-        if let Some(whole) = whole.filter(|(len, _)| *len <= room()) {
+        if let Some(whole) = whole.filter(|(len, _)| *len <= pair_len_max()) {
             let (len, stored) = whole;
             if len < small_len() {
                 if self.next_joins(open, len)? {
@@ -278,8 +278,8 @@ impl<G: Groups> Editor<'_, G> {
         let mut count = guess.clamp(1, most);
         for trial in 0.. {
             let (len, stored) = self.seal(open, range.start..range.start + count)?;
-            if len <= room() || count == 1 {
-                let is_full = count == most || len >= room() / 16 * 15;
+            if len <= pair_len_max() || count == 1 {
+                let is_full = count == most || len >= pair_len_max() / 16 * 15;
                 best = Some((count, stored));
                 if is_full || trial >= TRIALS {
                     break;
@@ -296,7 +296,7 @@ impl<G: Groups> Editor<'_, G> {
             }
             // The aim is a little below the limit, since a page that is not quite full costs less
             // than another trial.
-            let aim = count * (room() / 32 * 31) / len;
+            let aim = count * (pair_len_max() / 32 * 31) / len;
             count = aim.clamp(least, too_many - 1);
         }
         best.ok_or_else(|| weald_format::Error::invalid("a group without rows"))
@@ -308,7 +308,7 @@ impl<G: Groups> Editor<'_, G> {
         while let Some(range) = waiting.pop() {
             if is_within_limits(&open.rows, &range) {
                 let (len, stored) = self.seal(open, range.clone())?;
-                if len <= room() || range.len() == 1 {
+                if len <= pair_len_max() || range.len() == 1 {
                     parts.push((range, stored));
                     continue;
                 }
@@ -518,7 +518,7 @@ mod tests {
         for (key, stored) in &editor.groups.groups {
             let rows = editor.sealer.open(TABLE, key, stored).expect("a group");
             assert!(last.as_ref().is_none_or(|last| last < key), "bound {key:?}");
-            let is_fitting = key.len() + stored.len() <= room();
+            let is_fitting = key.len() + stored.len() <= pair_len_max();
             assert!(is_fitting || rows.count() == 1, "{} bytes", stored.len());
             last = rows.last_key().map(<[u8]>::to_vec);
             found.extend(rows.iter().map(|(k, v)| (k.to_vec(), v.to_vec())));
@@ -538,7 +538,7 @@ mod tests {
             .iter()
             .map(|(key, value)| key.len() + value.len())
             .sum();
-        used as f64 / (groups.len() * room()) as f64
+        used as f64 / (groups.len() * pair_len_max()) as f64
     }
 
     fn random_changes(random: &mut Random, model: &Model) -> Vec<Change> {

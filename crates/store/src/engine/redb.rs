@@ -41,11 +41,11 @@ pub struct RedbEngine {
 }
 
 /// Calls redb; `None` if it panics, which it does on some damaged pages.
-fn caught<T>(call: impl FnOnce() -> T) -> Option<T> {
+fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
     std::panic::catch_unwind(AssertUnwindSafe(call)).ok()
 }
 
-fn senseless(shown: &str) -> Error {
+fn unreadable_page(shown: &str) -> Error {
     damaged(shown, "a page makes no sense")
 }
 
@@ -128,7 +128,7 @@ impl RedbEngine {
             builder.set_cache_size(cache_len);
             builder.create_with_backend(backend)
         };
-        let opened = caught(open).ok_or_else(|| senseless(&shown))?;
+        let opened = catch_panic(open).ok_or_else(|| unreadable_page(&shown))?;
         let database = match opened {
             Ok(database) => database,
             Err(DatabaseError::Storage(error)) => return Err(failed(&shown, error)),
@@ -163,10 +163,10 @@ impl RedbEngine {
         let database = self.database.read();
         let is_usable = !self.has_panicked.load(Ordering::Relaxed);
         let database = database.as_ref().filter(|_| is_usable);
-        let database = database.ok_or_else(|| senseless(&self.shown))?;
-        caught(|| call(database)).unwrap_or_else(|| {
+        let database = database.ok_or_else(|| unreadable_page(&self.shown))?;
+        catch_panic(|| call(database)).unwrap_or_else(|| {
             self.has_panicked.store(true, Ordering::Relaxed);
-            Err(senseless(&self.shown))
+            Err(unreadable_page(&self.shown))
         })
     }
 
@@ -177,7 +177,7 @@ impl RedbEngine {
     }
 
     /// The database, as soon as nobody else uses it; `None` after some seconds.
-    fn alone(&self) -> Option<RwLockWriteGuard<'_, Option<Database>>> {
+    fn lock_exclusively(&self) -> Option<RwLockWriteGuard<'_, Option<Database>>> {
         for _ in 0..300 {
             if let Some(database) = self.database.try_write() {
                 return Some(database);
@@ -242,7 +242,7 @@ impl Drop for RedbEngine {
             std::mem::forget(database);
             return;
         }
-        let is_closed = caught(|| drop(database)).is_some();
+        let is_closed = catch_panic(|| drop(database)).is_some();
         if is_closed
             && !self.has_failed.load(Ordering::Relaxed)
             && let Some(mark) = &self.mark
@@ -524,15 +524,15 @@ impl Engine for RedbEngine {
 
     fn compact(&self) -> Result<()> {
         {
-            let Some(mut database) = self.alone() else {
+            let Some(mut database) = self.lock_exclusively() else {
                 return Ok(());
             };
             let is_usable = !self.has_panicked.load(Ordering::Relaxed);
             let database = database.as_mut().filter(|_| is_usable);
-            let database = database.ok_or_else(|| senseless(&self.shown))?;
-            let compacted = caught(|| database.compact()).ok_or_else(|| {
+            let database = database.ok_or_else(|| unreadable_page(&self.shown))?;
+            let compacted = catch_panic(|| database.compact()).ok_or_else(|| {
                 self.has_panicked.store(true, Ordering::Relaxed);
-                senseless(&self.shown)
+                unreadable_page(&self.shown)
             })?;
             match compacted {
                 Ok(_) | Err(CompactionError::TransactionInProgress) => {}

@@ -339,22 +339,22 @@ impl<'s, 'a> Driver<'s, 'a> {
     }
 
     fn leave(&mut self) {
-        let Some(left) = self.opened.pop() else {
+        let Some(closed) = self.opened.pop() else {
             return;
         };
-        self.taken = left.run;
-        self.add_found(left.count);
+        self.taken = closed.run;
+        self.add_found(closed.count);
         let free_count = KNOWN_RUNS_MAX - self.run_count;
-        if let Some(template) = left.template
+        if let Some(template) = closed.template
             && self.known.len() < LARGE_TEMPLATE_COUNT_MAX
-            && left.runs.len() <= free_count
+            && closed.runs.len() <= free_count
         {
             // Several instances may have been started before the first was finished.
             self.known.entry(template).or_insert_with(|| {
-                self.run_count += left.runs.len();
+                self.run_count += closed.runs.len();
                 Answer {
-                    count: left.count,
-                    runs: Arc::from(left.runs),
+                    count: closed.count,
+                    runs: Arc::from(closed.runs),
                 }
             });
         }

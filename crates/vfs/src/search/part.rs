@@ -317,16 +317,16 @@ impl<'a> Part<'a> {
     }
 
     fn leave(&mut self, shared: &Shared<'a>) {
-        let Some(left) = self.open.pop() else {
+        let Some(closed) = self.open.pop() else {
             return;
         };
-        let (Some(template), Some(known)) = (left.template, &shared.known) else {
+        let (Some(template), Some(known)) = (closed.template, &shared.known) else {
             return;
         };
         if let Some(parent) = self.open.last_mut() {
-            parent.add_to_last(left.count);
+            parent.add_to_last(closed.count);
         }
-        known.insert(template, left.count, left.positions);
+        known.insert(template, closed.count, closed.positions);
     }
 }
 

@@ -1,8 +1,8 @@
 //! The third pass: writes inodes and directories.
 
 use super::contents::{Contents, Layout, Stored};
+use super::inode_positions::{InodePositions, PositionReader};
 use super::options::{ErofsOptions, block_no, check_cancelled};
-use super::places::{PlaceReader, Places};
 use super::shape::{Body, Measured};
 use super::shared::SharedXattrs;
 use super::tree::{DirEntry, each_dir_entry, each_inode};
@@ -22,7 +22,7 @@ pub(super) struct Emitter<'a> {
     image: &'a Image,
     contents: &'a Contents,
     shared: &'a SharedXattrs,
-    places: &'a Places,
+    positions: &'a InodePositions,
     out: &'a mut OutputFile,
     options: &'a ErofsOptions<'a>,
     epoch: Timestamp,
@@ -33,7 +33,7 @@ pub(super) struct Emitter<'a> {
     /// Offset of these blocks in the image.
     blocks_start: u64,
     /// Places of children of the directory that is written.
-    children: PlaceReader<'a>,
+    children: PositionReader<'a>,
     inode_no: u32,
     buffer: Vec<u8>,
 }
@@ -42,7 +42,7 @@ impl<'a> Emitter<'a> {
     pub fn new(
         image: &'a Image,
         (contents, shared): (&'a Contents, &'a SharedXattrs),
-        places: &'a Places,
+        positions: &'a InodePositions,
         out: &'a mut OutputFile,
         options: &'a ErofsOptions<'a>,
     ) -> Result<Self> {
@@ -52,13 +52,13 @@ impl<'a> Emitter<'a> {
             image,
             contents,
             shared,
-            places,
+            positions,
             options,
             epoch: image.root()?.times.mtime,
             meta_start,
             blocks: Spill::new(memory_len, options.temp_dir.to_owned()),
-            blocks_start: (meta_start + places.len).next_multiple_of(BLOCK_LEN),
-            children: places.reader(),
+            blocks_start: (meta_start + positions.len).next_multiple_of(BLOCK_LEN),
+            children: positions.reader(),
             out,
             inode_no: 0,
             buffer: Vec::new(),
@@ -67,7 +67,7 @@ impl<'a> Emitter<'a> {
 
     /// Writes all inodes, and the blocks of directories behind them.
     pub fn write_tree(&mut self) -> Result<()> {
-        let mut own = self.places.reader();
+        let mut own = self.positions.reader();
         let root = self.image.root()?;
         let root_start = own.of(ROOT_INODE)?;
         let root_nid = root_start / SLOT_LEN;

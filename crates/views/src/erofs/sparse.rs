@@ -47,8 +47,8 @@ impl Chunks {
             }
         }
         let data: u64 = runs.iter().map(|run| run.end - run.start).sum();
-        let room = data.saturating_mul(4).max(1 << 30);
-        match best.filter(|&(cost, _)| cost <= room) {
+        let cost_max = data.saturating_mul(4).max(1 << 30);
+        match best.filter(|&(cost, _)| cost <= cost_max) {
             Some((_, bits)) => Ok(Self { bits }),
             None => Err(Error::limit(format!(
                 "a sparse file of {size} bytes with {data} bytes of data needs a larger index \

@@ -289,11 +289,11 @@ fn check_same(found: BorrowedFd<'_>, expected: BorrowedFd<'_>, shown: &str) -> R
 
 /// The source of the mount: the mark, and `source` or its end after `...`.
 pub(super) fn shown_source(source: &OsStr) -> Vec<u8> {
-    let room = FSCONFIG_VALUE_LEN_MAX - SOURCE_MARK.len();
+    let len_max = FSCONFIG_VALUE_LEN_MAX - SOURCE_MARK.len();
     let bytes = source.as_bytes();
-    let (dots, kept) = match bytes.len() <= room {
+    let (dots, kept) = match bytes.len() <= len_max {
         true => ("", bytes),
-        false => ("...", &bytes[bytes.len() - (room - 3)..]),
+        false => ("...", &bytes[bytes.len() - (len_max - 3)..]),
     };
     [SOURCE_MARK.as_bytes(), dots.as_bytes(), kept].concat()
 }

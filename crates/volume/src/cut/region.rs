@@ -33,8 +33,8 @@ pub struct Region<'a> {
     range: Range<u64>,
     /// Its data, in order; holes lie between them.
     data: Vec<Segment>,
-    /// The same without borders between neighbours.
-    parts: Vec<Range<u64>>,
+    /// The ranges of `data`, without borders between neighbours.
+    data_ranges: Vec<Range<u64>>,
 }
 
 impl<'a> Region<'a> {
@@ -64,7 +64,7 @@ impl<'a> Region<'a> {
             core,
             range,
             data,
-            parts: Vec::new(),
+            data_ranges: Vec::new(),
         })
     }
 
@@ -77,9 +77,9 @@ impl<'a> Region<'a> {
     /// Joins neighbours.
     pub fn finish(&mut self) {
         for segment in &self.data {
-            match self.parts.last_mut() {
+            match self.data_ranges.last_mut() {
                 Some(last) if last.end == segment.range.start => last.end = segment.range.end,
-                _ => self.parts.push(segment.range.clone()),
+                _ => self.data_ranges.push(segment.range.clone()),
             }
         }
     }
@@ -95,10 +95,12 @@ impl<'a> Region<'a> {
     }
 
     /// Ranges of data within `range`, in order.
-    pub fn parts(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
-        let first = self.parts.partition_point(|part| part.end <= range.start);
-        let parts = self.parts.get(first..).unwrap_or_default().iter();
-        parts
+    pub fn data_ranges(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
+        let first = self
+            .data_ranges
+            .partition_point(|part| part.end <= range.start);
+        let data_ranges = self.data_ranges.get(first..).unwrap_or_default().iter();
+        data_ranges
             .take_while({
                 let end = range.end;
                 move |part| part.start < end

@@ -31,7 +31,7 @@ pub struct Run {
     /// Its bytes.
     pub bytes: Bytes,
     /// Its parts that are no holes of the file.
-    pub parts: Vec<Range<u64>>,
+    pub data_ranges: Vec<Range<u64>>,
 }
 
 /// Takes the runs of a file.
@@ -40,7 +40,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// `Io`, `Corrupt`, `Full`.
-    fn give(&mut self, run: Run) -> Result<()>;
+    fn push_run(&mut self, run: Run) -> Result<()>;
 
     /// Whether the same bytes have a place already.
     fn is_known(&mut self, bytes: &[u8]) -> bool;
@@ -135,30 +135,32 @@ impl<'a> Cutter<'a> {
     }
 
     /// Gives the bytes of `range` away as one run, or as several if they are too many.
-    fn give(&mut self, range: Range<u64>) -> Result<()> {
+    fn push_run(&mut self, range: Range<u64>) -> Result<()> {
         let chunk_len = u64::from(self.rules.chunk_len);
         let mut at = range.start;
         while at < range.end {
             let run = at..range.end.min(at + chunk_len);
             at = run.end;
-            let parts: Vec<_> = self.region.parts(run.clone()).collect();
-            let bytes = match parts.is_empty() {
+            let data_ranges: Vec<_> = self.region.data_ranges(run.clone()).collect();
+            let bytes = match data_ranges.is_empty() {
                 true => continue,
                 false => self.region.bytes(&run)?,
             };
-            self.sink.give(Run {
+            self.sink.push_run(Run {
                 range: run,
                 bytes,
-                parts,
+                data_ranges,
             })?;
         }
         Ok(())
     }
 
     /// Gives the data in `range` away, without the holes.
-    fn give_data(&mut self, range: Range<u64>) -> Result<()> {
+    fn push_data(&mut self, range: Range<u64>) -> Result<()> {
         let region = self.region;
-        region.parts(range).try_for_each(|part| self.give(part))
+        region
+            .data_ranges(range)
+            .try_for_each(|part| self.push_run(part))
     }
 
     /// Passes over headers until one whose content is cut. Headers that follow each other, with the
@@ -169,15 +171,15 @@ impl<'a> Cutter<'a> {
         let (mut from, mut at) = (from, at.max(from.next_multiple_of(align)));
         while at.saturating_add(header_len) <= end {
             if at - from >= u64::from(self.rules.chunk_len) {
-                self.give_data(from..at)?;
+                self.push_data(from..at)?;
                 from = at;
             }
-            let Some(data) = self.region.parts(at..end).next() else {
+            let Some(data) = self.region.data_ranges(at..end).next() else {
                 break;
             };
             if data.start >= at + header_len {
                 at = data.start / align * align;
-                self.give_data(from..at)?;
+                self.push_data(from..at)?;
                 from = at;
                 continue;
             }
@@ -195,7 +197,7 @@ impl<'a> Cutter<'a> {
                 break;
             }
             if header.has_content && header.len >= CONTENT_LEN_MIN {
-                self.give_data(from..start)?;
+                self.push_data(from..start)?;
                 return Ok(Position::Content {
                     format,
                     start,
@@ -206,7 +208,7 @@ impl<'a> Cutter<'a> {
             }
             at = start.saturating_add(header.len).next_multiple_of(align);
         }
-        self.give_data(from..end)?;
+        self.push_data(from..end)?;
         Ok(Position::Header { format, from, at })
     }
 
@@ -220,7 +222,7 @@ impl<'a> Cutter<'a> {
             return Ok(usual);
         }
         let chunk_end = end.min(start + u64::from(self.rules.chunk_len));
-        let (part_end, is_zero) = self.alike(start, start..chunk_end)?;
+        let (part_end, is_zero) = self.end_of_equal_kind(start, start..chunk_end)?;
         if is_zero {
             return Ok(usual);
         }
@@ -243,11 +245,11 @@ impl<'a> Cutter<'a> {
         let mut last = range.start;
         let mut at = range.start;
         while at < range.end {
-            let (part_end, is_zero) = self.alike(start, at..range.end)?;
+            let (part_end, is_zero) = self.end_of_equal_kind(start, at..range.end)?;
             match is_zero {
                 // A file has a hole here. The archive may have a part of one.
                 true => {
-                    self.give_data(at..part_end)?;
+                    self.push_data(at..part_end)?;
                     last = part_end;
                 }
                 false => last = self.cut_part(start, at..part_end, len)?,
@@ -258,7 +260,7 @@ impl<'a> Cutter<'a> {
     }
 
     /// The end of the aligned blocks of zeros, or of data, that `range` begins with.
-    fn alike(&mut self, start: u64, range: Range<u64>) -> Result<(u64, bool)> {
+    fn end_of_equal_kind(&mut self, start: u64, range: Range<u64>) -> Result<(u64, bool)> {
         let mut at = range.start;
         let mut is_zero = None;
         while at < range.end {
@@ -266,7 +268,7 @@ impl<'a> Cutter<'a> {
             let block = at..next.min(range.end);
             // Writers of files leave whole blocks out only.
             let is_whole = (at - start).is_multiple_of(HOLE_LEN) && next <= range.end;
-            let data = self.region.parts(at..range.end).next();
+            let data = self.region.data_ranges(at..range.end).next();
             let data_start = data.map_or(range.end, |part| part.start);
             let (is_hole, block_end) = match data_start >= block.end {
                 // No file has as many blocks as a hole may have.
@@ -293,7 +295,7 @@ impl<'a> Cutter<'a> {
         let end = self.region.end();
         let region = self.region;
         let mut last = from;
-        for part in region.parts(from..end) {
+        for part in region.data_ranges(from..end) {
             last = self.cut_part(0, part, end)?;
         }
         Ok(last)
@@ -313,7 +315,7 @@ impl<'a> Cutter<'a> {
                     border.min(part.end)
                 }
             };
-            self.give(at..run_end)?;
+            self.push_run(at..run_end)?;
             if run_end >= part.end {
                 return Ok(at);
             }

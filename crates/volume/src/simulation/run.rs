@@ -38,15 +38,15 @@ impl Plan {
 
     /// Runs it and returns the verdict and the history.
     pub fn run(&self) -> (Verdict, Vec<String>) {
-        let history = Arc::new(Mutex::new(Vec::new()));
-        let run = AssertUnwindSafe(|| Run::begin(self, history.clone()).steps(&self.steps));
+        let trace = Arc::new(Mutex::new(Vec::new()));
+        let run = AssertUnwindSafe(|| Run::begin(self, trace.clone()).steps(&self.steps));
         let verdict = catch_unwind(run).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
             Err(format!("panic: {}", text.unwrap_or_default()))
         });
-        let history = std::mem::take(&mut *history.lock());
-        (verdict, history)
+        let trace = std::mem::take(&mut *trace.lock());
+        (verdict, trace)
     }
 
     /// Takes steps out as long as the run still fails.
@@ -78,14 +78,14 @@ struct World {
     now: i128,
     /// Whether the disk may be full.
     is_limited: bool,
-    history: Arc<Mutex<Vec<String>>>,
+    trace: Arc<Mutex<Vec<String>>>,
     /// The first difference that an operation beside a commit found.
     beside: Verdict,
 }
 
 impl World {
     fn note(&self, what: impl Into<String>) {
-        self.history.lock().push(what.into());
+        self.trace.lock().push(what.into());
     }
 
     /// Performs `op` on both sides. `may_fail` says whether the disk failed.
@@ -183,7 +183,7 @@ struct Run {
 }
 
 impl Run {
-    fn begin(plan: &Plan, history: Arc<Mutex<Vec<String>>>) -> Self {
+    fn begin(plan: &Plan, trace: Arc<Mutex<Vec<String>>>) -> Self {
         trial::set(plan.seed, plan.bug == Some(PlantedBug::DividedRowsLost));
         let mut random = Random::new(plan.seed ^ 0x5eed);
         let disk = SimDisk::new(plan.seed);
@@ -224,7 +224,7 @@ impl Run {
                 model,
                 now: 0,
                 is_limited: false,
-                history,
+                trace,
                 beside: Ok(()),
             })),
             random,
@@ -477,7 +477,7 @@ impl Run {
 
     /// Compares a last time, then removes everything; no space may be left over.
     fn end(&mut self) -> Verdict {
-        self.disk.heal();
+        self.disk.cancel_fault();
         self.compare_live()?;
         self.step(&Step::Reopen)?;
         if self.random.is_one_in(3) {

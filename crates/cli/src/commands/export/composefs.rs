@@ -135,13 +135,17 @@ pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output.json(&summary(args, &written).into())?;
     } else if !args.quiet && !is_stdout {
-        tell(args, &written, &mut output)?;
+        print_summary(args, &written, &mut output)?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(args: &ComposefsArgs, written: &Written, output: &mut Output) -> std::io::Result<()> {
+fn print_summary(
+    args: &ComposefsArgs,
+    written: &Written,
+    output: &mut Output,
+) -> std::io::Result<()> {
     let (inodes, len) = (count(written.inode_count), bytes(written.image_len));
     let target = shown(args.target.as_os_str().as_bytes());
     writeln!(output, "{target}: {inodes} inodes, {len}")?;

@@ -123,13 +123,17 @@ pub(super) fn run(args: &ErofsArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         output.json(&summary(args, &written).into())?;
     } else if !args.quiet {
-        tell(args, &written, &mut output)?;
+        print_summary(args, &written, &mut output)?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn tell(args: &ErofsArgs, written: &ErofsWritten, output: &mut Output) -> std::io::Result<()> {
+fn print_summary(
+    args: &ErofsArgs,
+    written: &ErofsWritten,
+    output: &mut Output,
+) -> std::io::Result<()> {
     let target = shown(args.target.as_os_str().as_bytes());
     writeln!(
         output,

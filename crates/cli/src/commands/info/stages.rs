@@ -14,7 +14,7 @@ struct Step {
     added: u64,
 }
 
-fn steps(stages: &SpaceUsage) -> Vec<Step> {
+fn steps(usage: &SpaceUsage) -> Vec<Step> {
     let saved = |what: &str, saved| Step {
         what: what.to_owned(),
         saved,
@@ -26,19 +26,19 @@ fn steps(stages: &SpaceUsage) -> Vec<Step> {
         added,
     };
     let mut steps = vec![
-        saved("equal files and hard links", stages.shared_len),
-        added("contents without a name", stages.unnamed_len),
-        saved("holes", stages.hole_len),
-        saved("made by recipes", stages.made_len),
-        saved("in base images", stages.base_len),
+        saved("equal files and hard links", usage.shared_len),
+        added("contents without a name", usage.unnamed_len),
+        saved("holes", usage.hole_len),
+        saved("made by recipes", usage.made_len),
+        saved("in base images", usage.base_len),
     ];
-    for stream in &stages.streams {
+    for stream in &usage.streams {
         let name = stream.category.name();
         let repeats = saved(&format!("repeats in {name}"), stream.repeated_len);
         let padding = added(&format!("unused in {name}"), stream.unreferenced_len);
         steps.extend([repeats, padding]);
     }
-    for stream in &stages.streams {
+    for stream in &usage.streams {
         let name = stream.category.name();
         for (codec, share) in &stream.section.by_codec {
             steps.push(Step {
@@ -48,21 +48,21 @@ fn steps(stages: &SpaceUsage) -> Vec<Step> {
             });
         }
     }
-    steps.push(added("tree, extents, recipes, index", stages.metadata_len));
-    steps.push(added("footers and older records", stages.other_len));
+    steps.push(added("tree, extents, recipes, index", usage.metadata_len));
+    steps.push(added("footers and older records", usage.other_len));
     steps.retain(|step| step.saved != 0 || step.added != 0);
     steps
 }
 
 /// Table for users: the change by each step, and the remaining size.
-pub fn text(stages: &SpaceUsage) -> String {
-    let mut remaining = stages.named_len;
+pub fn text(usage: &SpaceUsage) -> String {
+    let mut remaining = usage.named_len;
     let mut text = format!(
         "\n{:<32}{:>20}{:>20}{:>9}\n",
         "stage", "change", "left", "of files"
     );
     let mut row = |what: &str, change: String, remaining: u64| {
-        let part = match stages.named_len {
+        let part = match usage.named_len {
             // There is no percentage of 0.
             0 => String::new(),
             all => format!("{:.1}%", 100.0 * remaining as f64 / all as f64),
@@ -73,7 +73,7 @@ pub fn text(stages: &SpaceUsage) -> String {
         ));
     };
     row("files, as named", String::new(), remaining);
-    for step in steps(stages) {
+    for step in steps(usage) {
         remaining = remaining
             .saturating_add(step.added)
             .saturating_sub(step.saved);
@@ -83,28 +83,28 @@ pub fn text(stages: &SpaceUsage) -> String {
         };
         row(&step.what, change, remaining);
     }
-    row("image", String::new(), stages.image_len);
+    row("image", String::new(), usage.image_len);
     text
 }
 
 /// The same data as JSON.
-pub fn json(stages: &SpaceUsage) -> Value {
+pub fn json(usage: &SpaceUsage) -> Value {
     let numbers = [
-        ("named_len", stages.named_len),
-        ("shared_len", stages.shared_len),
-        ("unnamed_len", stages.unnamed_len),
-        ("hole_len", stages.hole_len),
-        ("made_len", stages.made_len),
-        ("base_len", stages.base_len),
-        ("metadata_len", stages.metadata_len),
-        ("other_len", stages.other_len),
-        ("image_len", stages.image_len),
+        ("named_len", usage.named_len),
+        ("shared_len", usage.shared_len),
+        ("unnamed_len", usage.unnamed_len),
+        ("hole_len", usage.hole_len),
+        ("made_len", usage.made_len),
+        ("base_len", usage.base_len),
+        ("metadata_len", usage.metadata_len),
+        ("other_len", usage.other_len),
+        ("image_len", usage.image_len),
     ];
     let mut object: Object = numbers
         .iter()
         .map(|&(key, number)| (key.to_owned(), number.into()))
         .collect();
-    let streams = stages.streams.iter().map(|stream| {
+    let streams = usage.streams.iter().map(|stream| {
         let codecs = stream.section.by_codec.iter().map(|(codec, share)| {
             json!({
                 "codec": codec.name(),

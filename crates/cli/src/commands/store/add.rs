@@ -1,6 +1,6 @@
 //! `weald store add`: builds an image straight into a store.
 
-use super::{open_dir, show_path, who, write};
+use super::{open_dir, show_path, write, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
 use crate::output::Output;
@@ -121,7 +121,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     weald_sys::want_large_pages();
     let write_options = WriteOptions {
         index_len: args.index_memory,
-        ..WriteOptions::new(who("add"))
+        ..WriteOptions::new(writer_name("add"))
     };
     let target = StoreTarget {
         writer: write(&open_dir(&dir)?, write_options)?,

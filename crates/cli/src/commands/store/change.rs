@@ -1,6 +1,6 @@
 //! `weald store create`, `import` and `rm`.
 
-use super::{StoreDir, open, open_dir, open_named, random_uuid, show_path, who, write};
+use super::{StoreDir, open, open_dir, open_named, random_uuid, show_path, write, writer_name};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
@@ -213,13 +213,13 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let options = WriteOptions {
         index_len: args.index_memory,
         verifies_duplicates: args.verify_duplicates,
-        ..WriteOptions::new(who("import"))
+        ..WriteOptions::new(writer_name("import"))
     };
     let mut writer = write(&store, options)?;
     refuse_taken(&writer, &incoming)?;
     let mut output = Output::new();
     for image in &incoming {
-        let imported = take_in(&mut writer, image)?;
+        let imported = import_image(&mut writer, image)?;
         if args.json {
             output.json(&imported_json(&image.name, &imported).into())?;
         } else if !args.quiet {
@@ -247,7 +247,7 @@ fn refuse_taken(writer: &StoreWriter, incoming: &[Incoming<'_>]) -> anyhow::Resu
     Ok(())
 }
 
-fn take_in(writer: &mut StoreWriter, image: &Incoming<'_>) -> anyhow::Result<Imported> {
+fn import_image(writer: &mut StoreWriter, image: &Incoming<'_>) -> anyhow::Result<Imported> {
     match writer.import(&image.name, &*image.source) {
         Err(error) if is_of_image(&error) => {
             Err(foreign::explain(image.path, ImageStart::default(), error))
@@ -373,7 +373,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     for name in &names {
         store.map(name)?;
     }
-    let mut writer = write(&store, WriteOptions::new(who("rm")))?;
+    let mut writer = write(&store, WriteOptions::new(writer_name("rm")))?;
     let mut output = Output::new();
     for name in &names {
         writer.remove(name, args.force)?;

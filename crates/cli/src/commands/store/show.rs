@@ -1,6 +1,6 @@
 //! `weald store ls`, `info` and `check`.
 
-use super::{StoreDir, open, who, write};
+use super::{StoreDir, open, write, writer_name};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::messages;
@@ -269,7 +269,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let writer = write(&store, WriteOptions::new(who("check")))?;
+    let writer = write(&store, WriteOptions::new(writer_name("check")))?;
     let checked = writer.check(args.data, &mut |_| {})?;
     if !args.quiet {
         let mut output = Output::new();

@@ -254,7 +254,7 @@ impl Files {
         }
         let options = OpenOptions {
             is_read_only,
-            who: super::write_options("set").who,
+            who: super::write_options("set").writer_name,
             ..OpenOptions::default()
         };
         Ok(Self::Own(Volume::open(&named.store, &named.name, options)?))

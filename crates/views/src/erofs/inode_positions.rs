@@ -14,29 +14,29 @@ use weald_image::Image;
 /// which programs take for a deleted entry.
 const FIRST_INODE: u64 = SLOT_LEN;
 
-/// Places of all inodes.
-pub(super) struct Places {
+/// Positions of all inodes.
+pub(super) struct InodePositions {
     /// Offset of the inode in the metadata, for each name in order of numbers.
     starts: Spill,
     /// Bytes of the metadata, without blocks of directories.
     pub len: u64,
     pub inode_count: u64,
-    /// Place of the root's inode, in the first or second block.
+    /// Position of the root's inode, in the first or second block.
     pub root_start: u64,
 }
 
-impl Places {
+impl InodePositions {
     /// A reader of the list.
-    pub fn reader(&self) -> PlaceReader<'_> {
-        PlaceReader(Numbers::new(&self.starts))
+    pub fn reader(&self) -> PositionReader<'_> {
+        PositionReader(Numbers::new(&self.starts))
     }
 }
 
-/// Reads places, best in order of the numbers.
-pub(super) struct PlaceReader<'a>(Numbers<'a>);
+/// Reads positions, best in order of the numbers.
+pub(super) struct PositionReader<'a>(Numbers<'a>);
 
-impl PlaceReader<'_> {
-    /// The place of the inode with number `no`.
+impl PositionReader<'_> {
+    /// The position of the inode with number `no`.
     pub fn of(&mut self, no: InodeNo) -> Result<u64> {
         let mut bytes = [0; 8];
         self.0.get(&mut bytes, no.0.saturating_sub(1) * 8)?;
@@ -44,13 +44,13 @@ impl PlaceReader<'_> {
     }
 }
 
-/// Computes the places.
+/// Computes the positions.
 pub(super) fn compute(
     image: &Image,
     contents: &Contents,
     shared: &SharedXattrs,
     options: &ErofsOptions<'_>,
-) -> Result<Places> {
+) -> Result<InodePositions> {
     let memory_len = (options.memory_len / 8).min(64 << 20) as usize;
     let mut starts = Spill::new(memory_len, options.temp_dir.to_owned());
     let root = image.root()?;
@@ -83,7 +83,7 @@ pub(super) fn compute(
         starts.append(&start.to_le_bytes())?;
         Ok(start / SLOT_LEN)
     })?;
-    Ok(Places {
+    Ok(InodePositions {
         starts,
         len: end,
         inode_count,
