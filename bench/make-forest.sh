@@ -1,6 +1,6 @@
 #!/bin/bash
 # make-forest.sh LIST DIR: unpacks many versions of real packages side by side, fetched by the
-# clients of their registries (pip, npm, cargo). What is there already stays, so that a run that was
+# clients of their registries (pip, npm, cargo). Existing packages stay, so that a run that was
 # cut short goes on where it stopped.
 #
 # A line of LIST is one of

@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
     if args.result and not result.failures:
         args.result.parent.mkdir(parents=True, exist_ok=True)
         args.result.write_text(text, encoding="utf-8")
-    print("\n".join(["## What was asked", "", *markdown.check_lines(result.checks)]))
+    print("\n".join(["## Requirements", "", *markdown.check_lines(result.checks)]))
     for failure in result.failures:
         say(f"weald_bench: failed: {failure}")
     say(f"weald_bench: the result is in {path}")

@@ -111,7 +111,7 @@ def result_lines(result: Result, title: str, pictures: dict[str, str]) -> list[s
     """A whole run; `pictures` has the plot of each table that has one."""
     lines = [f"## {title}", ""] + machine_lines(result)
     if result.checks:
-        lines += ["### What was asked", ""] + check_lines(result.checks)
+        lines += ["### Requirements", ""] + check_lines(result.checks)
     for table in result.tables:
         lines += table_lines(table, picture=pictures.get(table.id))
     return lines

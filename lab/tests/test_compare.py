@@ -1,4 +1,4 @@
-"""What became slower between two runs, and the exit status that says so."""
+"""Steps that became slower between two runs, and the exit status that says so."""
 
 from pathlib import Path
 

@@ -375,7 +375,7 @@ def show(bench: Bench, ways: Sequence[Way], table: Table) -> None:
 
 
 def asked(bench: Bench, name: str, ways: Sequence[Way]) -> None:
-    """What was asked of Weald; a missing figure is a failure."""
+    """Requirements on Weald; a missing figure is a failure."""
     for way in ways:
         if not isinstance(way.keeper, WealdStore) or way.keeper.weald is not bench.weald:
             continue

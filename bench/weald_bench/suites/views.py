@@ -319,7 +319,7 @@ def same_names(bench: Bench, place: Place) -> None:
 
 
 def making(bench: Bench) -> None:
-    """What a view costs: composefs images of empty files by their number, where nothing but
+    """Cost of a view: composefs images of empty files by their number, where nothing but
     metadata is written."""
     count = bench.sized(MAKE_COUNT, 2000)
     say(f"== composefs images of {count} entries")

@@ -383,7 +383,7 @@ def modes(bench: Bench) -> None:
 
 
 def metadata(bench: Bench) -> None:
-    """What the tables take for a chunk, and for a file."""
+    """Bytes of the tables for a chunk, and for a file."""
     say("== metadata")
     chunks = bench.sized(16_384, 128)
     count = bench.sized(100_000, 1000)

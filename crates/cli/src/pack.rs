@@ -5,8 +5,8 @@ use crate::parse;
 use crate::progress::{Display, ProgressWord};
 use crate::rules::RuleArgs;
 use crate::shape::{
-    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, KEEP, LayoutArgs, OUTPUT,
-    RESOURCES,
+    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, LayoutArgs, OUTPUT, RESOURCES,
+    SELECTION,
 };
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
@@ -157,7 +157,7 @@ pub struct PackArgs {
         value_name = "FILE",
         value_hint = ValueHint::FilePath,
         hide_short_help = true,
-        help_heading = KEEP
+        help_heading = SELECTION
     )]
     pub script: Option<PathBuf>,
     /// Time that all calls of the script may take together; then the build ends
@@ -168,11 +168,11 @@ pub struct PackArgs {
         value_parser = clap::value_parser!(u64).range(1..),
         requires = "script",
         hide_short_help = true,
-        help_heading = KEEP
+        help_heading = SELECTION
     )]
     pub script_timeout: u64,
     /// Stay on the file system of the source
-    #[arg(short = 'x', long, hide_short_help = true, help_heading = KEEP)]
+    #[arg(short = 'x', long, hide_short_help = true, help_heading = SELECTION)]
     pub one_file_system: bool,
     /// Compression level from 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat
     /// and memory unless other options set them

@@ -1,7 +1,7 @@
 //! The options `--exclude`, `--include`, `--exclude-from`, `--include-from` and `--filter`: rules
 //! whose order on the command line matters.
 
-use crate::shape::KEEP;
+use crate::shape::SELECTION;
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint, value_parser};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -121,7 +121,7 @@ impl Args for RuleArgs {
                     .long(name)
                     .value_name(value_name)
                     .allow_hyphen_values(true)
-                    .help_heading(KEEP)
+                    .help_heading(SELECTION)
                     .hide_short_help(name != "exclude" && name != "include")
                     .help(help)
                     .value_hint(hint);

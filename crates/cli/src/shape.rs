@@ -13,7 +13,7 @@ use weald_image::Hotness;
 /// Headings of option groups in the help, in this order.
 pub const INPUT: &str = "Input";
 /// Selection of files.
-pub const KEEP: &str = "What to keep";
+pub const SELECTION: &str = "Selection";
 /// Codecs and blocks.
 pub const COMPRESSION: &str = "Compression";
 /// Order of contents in the image.

@@ -225,7 +225,7 @@ fn every_help_has_the_same_sections() {
     let help = bench.weald(["build", "--help"]).expect(0, "").text();
     let groups = [
         "Input",
-        "What to keep",
+        "Selection",
         "Compression",
         "Layout",
         "Attributes",

@@ -61,7 +61,7 @@ def import_(source: Path, out: Path) -> None:
 @click.option("--plots", type=click.Path(path_type=Path), help="Directory for SVG and PNG plots.")
 @click.option("--rounds", type=click.IntRange(1), default=10**9, show_default="all",
               help="Judge the first rounds of each series only.")
-@click.option("--title", default="What the lab measured", show_default=True)
+@click.option("--title", default="Results of the lab", show_default=True)
 def report(sources: tuple[Path, ...], html: Path | None, csv: Path | None,
            markdown: Path | None, plots: Path | None, rounds: int, title: str) -> None:
     """Judges records: files, or directories that `run` wrote."""

@@ -22,7 +22,7 @@ ERROR_LEN_MAX = 4000
 
 @dataclass(frozen=True)
 class Command:
-    """What to run, and where. `expect` is the exit status of success."""
+    """Command to run, and its directory. `expect` is the exit status of success."""
 
     words: tuple[str, ...]
     directory: Path
@@ -32,7 +32,7 @@ class Command:
 
 @dataclass
 class Probe:
-    """What is read beside the command: the server of a mount, and the device below."""
+    """Processes and devices that are read beside the command: the server of a mount, and the device below."""
 
     server_path: Path | None = None
     block_devices: list[str] = field(default_factory=list)

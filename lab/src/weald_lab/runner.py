@@ -33,7 +33,7 @@ class Interrupted(Exception):
 
 
 class State:
-    """What is done, beside the record; written whole, so that a kill never tears it."""
+    """Finished work, beside the record; written whole, so that a kill never tears it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path

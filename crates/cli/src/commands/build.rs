@@ -7,7 +7,7 @@ use crate::open::refuse_stored_target;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
-use crate::shape::{INPUT, KEEP, OUTPUT};
+use crate::shape::{INPUT, OUTPUT, SELECTION};
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
@@ -144,7 +144,7 @@ pub struct BuildArgs {
         value_name = "PATH",
         value_hint = ValueHint::AnyPath,
         hide_short_help = true,
-        help_heading = KEEP
+        help_heading = SELECTION
     )]
     explain_filter: Option<PathBuf>,
     /// Replace the image if it exists

@@ -81,7 +81,7 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         ),
         (
             "fsync=strict|data|ignore",
-            "What fsync(2) waits for: see DURABILITY (default: strict).",
+            "Durability that fsync(2) waits for: see DURABILITY (default: strict).",
         ),
         (
             "barrier=honour|ignore",

@@ -1,4 +1,4 @@
-//! Rules for texts: the length of lines, and existing paths in the map.
+//! Rules for texts: the length of lines, existing paths, links and targets, and subjects.
 
 use super::root;
 use std::fs;
@@ -67,25 +67,136 @@ fn lines_of_prose_end_at_120_characters() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
-/// Would catch: a path in the map whose file was moved.
-#[test]
-fn places_in_the_map_exist() {
-    let root = root();
-    let text = fs::read_to_string(root.join("ARCHITECTURE.md")).expect("ARCHITECTURE.md");
-    let places = text.split('`').filter(|word| {
-        let first = word.split('/').next().unwrap_or_default();
-        ["crates", "docs", "scripts", "bench", "fuzz"].contains(&first)
-            && word.contains('/')
-            && !word.contains([' ', '*', '\n'])
+/// Folders whose files the documents name by their path from the root.
+const FOLDERS: [&str; 6] = ["crates", "docs", "scripts", "bench", "fuzz", "lab"];
+/// Words that are no subject: a sentence begins with the noun that acts.
+const NO_SUBJECTS: [&str; 5] = ["What", "Who", "Whoever", "Whatever", "Whose"];
+
+/// The documents: those at the root and those below `docs`, without code blocks.
+fn documents() -> Vec<(PathBuf, String)> {
+    let texts = texts(".md").into_iter();
+    let texts = texts.filter(|(path, _)| {
+        let path = path.strip_prefix(root()).expect("a path below the root");
+        path.components().count() == 1 || path.starts_with("docs")
     });
-    let places: Vec<&str> = places.collect();
-    assert!(places.len() > 50, "the map names {} places", places.len());
-    let gone: Vec<&&str> = places
-        .iter()
-        .filter(|place| !root.join(place).exists())
-        .collect();
-    assert!(
-        gone.is_empty(),
-        "ARCHITECTURE.md names {gone:?}, which do not exist"
-    );
+    let prose = |text: &str| text.split("```").step_by(2).collect::<String>();
+    texts.map(|(path, text)| (path, prose(&text))).collect()
+}
+
+/// Would catch: a path in a document whose file was moved.
+#[test]
+fn paths_in_documents_exist() {
+    let root = root();
+    let (mut count, mut gone) = (0, Vec::new());
+    for (document, text) in documents() {
+        let paths = text.split('`').skip(1).step_by(2).filter(|word| {
+            let first = word.split('/').next().unwrap_or_default();
+            FOLDERS.contains(&first)
+                && word.contains('/')
+                && !word.contains([' ', '*', '\n', '{', '='])
+        });
+        for path in paths {
+            count += 1;
+            if !root.join(path).exists() {
+                gone.push(format!("{}: {path}", document.display()));
+            }
+        }
+    }
+    assert!(count > 100, "the documents name {count} paths");
+    assert!(gone.is_empty(), "do not exist:\n{}", gone.join("\n"));
+}
+
+/// The anchors of a document's headings, as web pages of Git servers make them.
+fn anchors(text: &str) -> Vec<String> {
+    let headings = text.lines().filter(|line| line.starts_with('#'));
+    let anchor = |heading: &str| {
+        let words = heading.trim_start_matches('#').trim().to_lowercase();
+        let words = words.replace(' ', "-");
+        words
+            .chars()
+            .filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_'))
+            .collect()
+    };
+    headings.map(anchor).collect()
+}
+
+/// Would catch: a link to a document that was moved, or to a heading that was renamed.
+#[test]
+fn links_in_documents_lead_somewhere() {
+    let (mut count, mut dead) = (0, Vec::new());
+    for (document, text) in documents() {
+        let links = text.split("](").skip(1);
+        let links = links.filter_map(|link| link.split(')').next());
+        for link in links.filter(|link| !link.contains("://")) {
+            count += 1;
+            let (path, anchor) = link.split_once('#').unwrap_or((link, ""));
+            let target = match path {
+                "" => document.clone(),
+                path => document.with_file_name(path),
+            };
+            let is_there = match anchor {
+                "" => target.exists(),
+                anchor => fs::read_to_string(&target)
+                    .is_ok_and(|t| anchors(&t).iter().any(|a| a == anchor)),
+            };
+            if !is_there {
+                dead.push(format!("{}: {link}", document.display()));
+            }
+        }
+    }
+    assert!(count > 20, "the documents have {count} links");
+    assert!(dead.is_empty(), "lead nowhere:\n{}", dead.join("\n"));
+}
+
+/// Would catch: a command in a document whose target the Makefile no longer has.
+#[test]
+fn make_targets_in_documents_exist() {
+    let makefile = fs::read_to_string(root().join("Makefile")).expect("Makefile");
+    let (mut count, mut gone) = (0, Vec::new());
+    for (document, text) in documents() {
+        for word in text.split('`').skip(1).step_by(2) {
+            let Some(target) = word.strip_prefix("make ") else {
+                continue;
+            };
+            let target = target.split(' ').next().unwrap_or_default();
+            count += 1;
+            if !makefile.contains(&format!("\n{target}:")) {
+                gone.push(format!("{}: make {target}", document.display()));
+            }
+        }
+    }
+    assert!(count > 20, "the documents name {count} targets");
+    assert!(gone.is_empty(), "do not exist:\n{}", gone.join("\n"));
+}
+
+/// The beginnings of sentences of a paragraph, list item, heading or cell.
+fn sentences(text: &str) -> impl Iterator<Item = &str> {
+    let parts = text.split(['|', '\n']);
+    let parts = parts.flat_map(|part| part.split(". ").flat_map(|part| part.split(": ")));
+    parts.map(|part| part.trim_start_matches(['#', '-', '*', '/', '!', ' ']))
+}
+
+/// Would catch: a heading or sentence in which a reader has to guess the subject.
+#[test]
+fn sentences_begin_with_the_noun_that_acts() {
+    let mut wrong = Vec::new();
+    let mut check = |path: &Path, text: &str| {
+        let found = sentences(text).find(|sentence| {
+            let first = sentence.split(' ').next().unwrap_or_default();
+            NO_SUBJECTS.contains(&first) && !sentence.contains('?')
+        });
+        wrong.extend(found.map(|sentence| format!("{}: {sentence}", path.display())));
+    };
+    for (path, text) in documents() {
+        check(&path, &text);
+    }
+    for (path, text) in texts(".rs") {
+        for line in text
+            .lines()
+            .filter(|line| line.trim_start().starts_with("//"))
+        {
+            check(&path, line);
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
