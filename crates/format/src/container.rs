@@ -27,6 +27,7 @@ pub const INCOMPAT_KNOWN: u64 = 0;
 /// Features that a writer must know before it appends. The format defines none yet.
 pub const READ_ONLY_COMPAT_KNOWN: u64 = 0;
 
+/// Declares a record of fixed length whose last field is its checksum.
 macro_rules! record {
     ($(#[$doc:meta])* $name:ident, $table:ident, $len:literal {
         $($(#[$fdoc:meta])* $field:ident : $kind:ty = $offset:literal),* $(,)?
@@ -41,6 +42,24 @@ macro_rules! record {
         /// (field, offset, bytes) of this record; a test compares them with `docs/format.md`.
         pub const $table: &[(&str, usize, usize)] =
             &[$((stringify!($field), $offset, size_of::<$kind>())),*];
+        impl $name {
+            /// The bytes that its last field, `checksum`, covers.
+            fn checksummed(&self) -> &[u8] {
+                let end = std::mem::offset_of!(Self, checksum);
+                self.as_bytes().get(..end).unwrap_or_default()
+            }
+
+            /// The record with the checksum of its other fields.
+            pub(crate) fn with_checksum(mut self) -> Self {
+                self.checksum = $crate::container::checksum(self.checksummed());
+                self
+            }
+
+            /// Whether the checksum is that of the other fields.
+            pub(crate) fn has_checksum(&self) -> bool {
+                self.checksum == $crate::container::checksum(self.checksummed())
+            }
+        }
     };
 }
 
@@ -219,7 +238,7 @@ pub(crate) fn checksum<const N: usize>(bytes: &[u8]) -> [u8; N] {
 impl RecordRef {
     /// Builds the header that stands before the stored bytes.
     pub fn header(&self) -> HeaderRecord {
-        let mut header = HeaderRecord {
+        let header = HeaderRecord {
             magic: RECORD_MAGIC,
             record_type: self.record_type as u8,
             codec: self.codec as u8,
@@ -229,8 +248,7 @@ impl RecordRef {
             digest: self.digest.0,
             checksum: [0; 8],
         };
-        header.checksum = checksum(header.as_bytes().get(..56).unwrap_or(&[]));
-        header
+        header.with_checksum()
     }
 
     /// Offset of the first byte after the record. Saturates for forged references.
@@ -257,7 +275,7 @@ impl RecordRef {
                 ),
             ));
         }
-        if header.checksum != checksum::<8>(bytes.get(..56).unwrap_or(&[])) {
+        if !header.has_checksum() {
             return Err(bad("F-3.3", "checksum differs".into()));
         }
         let record_type = RecordType::from_code(header.record_type).ok_or_else(|| {
@@ -288,7 +306,7 @@ impl RecordRef {
 impl SuperblockRecord {
     /// Builds the superblock that this version writes.
     pub fn current() -> Self {
-        let mut record = Self {
+        let record = Self {
             magic: SUPERBLOCK_MAGIC,
             version: U32::new(VERSION),
             superblock_len: U32::new(SUPERBLOCK_LEN as u32),
@@ -298,8 +316,7 @@ impl SuperblockRecord {
             reserved: [0; 8],
             checksum: [0; 16],
         };
-        record.checksum = checksum(record.as_bytes().get(..48).unwrap_or(&[]));
-        record
+        record.with_checksum()
     }
 
     /// Parses the first 64 bytes of a file.
@@ -316,17 +333,12 @@ impl SuperblockRecord {
                 format!("not a Weald image: magic is {:02x?}", record.magic),
             ));
         }
-        if record.checksum != checksum::<16>(bytes.get(..48).unwrap_or(&[])) {
+        if !record.has_checksum() {
             return Err(bad("F-3.9", "checksum differs".into()));
         }
         if record.version.get() != VERSION || record.superblock_len.get() as usize != SUPERBLOCK_LEN
         {
-            let what = format!(
-                "image has format version {}, this Weald reads version {VERSION}: \
-                 use a newer Weald",
-                record.version
-            );
-            return Err(Error::new(crate::ErrorKind::Unsupported, what));
+            return Err(Error::newer_version("image", record.version.get(), VERSION));
         }
         let unknown = record.incompat.get() & !INCOMPAT_KNOWN;
         if unknown != 0 {
@@ -364,7 +376,7 @@ pub struct Footer {
 impl Footer {
     /// Encodes the footer.
     pub fn encode(&self) -> FooterRecord {
-        let mut record = FooterRecord {
+        let record = FooterRecord {
             magic: FOOTER_MAGIC,
             generation: U64::new(self.generation),
             directory_offset: U64::new(self.directory_offset),
@@ -375,8 +387,7 @@ impl Footer {
             tree_digest: self.tree_digest.0,
             checksum: [0; 16],
         };
-        record.checksum = checksum(record.as_bytes().get(..112).unwrap_or(&[]));
-        record
+        record.with_checksum()
     }
 
     /// Parses the 128 bytes that were read at `offset`.
@@ -396,7 +407,7 @@ impl Footer {
                         'weald recover' cuts off what an interrupted append left";
             return Err(bad("F-4.2", what.to_owned()));
         }
-        if record.checksum != checksum::<16>(bytes.get(..112).unwrap_or(&[])) {
+        if !record.has_checksum() {
             return Err(bad("F-4.3", "checksum differs".into()));
         }
         let footer = Self {
@@ -481,7 +492,7 @@ mod tests {
     fn newer_images_are_refused_with_advice() {
         let mut record = SuperblockRecord::current();
         record.incompat = U64::new(1 << 40);
-        record.checksum = checksum(&record.as_bytes()[..48]);
+        let record = record.with_checksum();
         let error = SuperblockRecord::parse(record.as_bytes()).unwrap_err();
         assert_eq!(error.kind(), crate::ErrorKind::Unsupported);
         assert!(error.to_string().contains("newer Weald"), "{error}");

@@ -85,6 +85,15 @@ impl Error {
         error
     }
 
+    /// `Unsupported`: `what` has a version that a newer Weald wrote.
+    pub fn newer_version(what: &str, version: impl fmt::Display, known: impl fmt::Display) -> Self {
+        let text = format!(
+            "{what} has format version {version}, this Weald reads version {known}: use a newer \
+             Weald"
+        );
+        Self::new(ErrorKind::Unsupported, text)
+    }
+
     /// Makes an error from a failed system call during `what`: `Full` for ENOSPC, EDQUOT and EFBIG,
     /// `NotFound` for ENOENT, `Busy` for EBUSY, else `Io`.
     pub fn io(what: impl Into<Cow<'static, str>>, source: std::io::Error) -> Self {

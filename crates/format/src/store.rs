@@ -3,7 +3,7 @@
 //! Segments hold the same records as images (`container`). Every file that names another one by
 //! position also carries the store's identity, so that files of two stores are never mixed.
 
-use crate::container::{Codec, RecordRef, RecordType, checksum, record};
+use crate::container::{Codec, RecordRef, RecordType, record};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::{Digest, Error, ErrorKind, Result};
 use zerocopy::little_endian::{U32, U64};
@@ -122,18 +122,14 @@ pub struct StoreSuperblock {
     pub segment_len: u64,
 }
 
-fn newer(what: &str, version: u32) -> Error {
-    let text = format!(
-        "{what} has format version {version}, this Weald reads version {STORE_VERSION}: \
-         use a newer Weald"
-    );
-    Error::new(ErrorKind::Unsupported, text)
+fn newer(what: &str, version: U32) -> Error {
+    Error::newer_version(what, version.get(), STORE_VERSION)
 }
 
 impl StoreSuperblock {
     /// Its bytes.
     pub fn encode(&self) -> StoreRecord {
-        let mut record = StoreRecord {
+        let record = StoreRecord {
             magic: STORE_MAGIC,
             version: U32::new(STORE_VERSION),
             superblock_len: U32::new(STORE_SUPERBLOCK_LEN as u32),
@@ -145,8 +141,7 @@ impl StoreSuperblock {
             reserved: [0; 16],
             checksum: [0; 16],
         };
-        record.checksum = checksum(record.as_bytes().get(..80).unwrap_or(&[]));
-        record
+        record.with_checksum()
     }
 
     /// Checks the bytes of the file `store`.
@@ -164,11 +159,11 @@ impl StoreSuperblock {
         if record.magic != STORE_MAGIC {
             return Err(bad("S-1.2", "this is not the superblock of a Weald store"));
         }
-        if record.checksum != checksum::<16>(bytes.get(..80).unwrap_or(&[])) {
+        if !record.has_checksum() {
             return Err(bad("S-1.3", "checksum differs"));
         }
         if record.version.get() != STORE_VERSION {
-            return Err(newer("the store", record.version.get()));
+            return Err(newer("the store", record.version));
         }
         let unknown = record.incompat.get() & !STORE_INCOMPAT_KNOWN;
         if unknown != 0 {
@@ -194,7 +189,7 @@ impl StoreSuperblock {
 
 /// The superblock of segment `number` of the store `uuid`.
 pub fn encode_segment_superblock(uuid: Uuid, number: u64) -> SegmentRecord {
-    let mut record = SegmentRecord {
+    let record = SegmentRecord {
         magic: SEGMENT_MAGIC,
         version: U32::new(STORE_VERSION),
         superblock_len: U32::new(SEGMENT_SUPERBLOCK_LEN as u32),
@@ -203,8 +198,7 @@ pub fn encode_segment_superblock(uuid: Uuid, number: u64) -> SegmentRecord {
         reserved: [0; 8],
         checksum: [0; 16],
     };
-    record.checksum = checksum(record.as_bytes().get(..48).unwrap_or(&[]));
-    record
+    record.with_checksum()
 }
 
 /// Checks that `bytes` are the superblock of segment `number` of the store `uuid`.
@@ -218,11 +212,11 @@ pub fn check_segment_superblock(bytes: &[u8], uuid: Uuid, number: u64) -> Result
     if record.magic != SEGMENT_MAGIC {
         return Err(bad("S-2.2", "this is not a segment of a store"));
     }
-    if record.checksum != checksum::<16>(bytes.get(..48).unwrap_or(&[])) {
+    if !record.has_checksum() {
         return Err(bad("S-2.3", "checksum differs"));
     }
     if record.version.get() != STORE_VERSION {
-        return Err(newer("the segment", record.version.get()));
+        return Err(newer("the segment", record.version));
     }
     match record.uuid == uuid && record.number.get() == number {
         true => Ok(()),
@@ -331,7 +325,7 @@ impl ImageMap {
                 }
             }
         }
-        let mut header = MapRecord {
+        let header = MapRecord {
             magic: MAP_MAGIC,
             version: U32::new(STORE_VERSION),
             header_len: U32::new(MAP_HEADER_LEN as u32),
@@ -346,8 +340,7 @@ impl ImageMap {
             reserved: [0; 16],
             checksum: [0; 16],
         };
-        header.checksum = checksum(header.as_bytes().get(..176).unwrap_or(&[]));
-        let mut bytes = header.as_bytes().to_vec();
+        let mut bytes = header.with_checksum().as_bytes().to_vec();
         bytes.append(&mut body);
         bytes
     }
@@ -366,11 +359,11 @@ impl ImageMap {
         if header.magic != MAP_MAGIC {
             return Err(bad("S-3.2", "this is not the map of an image"));
         }
-        if header.checksum != checksum::<16>(head.get(..176).unwrap_or(&[])) {
+        if !header.has_checksum() {
             return Err(bad("S-3.3", "checksum differs"));
         }
         if header.version.get() != STORE_VERSION {
-            return Err(newer("the image map", header.version.get()));
+            return Err(newer("the image map", header.version));
         }
         if header.uuid != uuid {
             return Err(bad("S-3.4", "the map belongs to another store"));

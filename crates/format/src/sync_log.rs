@@ -10,7 +10,7 @@ use crate::cursor::{Cursor, put_varint};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::store::Uuid;
 use crate::volume::{put_time, time};
-use crate::{Digest, Error, ErrorKind, Result};
+use crate::{Digest, Error, Result};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -102,7 +102,7 @@ pub struct SyncLogId {
 impl SyncLogId {
     /// The superblock of a log whose halves have `half_len` bytes.
     pub fn encode_superblock(&self, half_len: u64) -> SyncLogRecord {
-        let mut record = SyncLogRecord {
+        let record = SyncLogRecord {
             magic: SYNC_LOG_MAGIC,
             version: U32::new(SYNC_LOG_VERSION),
             superblock_len: U32::new(SYNC_LOG_SUPERBLOCK_LEN as u32),
@@ -112,8 +112,7 @@ impl SyncLogId {
             half_len: U64::new(half_len),
             checksum: [0; 16],
         };
-        record.checksum = checksum(record.as_bytes().get(..48).unwrap_or(&[]));
-        record
+        record.with_checksum()
     }
 
     /// Checks a superblock. Returns the bytes of each half.
@@ -126,16 +125,16 @@ impl SyncLogId {
         if record.magic != SYNC_LOG_MAGIC {
             return Err(bad("V-6.1", "this is no sync log of a volume"));
         }
-        if record.checksum != checksum::<16>(bytes.get(..48).unwrap_or(&[])) {
+        if !record.has_checksum() {
             return Err(bad("V-6.1", "the checksum of the superblock differs"));
         }
         let version = record.version.get();
         if version != SYNC_LOG_VERSION {
-            let what = format!(
-                "the sync log has format version {version}, this Weald reads version \
-                 {SYNC_LOG_VERSION}: use a newer Weald"
-            );
-            return Err(Error::new(ErrorKind::Unsupported, what));
+            return Err(Error::newer_version(
+                "the sync log",
+                version,
+                SYNC_LOG_VERSION,
+            ));
         }
         if (record.uuid, record.snapshot.get()) != (self.uuid, self.snapshot) {
             return Err(bad("V-6.2", "it belongs to another volume"));
@@ -149,7 +148,7 @@ impl SyncLogId {
 
     /// The header of the record `delta` with this body.
     pub fn encode_header(&self, delta: &DeltaHeader, body: &[u8]) -> DeltaRecord {
-        let mut record = DeltaRecord {
+        let record = DeltaRecord {
             magic: DELTA_MAGIC,
             uuid: self.uuid,
             snapshot: U32::new(self.snapshot),
@@ -164,15 +163,14 @@ impl SyncLogId {
             reserved: [0; 8],
             checksum: [0; 16],
         };
-        record.checksum = checksum(record.as_bytes().get(..112).unwrap_or(&[]));
-        record
+        record.with_checksum()
     }
 
     /// The header at the front of `bytes`; `None` if there is none of this log.
     pub fn parse_header(&self, bytes: &[u8]) -> Option<DeltaHeader> {
         let (record, _) = DeltaRecord::ref_from_prefix(bytes).ok()?;
         let is_good = record.magic == DELTA_MAGIC
-            && record.checksum == checksum::<16>(bytes.get(..112)?)
+            && record.has_checksum()
             && (record.uuid, record.snapshot.get()) == (self.uuid, self.snapshot);
         is_good.then(|| DeltaHeader {
             layer: record.layer.get(),

@@ -85,11 +85,11 @@ impl VolumeRow {
         let mut cursor = Cursor::new(bytes, "volume row");
         let version = cursor.varint()?;
         if !matches!(version, VOLUME_VERSION | VOLUME_VERSION_LOGGED) {
-            let what = format!(
-                "the volume has format version {version}, this Weald reads version \
-                 {VOLUME_VERSION_LOGGED}: use a newer Weald"
-            );
-            return Err(Error::new(crate::ErrorKind::Unsupported, what));
+            return Err(Error::newer_version(
+                "the volume",
+                version,
+                VOLUME_VERSION_LOGGED,
+            ));
         }
         let row = Self {
             snapshot: cursor.bounded(u32::MAX.into(), "snapshot")? as u32,
