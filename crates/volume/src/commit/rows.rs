@@ -1,0 +1,132 @@
+//! Rows of a commit: windows and the references of their pieces, dropped files, the commit itself.
+
+use super::Committer;
+use super::work::Work;
+use crate::core::Core;
+use crate::layer::Layer;
+use std::ops::ControlFlow;
+use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key};
+use weald_format::{Digest, Result};
+use weald_store::engine::{Batch, Table};
+
+/// Rows that one commit removes for dropped files.
+const DROP_ROWS_MAX: usize = 65_000;
+/// Rows that the log keeps.
+const COMMIT_ROW_COUNT_MAX: u64 = 1024;
+
+impl Committer {
+    /// Adds the rows of changed windows, and counts their references.
+    pub(super) fn put_windows(&self, core: &Core, work: &mut Work) -> Result<()> {
+        for (ino, window, new) in &work.windows {
+            if let Some(old) = core.tables.window(*ino, *window)? {
+                for piece in &old.0 {
+                    *work.counts.entry(piece.block).or_default() -= 1;
+                }
+            }
+            let mut pieces: Vec<Piece> = Vec::with_capacity(new.len());
+            for piece in new {
+                let (block, offset) = work.resolve(piece.at)?;
+                // Pieces that follow each other in one block are one.
+                if !piece.begins_run
+                    && let Some(last) = pieces.last_mut()
+                    && last.block == block
+                    && last.end() == piece.start
+                    && last.offset + last.len == offset
+                {
+                    last.len += piece.len;
+                    continue;
+                }
+                pieces.push(Piece {
+                    start: piece.start,
+                    len: piece.len,
+                    block,
+                    offset,
+                });
+            }
+            for piece in &pieces {
+                *work.counts.entry(piece.block).or_default() += 1;
+            }
+            let key = pair_key(core.tables.snapshot(), *ino, *window);
+            match pieces.is_empty() {
+                true => work.batch.remove(Table::Extents, &key),
+                false => work
+                    .batch
+                    .put(Table::Extents, &key, ExtentsRow(pieces).encode()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes rows of dropped files, as many as one commit may.
+    pub(super) fn drop_files(&mut self, core: &Core, layer: &Layer, work: &mut Work) -> Result<()> {
+        self.drops.extend(&layer.drops);
+        let snapshot = core.tables.snapshot();
+        let engine = self.writer.engine();
+        let mut removed = 0;
+        while let Some(ino) = self.drops.first().copied() {
+            if core.tables.may_have(ino) {
+                for table in [Table::Extents, Table::Xattrs] {
+                    let start = number_key(snapshot, ino);
+                    let batch = &mut work.batch;
+                    let counts = &mut work.counts;
+                    engine.scan(table, &start, &mut |key, value| {
+                        let (of, number, _) = split_key(key)?;
+                        if (of, number) != (snapshot, ino) || removed >= DROP_ROWS_MAX {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        if table == Table::Extents {
+                            let row = ExtentsRow::parse(value, core.tables.chunk_len())?;
+                            for piece in row.0 {
+                                *counts.entry(piece.block).or_default() -= 1;
+                            }
+                        }
+                        batch.remove(table, key);
+                        removed += 1;
+                        Ok(ControlFlow::Continue(()))
+                    })?;
+                }
+            }
+            work.dropped.push(ino);
+            if removed >= DROP_ROWS_MAX {
+                break;
+            }
+            work.batch
+                .remove(Table::Orphans, &number_key(snapshot, ino));
+            self.drops.remove(&ino);
+        }
+        Ok(())
+    }
+
+    /// Adds the row of the volume and that of the commit, and removes the oldest one of those.
+    pub(super) fn put_log(&self, layer: &Layer, batch: &mut Batch) -> VolumeRow {
+        let commit = self.row.commit + 1;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(&self.row.chain.0);
+        hasher.update(&commit.to_le_bytes());
+        for change in &batch.0 {
+            let value = change.value.as_deref().unwrap_or_default();
+            hasher.update(change.table.name().as_bytes());
+            hasher.update(&(change.key.len() as u64).to_le_bytes());
+            hasher.update(&change.key);
+            hasher.update(&(value.len() as u64).to_le_bytes());
+            hasher.update(&[change.value.is_some().into()]);
+            hasher.update(value);
+        }
+        let row = VolumeRow {
+            commit,
+            chain: Digest(*hasher.finalize().as_bytes()),
+            next_ino: layer.next_ino,
+            ..self.row.clone()
+        };
+        let log = LogRow {
+            chain: row.chain,
+            time: layer.now,
+        };
+        batch.put(Table::Log, &number_key(row.snapshot, commit), log.encode());
+        if let Some(oldest) = commit.checked_sub(COMMIT_ROW_COUNT_MAX) {
+            batch.remove(Table::Log, &number_key(row.snapshot, oldest));
+        }
+        batch.put(Table::Volumes, self.name.as_bytes(), row.encode());
+        row
+    }
+}

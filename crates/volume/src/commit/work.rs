@@ -1,0 +1,120 @@
+//! The rows, counts and bytes that one commit gathers.
+
+use crate::cut::Bytes;
+use crate::properties::Rules;
+use crate::tables::Counts;
+use weald_codec::CodecSpec;
+use weald_format::{Digest, Error, Result};
+use weald_store::engine::Batch;
+
+/// Place of a piece of a new window.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum At {
+    Block(u64, u32),
+    /// In the new block with this number, at this offset.
+    New(usize, u32),
+    /// The place of the run with this number, and an offset from there on.
+    Run(usize, u32),
+}
+
+/// A piece of a window that is to be committed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NewPiece {
+    /// First byte, from the start of the window.
+    pub start: u32,
+    /// Length, bytes.
+    pub len: u32,
+    pub at: At,
+    /// Whether a run begins here that must be found again after a mount.
+    pub begins_run: bool,
+}
+
+/// A new block that waits for its encoding.
+#[derive(Debug)]
+pub(super) struct NewBlock {
+    /// Its number within the commit.
+    pub no: usize,
+    pub raw: Bytes,
+    /// Digest of `raw`, if it is known.
+    pub digest: Option<Digest>,
+    /// How it is stored.
+    pub rules: Rules,
+    /// Digests and offsets of the runs in it.
+    pub runs: Vec<(Digest, u32)>,
+}
+
+/// Rows, counts and bytes that one commit gathers.
+#[derive(Default)]
+pub(super) struct Work {
+    pub batch: Batch,
+    pub counts: Counts,
+    /// Changed windows and their pieces.
+    pub windows: Vec<(u64, u64, Vec<NewPiece>)>,
+    /// How the data of the current file is stored.
+    pub rules: Rules,
+    /// Runs that wait for a place, and their length.
+    pub waiting: Vec<(Bytes, Rules)>,
+    pub waiting_len: u64,
+    /// Places of the runs before those.
+    pub run_places: Vec<At>,
+    /// The pack that is being filled: its number, its codec, its bytes, and the runs in it.
+    pub pack_no: Option<usize>,
+    pub pack_codec: Option<CodecSpec>,
+    pub pack: Vec<u8>,
+    pub pack_runs: Vec<(Digest, u32)>,
+    /// New blocks that wait for their encoding.
+    pub full: Vec<NewBlock>,
+    /// Ids of new blocks by number; 0 until they are stored.
+    pub ids: Vec<u64>,
+    /// Runs of this commit that have a place.
+    pub known: hashbrown::HashMap<Digest, (usize, u32)>,
+    pub dropped: Vec<u64>,
+}
+
+impl Work {
+    pub fn next_block(&mut self) -> usize {
+        self.ids.push(0);
+        self.ids.len() - 1
+    }
+
+    /// Gives a run of bytes to the threads, and returns its number; its place comes later.
+    pub fn add_run(&mut self, bytes: Bytes) -> usize {
+        self.waiting_len += bytes.len() as u64;
+        self.waiting.push((bytes, self.rules));
+        self.run_places.len() + self.waiting.len() - 1
+    }
+
+    /// Block and offset of a place.
+    pub fn resolve(&self, at: At) -> Result<(u64, u32)> {
+        let (at, after) = match at {
+            At::Run(no, after) => (self.run_places.get(no).copied(), after),
+            at => (Some(at), 0),
+        };
+        let found = match at {
+            Some(At::Block(block, offset)) => Some((block, offset + after)),
+            Some(At::New(no, offset)) => {
+                let id = self.ids.get(no).copied().filter(|id| *id != 0);
+                id.map(|id| (id, offset + after))
+            }
+            _ => None,
+        };
+        found.ok_or_else(|| Error::invalid("a run of bytes has no place"))
+    }
+
+    /// Closes the pack that is being filled.
+    pub fn close_pack(&mut self) {
+        if let Some(no) = self.pack_no.take() {
+            self.full.push(NewBlock {
+                no,
+                raw: Bytes::Own(std::mem::take(&mut self.pack)),
+                digest: None,
+                rules: Rules {
+                    codec: self.pack_codec,
+                    finds_repeats: true,
+                    ..Rules::default()
+                },
+                runs: std::mem::take(&mut self.pack_runs),
+            });
+        }
+    }
+}
