@@ -1,31 +1,26 @@
-//! The open volume: admission of writes, commits, the thread that commits, and the file system.
+//! The open volume: when it commits, and the thread that commits. `volume/admission.rs` admits
+//! writes, `volume/syncing.rs` makes them durable, `volume/file_system.rs` has the operations.
 
 use crate::cache::Blocks;
 use crate::commit::Committer;
-use crate::core::{Core, State, failed, refused, stat_of};
+use crate::core::{Core, State, failed};
 use crate::create::codec_spec;
 use crate::layer::{Segment, Source};
 use crate::logger::{Logger, Replay};
-#[cfg(any(test, feature = "planted-bugs"))]
-use crate::options::PlantedBug;
-use crate::options::{OpenOptions, SyncMode};
+use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
 use crate::tables::Tables;
 use parking_lot::{Condvar, Mutex, RwLock};
-use rustix::io::Errno;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
+use weald_format::Result;
 use weald_format::volume::VolumeRow;
-use weald_format::{ErrorKind, Result};
 use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
-use weald_vfs::{
-    AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
-    Stat, WritableFs, XattrMode,
-};
+use weald_vfs::{Ino, Nanoseconds, Outcome};
 
 /// Most bytes of the disk that are kept free for removals and commits.
 const RESERVE_MAX: u64 = 64 << 20;
@@ -241,7 +236,7 @@ impl Volume {
 
     fn refresh_free(&self) -> Result<()> {
         let space = self.store.space()?;
-        let reserve = RESERVE_MAX.min(space.total / 100 * 8);
+        let reserve = reserve_of(space.total);
         let free = space.free.saturating_sub(reserve);
         self.core.free.store(free, Ordering::Relaxed);
         let reserve = reserve.min(space.free);
@@ -398,6 +393,11 @@ impl Volume {
     }
 }
 
+/// Bytes that are kept free on a disk of `total` bytes.
+fn reserve_of(total: u64) -> u64 {
+    RESERVE_MAX.min(total / 100 * 8)
+}
+
 /// The thread that commits. It holds the volume only while it works for it.
 fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
     loop {
@@ -440,276 +440,8 @@ impl Drop for Volume {
     }
 }
 
-impl WritableFs for Volume {
-    fn stat(&self, ino: Ino) -> Outcome<Stat> {
-        let state = self.core.state.read();
-        Ok(stat_of(ino.0, &*self.core.inode(&state, ino.0)?))
-    }
-
-    fn lookup(&self, dir: Ino, name: &[u8]) -> Outcome<Stat> {
-        self.core.lookup(&self.core.state.read(), dir.0, name)
-    }
-
-    fn parent(&self, dir: Ino) -> Outcome<Ino> {
-        let state = self.core.state.read();
-        Ok(Ino(self.core.directory(&state, dir.0)?.parent))
-    }
-
-    fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
-        let mut after = after;
-        loop {
-            let entries = {
-                let state = self.core.state.read();
-                self.core.entries(&state, dir.0, after)?
-            };
-            let Some(((last, _), _)) = entries.last() else {
-                return Ok(());
-            };
-            after = *last;
-            for ((cookie, row), stat) in &entries {
-                let listed = Listed {
-                    name: &row.name,
-                    stat,
-                    cookie: *cookie,
-                };
-                if !visit(listed) {
-                    return Ok(());
-                }
-            }
-        }
-    }
-
-    fn set_stat(&self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<Stat> {
-        if let Some(size) = new.size {
-            let old = self.stat(ino)?.size;
-            self.trim(ino, size..old, now, |core, state, part| {
-                let shorter = NewStat {
-                    size: Some(part.start),
-                    ..NewStat::default()
-                };
-                core.set_stat(state, ino.0, &shorter, now).map(drop)
-            })?;
-        }
-        self.admit_memory()?;
-        self.change(now, |core, state| core.set_stat(state, ino.0, new, now))
-    }
-
-    fn create(&self, dir: Ino, name: &[u8], new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
-        self.admit(0)?;
-        self.change(now, |core, state| core.create(state, dir.0, name, new, now))
-    }
-
-    fn create_unnamed(&self, dir: Ino, new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
-        self.admit(0)?;
-        self.change(now, |core, state| {
-            core.create_unnamed(state, dir.0, new, now)
-        })
-    }
-
-    fn link(&self, ino: Ino, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
-        self.admit(0)?;
-        self.change(now, |core, state| {
-            core.link(state, ino.0, (dir.0, name), now)
-        })
-    }
-
-    fn unlink(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
-        self.admit_memory()?;
-        self.change(now, |core, state| {
-            core.remove(state, dir.0, name, false, now)
-        })
-    }
-
-    fn rmdir(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
-        self.admit_memory()?;
-        self.change(now, |core, state| {
-            core.remove(state, dir.0, name, true, now)
-        })
-    }
-
-    fn rename(
-        &self,
-        from: (Ino, &[u8]),
-        to: (Ino, &[u8]),
-        mode: RenameMode,
-        now: Nanoseconds,
-    ) -> Outcome<Option<Stat>> {
-        self.admit_memory()?;
-        self.change(now, |core, state| core.rename(state, from, to, mode, now))
-    }
-
-    fn forget(&self, ino: Ino) -> Outcome<()> {
-        let now = {
-            let state = self.core.state.read();
-            match self.core.inode(&state, ino.0) {
-                Ok(row) if row.nlink == 0 => state.active.now,
-                Ok(_) => return Ok(()),
-                Err(failure) if failure.errno == Errno::NOENT => return Ok(()),
-                Err(failure) => return Err(failure),
-            }
-        };
-        if self.core.options.is_read_only {
-            return Ok(());
-        }
-        self.change(now, |core, state| {
-            if core.inode(state, ino.0)?.nlink == 0 {
-                core.forget(state, ino.0)?;
-            }
-            Ok(())
-        })
-    }
-
-    fn read_link(&self, ino: Ino) -> Outcome<Vec<u8>> {
-        let state = self.core.state.read();
-        let row = self.core.inode(&state, ino.0)?;
-        match row.target.is_empty() {
-            true => Err(Errno::INVAL.into()),
-            false => Ok(row.target.clone()),
-        }
-    }
-
-    fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
-        self.core.read(ino.0, offset, len, out)
-    }
-
-    fn write(&self, ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> Outcome<()> {
-        let segments = self.core.prepare(offset, bytes)?;
-        self.admit(bytes.len() as u64)?;
-        self.change(now, |core, state| {
-            core.write(state, ino.0, offset, segments, now)
-        })
-    }
-
-    fn allocate(
-        &self,
-        ino: Ino,
-        mode: AllocateMode,
-        offset: u64,
-        len: u64,
-        now: Nanoseconds,
-    ) -> Outcome<()> {
-        if len == 0 {
-            return Err(Errno::INVAL.into());
-        }
-        let end = offset.checked_add(len);
-        let end = end.filter(|end| *end <= crate::content::SIZE_MAX);
-        let range = offset..end.ok_or(Errno::FBIG)?;
-        match mode {
-            AllocateMode::Extend | AllocateMode::KeepSize => self.admit(len)?,
-            AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
-                let end = range.end.min(self.stat(ino)?.size);
-                self.trim(ino, offset..end, now, |core, state, part| {
-                    core.allocate(state, ino.0, AllocateMode::PunchHole, part, now)
-                })?;
-                self.admit_memory()?;
-            }
-            AllocateMode::Collapse | AllocateMode::Insert => self.admit_memory()?,
-        }
-        let moves_blocks = matches!(mode, AllocateMode::Collapse | AllocateMode::Insert);
-        let _commit = moves_blocks.then(|| self.committer.lock());
-        self.change(now, |core, state| {
-            core.allocate(state, ino.0, mode, range, now)
-        })
-    }
-
-    fn copy_range(
-        &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
-        len: u64,
-        now: Nanoseconds,
-    ) -> Outcome<u64> {
-        self.admit(0)?;
-        // A commit that runs beside this call may drop a block that the copy is about to share: it
-        // writes windows of many pieces anew. So the call waits for it.
-        let _commit = self.committer.lock();
-        self.change(now, |core, state| {
-            core.copy_range(state, from, to, len, now)
-        })
-    }
-
-    fn seek(&self, ino: Ino, offset: u64, wants_hole: bool) -> Outcome<u64> {
-        let state = self.core.state.read();
-        self.core.seek(&state, ino.0, offset, wants_hole)
-    }
-
-    fn xattr(&self, ino: Ino, name: &[u8]) -> Outcome<Vec<u8>> {
-        self.core.xattr(&self.core.state.read(), ino.0, name)
-    }
-
-    fn xattr_names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
-        self.core.xattr_names(&self.core.state.read(), ino.0)
-    }
-
-    fn set_xattr(
-        &self,
-        ino: Ino,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        now: Nanoseconds,
-    ) -> Outcome<()> {
-        self.admit(value.len() as u64)?;
-        self.change(now, |core, state| {
-            core.set_xattr(state, ino.0, (name, value), mode, now)
-        })
-    }
-
-    fn remove_xattr(&self, ino: Ino, name: &[u8], now: Nanoseconds) -> Outcome<()> {
-        self.admit_memory()?;
-        self.change(now, |core, state| {
-            core.remove_xattr(state, ino.0, name, now)
-        })
-    }
-
-    fn sync(&self) -> Outcome<()> {
-        #[cfg(any(test, feature = "planted-bugs"))]
-        if self.core.has_bug(PlantedBug::SyncReturnsEarly) {
-            return Ok(());
-        }
-        let is_ignored = self.core.options.sync_mode == SyncMode::Ignore;
-        if self.core.options.is_read_only || is_ignored {
-            return Ok(());
-        }
-        self.sync_changes().map_err(|error| {
-            let errno = match error.kind() {
-                ErrorKind::Full => Errno::NOSPC,
-                _ => Errno::IO,
-            };
-            refused(errno, error)
-        })
-    }
-
-    fn sync_inode(&self, ino: Ino) -> Outcome<()> {
-        if self.core.options.sync_mode == SyncMode::Data {
-            let state = self.core.state.read();
-            if !state.has_content_at_risk(ino.0) && state.failure.is_none() {
-                return Ok(());
-            }
-        }
-        self.sync()
-    }
-
-    fn capacity(&self) -> Outcome<FsCapacity> {
-        let space = self.store.space()?;
-        let state = self.core.state.read();
-        let reserve = RESERVE_MAX.min(space.total / 100 * 8);
-        let used = state.written() + reserve;
-        Ok(FsCapacity {
-            total: space.total,
-            free: space.free.saturating_sub(used),
-            inodes: state.active.next_ino - 1,
-        })
-    }
-
-    fn capacity_at(&self, ino: Ino) -> Outcome<FsCapacity> {
-        let capacity = self.capacity()?;
-        let state = self.core.state.read();
-        self.core.capacity_in(&state, ino.0, capacity)
-    }
-}
-
 mod admission;
+mod file_system;
 mod syncing;
 
 pub use syncing::settle;

@@ -6,6 +6,7 @@ use crate::options::VolumeOptions;
 use std::sync::mpsc::channel;
 use weald_format::FileKind;
 use weald_store::disk::HostDisk;
+use weald_vfs::{NewInode, WritableFs};
 
 /// A new volume that commits in the calling thread, and the directory of its store.
 fn new_volume() -> (tempfile::TempDir, Arc<Volume>) {
