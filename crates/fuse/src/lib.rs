@@ -38,6 +38,7 @@ mod tree;
 mod verity;
 mod view;
 mod wire;
+mod worker;
 mod writable;
 mod writable_options;
 
