@@ -1,13 +1,15 @@
 //! Answers the kernel's requests from a [`WritableFs`].
 //!
 //! A node id is an inode number, and inode 1 is the root on both sides. The driver holds no open
-//! files: it tells the kernel to send no OPEN and no FLUSH. It counts the kernel's references
-//! ([`Nodes`]), so that an unlinked file stays while it is open.
+//! files: it tells the kernel to send no OPEN, no OPENDIR and no FLUSH. It counts the kernel's
+//! references ([`Nodes`]), so that an unlinked file stays while it is open.
 //!
 //! **Caches.** All changes pass through the kernel, which keeps its own caches right. So it may
 //! keep names, attributes and pages until memory is short. It must not cache listings
 //! (`FOPEN_CACHE_DIR`): a listing that goes on after its position was removed, from a cache that
-//! was filled later, would end there.
+//! was filled later, can end there, and one that others complete can lack a new name. Without
+//! OPENDIR the kernel gathers listings all the same. It uses one after an empty answer only, so
+//! that no listing ends with that ([`END_OF_LISTING`]).
 //!
 //! **Writes.** Every write(2) arrives before it returns: no write-back cache
 //! (`docs/design/0025-volume.md`).
@@ -48,6 +50,10 @@ const INODE_LEN: u64 = 512;
 
 /// Largest answer to COPY_FILE_RANGE: its length has 32 bits.
 const COPY_LEN_MAX: u64 = 1 << 30;
+
+/// Answer behind the last entry of a listing: too short for an entry, and not empty. The kernel
+/// reads no entry from it, and does not take what it gathered for a complete listing.
+const END_OF_LISTING: [u8; 8] = [0; 8];
 
 const SEEK_DATA: u32 = 3;
 const SEEK_HOLE: u32 = 4;
@@ -96,6 +102,7 @@ pub(crate) fn wanted_flags(allows_others: bool) -> u64 {
         | init::PARALLEL_DIROPS
         | init::CACHE_SYMLINKS
         | init::NO_OPEN_SUPPORT
+        | init::NO_OPENDIR_SUPPORT
         | init::DONT_MASK
         | init::POSIX_ACL
         | init::HANDLE_KILLPRIV_V2
@@ -163,6 +170,12 @@ impl WritableDriver {
         } else {
             self.attr_ttl()
         }
+    }
+
+    /// Whether directories are opened without a request. With `allow_root`, the driver checks the
+    /// user of each.
+    fn can_drop_opendir(&self) -> bool {
+        self.flags & init::NO_OPENDIR_SUPPORT != 0 && !self.policy.admission.is_checked()
     }
 
     fn try_answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answered {
@@ -234,6 +247,8 @@ impl WritableDriver {
                 self.note_access(node);
                 Ok(bytes(out, &target))
             }
+            // The kernel then sends no RELEASEDIR either.
+            Opcode::Opendir if self.can_drop_opendir() => Err(Errno::NOSYS),
             // No flag: see "Caches" above.
             Opcode::Opendir => Ok(record(out, &OpenOut::default())),
             Opcode::Statfs => self.statfs(node, out),
@@ -396,6 +411,9 @@ impl WritableDriver {
             // A failure behind the first entry is the answer to the next request, which starts
             // there.
             listed?;
+            if self.can_drop_opendir() {
+                out.extend_from_slice(&END_OF_LISTING);
+            }
         }
         self.note_access(dir);
         Ok(Answer::Buffered)
