@@ -58,6 +58,7 @@ pub fn mount_writable(
         admission: Admission::new(access, rustix::process::getuid().as_raw()),
         access_time: writable.access_time,
         ignores_case: writable.ignores_case,
+        hides_xattrs: writable.hides_xattrs,
     };
     let worker_count = options.worker_count.unwrap_or_else(default_worker_count);
     mount_planned(&plan, |device, negotiated, dir, stat| {

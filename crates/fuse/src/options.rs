@@ -133,7 +133,7 @@ impl MountOptions {
             for word in split(list.as_ref()) {
                 let is_writable = writable.apply(&word);
                 let mut apply = || match word.as_str() {
-                    "rw" | "remount" => Ok(()),
+                    "rw" | "remount" | "xattr" | "noxattr" => Ok(()),
                     word if !is_writable && own(word)? => Ok(()),
                     word => options.apply(word),
                 };

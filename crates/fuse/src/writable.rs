@@ -74,6 +74,8 @@ pub(crate) struct Policy {
     pub(crate) access_time: AccessTime,
     /// Several spellings name one entry, so that the kernel must not cache names.
     pub(crate) ignores_case: bool,
+    /// Requests for extended attributes are refused, and the kernel sends no more of them.
+    pub(crate) hides_xattrs: bool,
 }
 
 /// Driver of a file system that can change: one answers all requests of a mount.
@@ -191,6 +193,14 @@ impl WritableDriver {
             } => self.write(node, *offset, *flags, bytes, out),
             Operation::Readdir { offset, size } => self.list(node, *offset, *size, false, out),
             Operation::Readdirplus { offset, size } => self.list(node, *offset, *size, true, out),
+            Operation::Getxattr { .. }
+            | Operation::Listxattr { .. }
+            | Operation::Setxattr { .. }
+            | Operation::Removexattr { .. }
+                if self.policy.hides_xattrs =>
+            {
+                Err(Errno::NOSYS)
+            }
             Operation::Getxattr { name, size } => self.getxattr(node, name, *size, out),
             Operation::Listxattr { size } => self.listxattr(node, *size, out),
             Operation::Setxattr { body } => self.setxattr(node, body),

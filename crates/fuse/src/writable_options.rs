@@ -25,6 +25,9 @@ pub struct WritableOptions {
     pub is_remount: bool,
     /// Names that differ in case are equal: the kernel must not cache names.
     pub ignores_case: bool,
+    /// `noxattr`: nobody reads or sets extended attributes, access lists do not count, and the
+    /// kernel does not ask for the capability of each file that is written.
+    pub hides_xattrs: bool,
 }
 
 impl WritableOptions {
@@ -34,6 +37,8 @@ impl WritableOptions {
             "rw" => self.is_read_only = false,
             "ro" => self.is_read_only = true,
             "remount" => self.is_remount = true,
+            "xattr" => self.hides_xattrs = false,
+            "noxattr" => self.hides_xattrs = true,
             "noatime" => self.access_time = AccessTime::Never,
             "strictatime" => self.access_time = AccessTime::Always,
             "atime" | "relatime" | "lazytime" | "norelatime" | "nostrictatime" => {

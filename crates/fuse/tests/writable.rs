@@ -515,6 +515,66 @@ fn writes_truncations_and_chown_take_privileges_away() {
     assert_eq!(permissions(&live.path("d")), 0o2775);
 }
 
+/// Would catch: a capability, a set-uid bit or an access list that hiding extended attributes
+/// removes or keeps against the rules.
+#[test]
+fn noxattr_hides_attributes_and_keeps_them() {
+    let fs = Arc::new(ModelFs::new(0o755, 0));
+    let prepare = Live::writable(Arc::clone(&fs) as Arc<_>, "");
+    let capability = [1, 0, 0, 2, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    for name in ["kept", "written"] {
+        fs::write(prepare.path(name), b"content").expect("written");
+        for (xattr, value) in [("security.capability", &capability[..]), ("user.a", b"b")] {
+            let flags = XattrFlags::empty();
+            rustix::fs::setxattr(prepare.path(name), xattr, value, flags).expect("set");
+        }
+    }
+    prepare.sh(
+        r#"mkdir -m 777 "$1/d"; setfacl -d -m u:1234:rwx "$1/d"; setfacl -m u:1234:--- "$1/kept""#,
+    );
+    drop(prepare);
+
+    let live = Live::writable(Arc::clone(&fs) as Arc<_>, "noxattr");
+    let unsupported = Err(rustix::io::Errno::OPNOTSUPP);
+    for _ in 0..2 {
+        let kept = live.path("kept");
+        let read = rustix::fs::getxattr(&kept, "user.a", &mut [0; 64]);
+        assert_eq!(read, unsupported);
+        let listed = rustix::fs::listxattr(&kept, &mut [0; 64]);
+        assert_eq!(listed, unsupported);
+        let set = rustix::fs::setxattr(&kept, "user.a", b"c", XattrFlags::empty());
+        assert_eq!(set, unsupported.map(|_: usize| ()));
+        let removed = rustix::fs::removexattr(&kept, "user.a");
+        assert_eq!(removed, unsupported.map(|_: usize| ()));
+    }
+    // Modes alone decide.
+    live.sh(r#"setpriv --reuid 1234 --regid 1234 --clear-groups cat "$1/kept""#);
+    // A write takes privileges away all the same.
+    chmod(&live.path("written"), 0o6777);
+    live.sh(r#"cd "$1"; echo x | setpriv --reuid 1234 --clear-groups tee -a written; touch d/new"#);
+    assert_eq!(permissions(&live.path("written")), 0o777);
+    for at in 0..10 {
+        fs::write(live.path(&format!("new-{at}")), b"content").expect("written");
+        fs::write(live.path("written"), b"content").expect("written");
+    }
+    assert_eq!(request_count(&live, "getxattr"), 1);
+    drop(live);
+
+    let live = Live::writable(fs, "noxattr,xattr");
+    let mut value = [0; 64];
+    let read = rustix::fs::getxattr(live.path("kept"), "security.capability", &mut value);
+    assert_eq!(read, Ok(capability.len()));
+    let read = rustix::fs::getxattr(live.path("written"), "security.capability", &mut value);
+    assert_eq!(read, Err(rustix::io::Errno::NODATA));
+    let read = rustix::fs::getxattr(live.path("written"), "user.a", &mut value);
+    assert_eq!((read, value[0]), (Ok(1), b'b'));
+    let list = live.sh(r#"getfacl -cE --numeric "$1/kept" "$1/d/new""#);
+    assert!(
+        list.contains("user:1234:---") && list.contains("user:1234:rwx"),
+        "{list}"
+    );
+}
+
 #[test]
 fn nodes_of_every_kind_exist() {
     let (_, live) = mounted("");

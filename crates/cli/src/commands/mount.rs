@@ -108,6 +108,13 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
             "When a read changes the time of the last access: if it is older than the last change \
              or than a day, never, or always (default: relatime).",
         ),
+        (
+            "xattr, noxattr",
+            "With noxattr, nobody reads or sets extended attributes. The kernel then does not ask \
+             for the capability of each file that is written, which speeds up programs that \
+             write many small files. Access lists and capabilities stay in the volume and have \
+             no effect: modes decide (default: xattr).",
+        ),
     ],
 );
 
