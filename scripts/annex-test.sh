@@ -369,12 +369,13 @@ print(one["request_count"] if operation == "all" else counts.get(operation, 0))'
         "$volume" "$1"
 }
 
-# What `git annex get` from a clone on the same volume asks of the server, in three ways: as it is;
-# with a cp in PATH that shares blocks where FUSE refuses a reflink; with hard links.
+# What `git annex get` from a clone on the same volume asks of the server: as it is; with a cp in
+# PATH that shares blocks where FUSE refuses a reflink; with hard links; without extended attributes;
+# and with the databases of git-annex elsewhere, and git's objects renamed instead of linked.
 try_requests() {
     local mode what before=()
     local -A asked
-    mkdir "$work/cp"
+    mkdir "$work/cp" "$work/databases"
     # The lines of docs/datalad.md.
     sed -n '/^#!\/bin\/sh$/,/^```$/p' "$root/docs/datalad.md" | grep -v '^```$' >"$work/cp/cp"
     grep -q reflink "$work/cp/cp" || die "docs/datalad.md has no cp"
@@ -386,7 +387,16 @@ try_requests() {
     head -c 20M /dev/urandom >large
     quiet git annex add .
     git commit -qm files
-    for mode in plain cp hardlink; do
+    for mode in plain cp hardlink noxattr settings; do
+        if [ $mode = noxattr ]; then
+            cd "$root"
+            "$weald" umount "$volume"
+            "$weald" mount -o noxattr "$work/store:v" "$volume"
+            cd "$volume/source"
+        elif [ $mode = settings ]; then
+            git config --global annex.dbdir "$work/databases"
+            git config --global core.createObject rename
+        fi
         if [ $mode = hardlink ]; then
             quiet git clone -q --shared "$volume/source" "$volume/get-$mode"
         else
@@ -408,11 +418,17 @@ try_requests() {
         cmp large "$volume/get-$mode/large"
         quiet git -C "$volume/get-$mode" annex fsck
     done
+    git config --global --unset annex.dbdir
+    git config --global --unset core.createObject
+    cd "$root"
+    "$weald" umount "$volume"
+    "$weald" mount "$work/store:v" "$volume"
+    [ "${asked[noxattr-small]}" -lt $((asked[plain-small] * 19 / 20)) ] || die "noxattr saves no requests"
+    [ "${asked[settings-small]}" -lt $((asked[plain-small] * 17 / 20)) ] || die "the settings save no requests"
     [ "${asked[cp-large-copy]}" = 1 ] || die "cp did not share the blocks"
     [ "${asked[plain-large]}" -gt $((2 * asked[cp-large])) ] || die "a copy asks no more than shared blocks"
     [ "${asked[plain-large]}" -gt $((2 * asked[hardlink-large])) ] || die "a copy asks no more than a hard link"
     [ "$(stat -Lc %h "$volume/get-hardlink/large")" = 2 ] || die "annex.hardlink made no hard link"
-    cd "$root"
 }
 
 # metadata_len IMAGE: bytes of all metadata of the image.
