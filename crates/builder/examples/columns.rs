@@ -1,0 +1,153 @@
+//! Figures for `docs/design/0020-metadata.md`: `columns IMAGE COUNT` prints for each part of the
+//! entries of IMAGE how many bytes they take less without it, divided by COUNT. zstd 19 compresses
+//! each block of entries on its own; the parts add up to less than the whole, since each is
+//! compressed with the help of the others.
+
+use std::sync::Arc;
+use weald_codec::{CodecSpec, Decoder, DictionaryBytes, Encoder};
+use weald_format::Timestamp;
+use weald_format::container::{FOOTER_LEN, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
+use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKind, time_mask};
+
+fn read(image: &[u8]) -> Vec<EntryBlock> {
+    let mut blocks = Vec::new();
+    let mut dictionary = None;
+    let mut at = SUPERBLOCK_LEN;
+    while at < image.len() - FOOTER_LEN {
+        let header = &image[at..at + HEADER_LEN];
+        let record = RecordRef::parse_header(header, at as u64).expect("header");
+        let stored = &image[at + HEADER_LEN..record.end() as usize];
+        at = record.end() as usize;
+        if !matches!(
+            record.record_type,
+            RecordType::Dictionary | RecordType::Entries
+        ) {
+            continue;
+        }
+        let raw = Decoder::default()
+            .decode(
+                record.codec,
+                stored,
+                record.raw_len as usize,
+                dictionary.as_ref(),
+            )
+            .expect("record");
+        match record.record_type {
+            RecordType::Dictionary => {
+                dictionary = Some(Arc::new(DictionaryBytes::new(&raw).expect("dictionary")));
+            }
+            _ => blocks.push(EntryBlock::parse(&raw).expect("entries")),
+        }
+    }
+    blocks
+}
+
+/// One entry of a block, as a part leaves it.
+struct Entry<'a> {
+    name: &'a [u8],
+    target: &'a [u8],
+    fields: EntryFields,
+}
+
+type Change = fn(&mut Entry<'_>);
+
+/// A part of the entries, and what leaves it out.
+const PARTS: [(&str, Change); 13] = [
+    ("seconds", |e| e.fields.times[0].seconds = 0),
+    ("nanoseconds", |e| e.fields.times[0].nanoseconds = 0),
+    ("seconds and nanoseconds", |e| {
+        e.fields.times[0] = Timestamp::default();
+    }),
+    ("links, attributes, xattrs", |e| {
+        e.fields.attributes = 0;
+        e.fields.xattrs = 0;
+        e.fields.nlink = 1;
+        e.fields.link_back = 0;
+    }),
+    ("ids of contents", |e| {
+        if e.fields.kind == EntryKind::File {
+            e.fields.body = 0;
+        }
+    }),
+    ("ids of templates", |e| {
+        if e.fields.kind == EntryKind::Directory {
+            e.fields.body = 0;
+        }
+    }),
+    ("targets", |e| e.target = &e.target[..e.target.len().min(1)]),
+    ("targets, second key", |e| {
+        if let Some(at) = e.target.iter().rposition(|&b| b == b'/') {
+            e.target = &e.target[..at];
+        }
+    }),
+    ("targets, directories before the key", |e| {
+        if let Some(at) = key_at(e.target) {
+            e.target = &e.target[at..];
+        }
+    }),
+    ("names of files", |e| leave_out(e, EntryKind::File)),
+    ("names of directories", |e| {
+        leave_out(e, EntryKind::Directory)
+    }),
+    ("names of links", |e| leave_out(e, EntryKind::Symlink)),
+    ("all names", |e| e.name = b"x"),
+];
+
+fn leave_out(entry: &mut Entry<'_>, kind: EntryKind) {
+    if entry.fields.kind == kind {
+        entry.name = b"x";
+    }
+}
+
+/// Where the name of the key's directory begins in the target of an annexed file.
+fn key_at(target: &[u8]) -> Option<usize> {
+    let last = target.iter().rposition(|&b| b == b'/')?;
+    let before = target[..last].iter().rposition(|&b| b == b'/')?;
+    Some(before + 1)
+}
+
+fn stored_len(blocks: &[EntryBlock], change: Change) -> usize {
+    let len_of = |block: &EntryBlock| {
+        let mut builder = EntryBlockBuilder::default();
+        for at in 0..block.count() {
+            let mtime = block.time(0, at).unwrap_or_default();
+            let mut entry = Entry {
+                name: block.name(at),
+                target: block.target(at),
+                fields: EntryFields {
+                    kind: block.kind(at),
+                    attributes: block.attributes(at),
+                    xattrs: block.xattrs(at),
+                    nlink: block.nlink(at),
+                    link_back: block.link_back(at),
+                    times: [mtime; 4],
+                    body: match block.kind(at) {
+                        EntryKind::Symlink => 0,
+                        _ => block.body(at),
+                    },
+                },
+            };
+            change(&mut entry);
+            builder.push(entry.name, entry.target, &entry.fields);
+        }
+        let raw = builder.encode(time_mask::MTIME);
+        let mut encoder = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64).expect("encoder");
+        encoder.encode(&raw).expect("encode").stored.len()
+    };
+    blocks.iter().map(len_of).sum()
+}
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let [image, count] = &arguments[..] else {
+        panic!("usage: columns IMAGE COUNT");
+    };
+    let count: f64 = count.parse().expect("a number");
+    let blocks = read(&std::fs::read(image).expect("readable"));
+    let whole = stored_len(&blocks, |_| {});
+    let print = |name: &str, len: usize| println!("{:7.2} {name}", len as f64 / count);
+    print("entries", whole);
+    for (name, change) in PARTS {
+        print(name, whole.saturating_sub(stored_len(&blocks, change)));
+    }
+}
