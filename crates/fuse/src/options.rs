@@ -556,6 +556,9 @@ mod tests {
         let parsed = MountOptions::parse_writable(["noatime"], &mut |_| Ok(false));
         let (options, writable) = parsed.expect("known");
         assert!(options.is_noatime && writable.access_time == AccessTime::Never);
+        assert!(!writable.hides_xattrs);
+        let parsed = MountOptions::parse_writable(["xattr,noxattr"], &mut |_| Ok(false));
+        assert!(parsed.expect("known").1.hides_xattrs);
     }
 
     #[test]
