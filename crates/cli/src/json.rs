@@ -51,6 +51,14 @@ impl Formatter for SafeFormatter {
     }
 }
 
+/// An object with these numbers.
+pub fn numbers(numbers: &[(&str, u64)]) -> Object {
+    let numbers = numbers.iter();
+    numbers
+        .map(|&(key, number)| (key.to_owned(), number.into()))
+        .collect()
+}
+
 /// Adds a name, which may have any bytes.
 pub fn put_name(object: &mut Object, key: &str, name: &[u8]) {
     object.insert(key.to_owned(), String::from_utf8_lossy(name).into());

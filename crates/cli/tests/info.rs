@@ -161,6 +161,38 @@ fn a_dictionary_of_contents_is_no_part_of_the_tree() {
     assert_eq!(info["tree_len"], len_of(&of_tree));
 }
 
+/// The stages of `image`.
+fn stages_of(bench: &Bench) -> serde_json::Value {
+    let output = bench.weald(["info", "--stages", "--json", "image"]);
+    let mut info = output.expect(0, "").json().remove(0);
+    info["stages"].take()
+}
+
+/// Compares the first and last rows of the text with the numbers.
+fn assert_text_shows(bench: &Bench, stages: &serde_json::Value) {
+    let text = bench
+        .weald(["info", "--stages", "image"])
+        .expect(0, "")
+        .text();
+    let remaining = |row: &str| -> String {
+        let line = text.lines().rev().find(|line| line.starts_with(row));
+        let line = line.unwrap_or_else(|| panic!("{row}: {text}"));
+        line.split_whitespace()
+            .nth_back(1)
+            .unwrap()
+            .replace(',', "")
+    };
+    assert_eq!(
+        remaining("files, as named"),
+        stages["named_len"].to_string()
+    );
+    assert_eq!(
+        remaining("footers and older records"),
+        stages["image_len"].to_string()
+    );
+    assert_eq!(remaining("image"), stages["image_len"].to_string());
+}
+
 /// Would catch: stages that do not add up, count twice, or are not measured.
 #[test]
 fn stages_add_up_from_files_to_image() {
@@ -174,12 +206,7 @@ fn stages_add_up_from_files_to_image() {
         head -c 300000 /dev/urandom > tree/v2/noise
         cp /bin/ls tree/v1/program; cp -r tree/v1 tree/v3");
     bench.weald(["build", "-q", "tree", "image"]).expect(0, "");
-    let info = bench
-        .weald(["info", "--stages", "--json", "image"])
-        .expect(0, "")
-        .json()
-        .remove(0);
-    let stages = &info["stages"];
+    let stages = &stages_of(&bench);
     let number = |key: &str| stages[key].as_u64().unwrap();
     let named = bench.sh("find tree -type f -printf '%s\\n' | paste -sd+ | bc");
     assert_eq!(number("named_len").to_string(), named.trim());
@@ -220,27 +247,7 @@ fn stages_add_up_from_files_to_image() {
     // Superblock and footer; there are no older records.
     assert_eq!(number("other_len"), 64 + 128);
 
-    let text = bench
-        .weald(["info", "--stages", "image"])
-        .expect(0, "")
-        .text();
-    let remaining = |row: &str| -> String {
-        let line = text.lines().rev().find(|line| line.starts_with(row));
-        let line = line.unwrap_or_else(|| panic!("{row}: {text}"));
-        line.split_whitespace()
-            .nth_back(1)
-            .unwrap()
-            .replace(',', "")
-    };
-    assert_eq!(
-        remaining("files, as named"),
-        number("named_len").to_string()
-    );
-    assert_eq!(
-        remaining("footers and older records"),
-        file_len("image").to_string()
-    );
-    assert_eq!(remaining("image"), file_len("image").to_string());
+    assert_text_shows(&bench, stages);
 
     // Data that only older generations refer to is not part of the stages.
     bench.sh("rm -r tree/v2 tree/v3; echo new > tree/v1/new");
@@ -254,12 +261,7 @@ fn stages_add_up_from_files_to_image() {
             "image",
         ])
         .expect(0, "");
-    let info = bench
-        .weald(["info", "--stages", "--json", "image"])
-        .expect(0, "")
-        .json()
-        .remove(0);
-    let stages = &info["stages"];
+    let stages = stages_of(&bench);
     let named = bench.sh("find tree -type f -printf '%s\\n' | paste -sd+ | bc");
     assert_eq!(stages["named_len"].to_string(), named.trim());
     assert_eq!(stages["shared_len"], lines);

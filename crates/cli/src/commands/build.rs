@@ -2,7 +2,7 @@
 
 use crate::foreign;
 use crate::help::Help;
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::open::refuse_stored_target;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
@@ -299,6 +299,42 @@ fn percent(part: u64, whole: u64) -> String {
 
 /// Summary of a build.
 pub fn summary(report: &Report, time: Duration) -> String {
+    let rows = summary_rows(report, time);
+    let mut text: String = rows
+        .iter()
+        .map(|(word, value, note)| line(word, value, note))
+        .collect();
+    if report.base_len > 0 {
+        let note = percent(report.base_len, report.file_len);
+        text.push_str(&line(
+            "whole files in bases",
+            &bytes(report.base_len),
+            &note,
+        ));
+    }
+    if let Some(len) = report.appended_len {
+        text.push_str(&match len {
+            0 => format!(
+                "generation    {}, as before: nothing has changed\n",
+                report.generation
+            ),
+            len => format!(
+                "generation    {}, {} appended\n",
+                report.generation,
+                bytes(len)
+            ),
+        });
+        text.push_str(&names(report));
+    }
+    text.push_str(&format!(
+        "image digest  {}\ntree digest   {}\n",
+        report.image_digest, report.tree_digest
+    ));
+    text
+}
+
+/// Rows of the summary: word, value, note.
+fn summary_rows(report: &Report, time: Duration) -> Vec<(&'static str, String, String)> {
     let saved = |len: u64| (bytes(len), percent(len, report.file_len));
     let (dedup, dedup_share) = saved(report.dedup_len);
     let (segment, segment_share) = saved(report.segment_len);
@@ -306,7 +342,7 @@ pub fn summary(report: &Report, time: Duration) -> String {
     let (image, image_share) = saved(report.image_len);
     let entry_len = report.tree_len as f64 / report.entry_count.max(1) as f64;
     let rate = report.file_len as f64 / time.as_secs_f64().max(1e-3);
-    let rows = [
+    vec![
         ("entries", count(report.entry_count), String::new()),
         ("bytes in files", bytes(report.file_len), String::new()),
         ("  in holes", hole, hole_share),
@@ -340,38 +376,7 @@ pub fn summary(report: &Report, time: Duration) -> String {
             format!("{:.1} s", time.as_secs_f64()),
             format!("{}/s", bytes(rate as u64)),
         ),
-    ];
-    let mut text: String = rows
-        .iter()
-        .map(|(word, value, note)| line(word, value, note))
-        .collect();
-    if report.base_len > 0 {
-        let note = percent(report.base_len, report.file_len);
-        text.push_str(&line(
-            "whole files in bases",
-            &bytes(report.base_len),
-            &note,
-        ));
-    }
-    if let Some(len) = report.appended_len {
-        text.push_str(&match len {
-            0 => format!(
-                "generation    {}, as before: nothing has changed\n",
-                report.generation
-            ),
-            len => format!(
-                "generation    {}, {} appended\n",
-                report.generation,
-                bytes(len)
-            ),
-        });
-        text.push_str(&names(report));
-    }
-    text.push_str(&format!(
-        "image digest  {}\ntree digest   {}\n",
-        report.image_digest, report.tree_digest
-    ));
-    text
+    ]
 }
 
 /// Number of names that an appended generation adds, changes and removes; an empty string for a
@@ -436,10 +441,7 @@ pub fn json(report: &Report, time: Duration) -> Object {
             u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
         ),
     ];
-    let mut object: Object = numbers
-        .iter()
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect();
+    let mut object = json::numbers(&numbers);
     let changes = report.changes.map(|changes| {
         [
             ("added_count", changes.added_count),

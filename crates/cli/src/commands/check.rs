@@ -1,7 +1,7 @@
 //! `weald check`: verifies every digest, the whole structure and every content.
 
 use crate::help::Help;
-use crate::json::{Object, put_name};
+use crate::json::{self, Object, put_name};
 use crate::messages;
 use crate::open::{TrustArgs, thread_count};
 use crate::output::{Output, is_closed};
@@ -181,10 +181,7 @@ fn close(
             ("structure_count", report.structure_count),
             ("path_count", report.path_count),
         ];
-        let mut object: Object = numbers
-            .iter()
-            .map(|&(key, number)| (key.to_owned(), number.into()))
-            .collect();
+        let mut object = json::numbers(&numbers);
         put_name(&mut object, "image", image.as_os_str().as_bytes());
         object.insert("clean".into(), report.is_clean().into());
         return output.json(&object.into());

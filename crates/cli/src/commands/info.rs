@@ -3,7 +3,7 @@
 mod stages;
 
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::open::ImageArgs;
 use crate::output::Output;
 use crate::progress::{bytes, count};
@@ -205,17 +205,23 @@ fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
             "base", base.image_digest
         ));
     }
-    text.push_str(&format!(
+    text.push_str(&section_table(summary.image_len, sections));
+    text
+}
+
+/// A table of the sections of an image of `image_len` bytes.
+fn section_table(image_len: u64, sections: &[SectionInfo]) -> String {
+    let mut text = format!(
         "\n{:<28}{:<6}{:>12}{:>12}{:>14}{:>14}{:>8}\n",
         "section", "codec", "items", "records", "raw bytes", "stored bytes", "share"
-    ));
+    );
     for Row {
         section,
         codec,
         share,
     } in rows(sections)
     {
-        let part = 100.0 * share.stored_len as f64 / summary.image_len.max(1) as f64;
+        let part = 100.0 * share.stored_len as f64 / image_len.max(1) as f64;
         text.push_str(&format!(
             "{:<28}{codec:<6}{:>12}{:>12}{:>14}{:>14}{part:>7.1}%\n",
             section_name(section),
@@ -241,10 +247,7 @@ fn json(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> Object {
         ("tree_len", tree_len(sections)),
         ("extents_len", extents_len(sections)),
     ];
-    let mut object: Object = numbers
-        .iter()
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect();
+    let mut object = json::numbers(&numbers);
     object.insert(
         "image_digest".into(),
         summary.image_digest.to_string().into(),

@@ -2,7 +2,7 @@
 
 use super::build::target_kind;
 use crate::help::Help;
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::open::{ImageArgs, refuse_stored_target, thread_count};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, memory_len_max, set_memory};
@@ -268,10 +268,7 @@ impl Rewritten {
         if let Some((encoded, copied)) = self.blocks {
             numbers.extend([("encoded_count", encoded), ("copied_count", copied)]);
         }
-        let numbers = numbers.into_iter();
-        let mut object: Object = numbers
-            .map(|(key, number)| (key.to_owned(), number.into()))
-            .collect();
+        let mut object = json::numbers(&numbers);
         let digests = [
             ("image_digest", self.image_digest),
             ("tree_digest", self.tree_digest),

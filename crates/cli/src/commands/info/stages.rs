@@ -1,6 +1,6 @@
 //! `weald info --stages`: how each step of the build changes the size, from the files to the image.
 
-use crate::json::Object;
+use crate::json;
 use crate::progress::count;
 use serde_json::{Value, json};
 use weald_image::SpaceUsage;
@@ -100,10 +100,7 @@ pub fn json(usage: &SpaceUsage) -> Value {
         ("other_len", usage.other_len),
         ("image_len", usage.image_len),
     ];
-    let mut object: Object = numbers
-        .iter()
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect();
+    let mut object = json::numbers(&numbers);
     let streams = usage.streams.iter().map(|stream| {
         let codecs = stream.section.by_codec.iter().map(|(codec, share)| {
             json!({

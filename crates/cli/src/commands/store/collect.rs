@@ -4,7 +4,7 @@ use super::{StoreDir, explain_write, open, show_path, write, writer_name};
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use crate::status::exit_code;
@@ -242,10 +242,7 @@ fn json(done: &Collected, reencoded: &Reencoded) -> Object {
         ("too_large_block_count", reencoded.too_large_count),
         ("unused_len", done.dead_len.saturating_sub(done.punched_len)),
     ];
-    numbers
-        .iter()
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect()
+    json::numbers(&numbers)
 }
 
 fn text(done: &Collected) -> String {

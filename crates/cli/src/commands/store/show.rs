@@ -2,7 +2,7 @@
 
 use super::{StoreDir, open, write, writer_name};
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::json::{Object, hex};
+use crate::json::{self, Object, hex};
 use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count, verdict};
@@ -175,10 +175,7 @@ impl Numbers {
             ("unused_len", self.unused_len),
             ("maps_len", info.maps_len),
         ];
-        let mut object: Object = numbers
-            .iter()
-            .map(|&(key, number)| (key.to_owned(), number.into()))
-            .collect();
+        let mut object = json::numbers(&numbers);
         object.insert("uuid".into(), uuid.into());
         object
     }
@@ -314,10 +311,7 @@ fn checked_json(checked: &Checked) -> Object {
         ("verified_len", checked.verified_len),
         ("finding_count", checked.findings.len() as u64),
     ];
-    let mut object: Object = numbers
-        .iter()
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect();
+    let mut object = json::numbers(&numbers);
     object.insert("clean".into(), checked.findings.is_empty().into());
     object
 }

@@ -2,7 +2,7 @@
 
 use super::{Named, VolumePath};
 use crate::help::Help;
-use crate::json::Object;
+use crate::json::{self, Object};
 use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count, verdict};
@@ -95,10 +95,7 @@ fn summary(report: &Report) -> Object {
         ("verified_len", report.verified_len),
         ("finding_count", report.findings.len() as u64),
     ];
-    let numbers = numbers.iter();
-    let mut object: Object = numbers
-        .map(|&(key, number)| (key.to_owned(), number.into()))
-        .collect();
+    let mut object = json::numbers(&numbers);
     object.insert("clean".into(), report.findings.is_empty().into());
     object
 }
