@@ -296,6 +296,18 @@ impl ImageMap {
             .fold(0, u64::saturating_add)
     }
 
+    /// The blocks of the image in order: number, place and record.
+    pub fn blocks(&self) -> impl Iterator<Item = (u64, Location, &RecordRef)> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Inline(_) => None,
+            Part::Block {
+                id,
+                location,
+                record,
+            } => Some((*id, *location, record)),
+        })
+    }
+
     /// The bytes of the map's file in the store `uuid`.
     pub fn encode(&self, uuid: Uuid) -> Vec<u8> {
         let mut body = Vec::new();

@@ -7,7 +7,7 @@ use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::container::RecordRef;
 use weald_format::store::{
-    BlockRow, ImageState, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
+    BlockRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
 };
 use weald_format::{Digest, ErrorKind, Result};
 
@@ -156,37 +156,7 @@ impl StoreWriter {
         {
             state.find(None, format!("{name}: {error}"));
         }
-        let mut headers: BTreeMap<u64, RecordRef> = BTreeMap::new();
-        let walked = each_header(&*file, row.len.min(len), &mut |at, record| {
-            headers.insert(at, record);
-            Ok(())
-        });
-        if let Err(error) = walked {
-            state.find(None, format!("{name}: {error}"));
-        }
-        for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
-            let end = block.location.offset.saturating_add(block.len());
-            let why = if end > row.len.min(len) {
-                Some("lies behind the end of the segment".to_owned())
-            } else {
-                block_damage(
-                    &*file,
-                    block,
-                    headers.get(&block.location.offset),
-                    reads_data,
-                )
-            };
-            match why {
-                Some(why) => {
-                    let at = block.location.offset;
-                    state
-                        .damaged
-                        .insert(*id, format!("{name}, byte {at}: {why}"));
-                }
-                None if reads_data => state.checked.verified_len += block.len(),
-                None => {}
-            }
-        }
+        check_blocks(state, (&name, &*file), row.len.min(len), blocks, reads_data);
         Ok(())
     }
 
@@ -211,25 +181,17 @@ impl StoreWriter {
             if Digest::of(&map.encode(self.store.superblock.uuid)) != row.map_digest {
                 state.find(Some(&name), "its map is not the one that was committed");
             }
-            for part in &map.parts {
-                let Part::Block {
-                    id,
-                    location,
-                    record,
-                } = part
-                else {
-                    continue;
-                };
-                *references.entry(*id).or_default() += 1;
-                let why = match state.blocks.get(id) {
+            for (id, location, record) in map.blocks() {
+                *references.entry(id).or_default() += 1;
+                let why = match state.blocks.get(&id) {
                     None => Some(format!("block {id} has no row")),
                     Some(row) if row.record != *record => Some(format!(
                         "block {id} is another one in the table than in the map"
                     )),
-                    Some(row) if row.location != *location => {
+                    Some(row) if row.location != location => {
                         Some(format!("block {id} has moved, and the map does not say so"))
                     }
-                    Some(_) => state.damaged.get(id).cloned(),
+                    Some(_) => state.damaged.get(&id).cloned(),
                 };
                 if let Some(why) = why {
                     state.find(Some(&name), why);
@@ -287,6 +249,40 @@ impl StoreWriter {
             }
         }
         Ok(())
+    }
+}
+
+/// Checks the headers in the first `end` bytes of a segment, and that each block has one.
+fn check_blocks(
+    state: &mut State,
+    (name, file): (&str, &dyn DiskFile),
+    end: u64,
+    blocks: &[(u64, BlockRow)],
+    reads_data: bool,
+) {
+    let mut headers: BTreeMap<u64, RecordRef> = BTreeMap::new();
+    let walked = each_header(file, end, &mut |at, record| {
+        headers.insert(at, record);
+        Ok(())
+    });
+    if let Err(error) = walked {
+        state.find(None, format!("{name}: {error}"));
+    }
+    for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
+        let at = block.location.offset;
+        let why = match at.saturating_add(block.len()) > end {
+            true => Some("lies behind the end of the segment".to_owned()),
+            false => block_damage(file, block, headers.get(&at), reads_data),
+        };
+        match why {
+            Some(why) => {
+                state
+                    .damaged
+                    .insert(*id, format!("{name}, byte {at}: {why}"));
+            }
+            None if reads_data => state.checked.verified_len += block.len(),
+            None => {}
+        }
     }
 }
 

@@ -197,15 +197,8 @@ impl Store {
         let bytes = read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX)?;
         let mut map = self.parse_map(name, &bytes)?;
         let is_changed = locate(&mut map, found)?;
-        for part in &map.parts {
-            if let Part::Block {
-                id,
-                location,
-                record,
-            } = part
-            {
-                count(found, *id, *location, record);
-            }
+        for (id, location, record) in map.blocks() {
+            count(found, id, location, record);
         }
         let new = map.encode(self.superblock.uuid);
         if is_changed {

@@ -156,10 +156,8 @@ fn usages(
         let can_change = is_free && !base_digests.contains(&map.image_digest);
         if !(can_change && add_usage(store, &name, &map, &mut usages)?) {
             done.skipped_count += 1;
-            for part in &map.parts {
-                if let Part::Block { id, .. } = part {
-                    usages.entry(*id).or_default().is_pinned = true;
-                }
+            for (id, ..) in map.blocks() {
+                usages.entry(id).or_default().is_pinned = true;
             }
         }
     }
