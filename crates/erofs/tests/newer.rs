@@ -4,10 +4,13 @@
 //! `WEALD_BLESS=1` makes the images again with the mkfs.erofs on the path, 1.8 or later.
 #![allow(missing_docs)]
 
+mod support;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use weald_erofs::reader::{FileReader, Volume, Walker};
+use support::{damaged, data};
+use weald_erofs::reader::{Volume, Walker};
 use weald_format::{ErrorKind, FileKind, Result};
 use weald_testkit::Rng;
 use weald_testkit::rng::words;
@@ -119,14 +122,8 @@ fn read(bytes: Vec<u8>) -> Result<Vec<(String, Vec<u8>)>> {
     let mut files = Vec::new();
     while let Some(inode) = walker.next(&volume)? {
         if inode.kind == FileKind::Regular {
-            let mut content = vec![0; inode.size as usize];
-            let mut reader = FileReader::new(&inode);
-            let mut at = 0;
-            for piece in content.chunks_mut(3001) {
-                reader.read_exact_at(&volume, at, piece)?;
-                at += piece.len() as u64;
-            }
-            files.push((String::from_utf8_lossy(walker.path()).into_owned(), content));
+            let path = String::from_utf8_lossy(walker.path()).into_owned();
+            files.push((path, data(&volume, &inode, 3001)?));
         }
     }
     files.sort();
@@ -176,20 +173,8 @@ fn damaged_images_of_a_newer_mkfs_give_errors() {
         let whole = fs::read(path(name)).unwrap();
         let (mut error_count, mut changed_count) = (0, 0);
         for _ in 0..1500 {
-            let mut bytes = whole.clone();
-            for _ in 0..1 + rng.below(3) {
-                // Half of the damage is where most of the metadata are.
-                let end = [8192, whole.len() as u64][rng.below(2) as usize];
-                let at = 1024 + rng.below(end - 1024) as usize;
-                bytes[at] = match rng.below(3) {
-                    0 => rng.below(256) as u8,
-                    1 => bytes[at] ^ 1 << rng.below(8),
-                    _ => 0xff,
-                };
-            }
-            // Without the checksum of the superblock, other damage is reached.
-            bytes[1032] &= !1;
-            match read(bytes) {
+            // Half of the damage is where most of the metadata are.
+            match read(damaged(&whole, &mut rng, &[8192, whole.len()])) {
                 Err(_) => error_count += 1,
                 Ok(found) => changed_count += u32::from(found != files()),
             }

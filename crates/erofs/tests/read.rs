@@ -1,16 +1,22 @@
 //! The reader against images of `mkfs.erofs`. Needs root, for the torture tree.
 #![allow(missing_docs)]
 
+mod support;
+
 use std::collections::HashMap;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 use std::process::Command;
+use support::{damaged, data};
 use weald_erofs::reader::{FileReader, Inode, Volume, Walker};
 use weald_format::{FileKind, Result};
 use weald_testkit::rng::words;
 use weald_testkit::{Rng, torture};
+
+/// Bytes of a read, which no block or cluster has.
+const PIECE_LEN: usize = 70_001;
 
 /// Makes the torture tree below `dir`, without files that mkfs.erofs would read for hours.
 fn make_tree(dir: &Path) {
@@ -44,18 +50,6 @@ fn mkfs(image: &Path, dir: &Path, options: &[&str]) {
 
 fn open(image: &Path) -> Volume {
     Volume::open(fs::read(image).unwrap()).unwrap()
-}
-
-/// The data of `inode`, read in pieces of odd lengths.
-fn data(volume: &Volume, inode: &Inode) -> Result<Vec<u8>> {
-    let mut data = vec![0; inode.size as usize];
-    let mut reader = FileReader::new(inode);
-    let mut at = 0;
-    for piece in data.chunks_mut(70_001) {
-        reader.read_exact_at(volume, at, piece)?;
-        at += piece.len() as u64;
-    }
-    Ok(data)
 }
 
 /// Compares every entry of the image with `dir`.
@@ -94,7 +88,7 @@ fn assert_equal(volume: &Volume, dir: &Path) {
         match inode.kind {
             FileKind::Regular => {
                 assert!(
-                    data(volume, &inode).unwrap() == fs::read(&path).unwrap(),
+                    data(volume, &inode, PIECE_LEN).unwrap() == fs::read(&path).unwrap(),
                     "{shown}"
                 );
             }
@@ -207,7 +201,7 @@ fn chunks_of_zeros_are_holes() {
     }
     bytes[1032] &= !1;
     let volume = Volume::open(bytes).unwrap();
-    assert!(data(&volume, &inode).unwrap() == fs::read(dir.join("sparse")).unwrap());
+    assert!(data(&volume, &inode, PIECE_LEN).unwrap() == fs::read(dir.join("sparse")).unwrap());
     let runs = volume.data_runs(&inode).unwrap().unwrap();
     assert_eq!(runs, [65536..69632, 999_424..1_003_520]);
 }
@@ -263,19 +257,10 @@ fn damaged_images_give_errors() {
         read_all(whole.clone()).unwrap();
         let mut rng = Rng::new(3);
         let mut error_count = 0;
-        let meta_len = whole.len().min(8192) as u64;
+        // The first two blocks hold all of the metadata. The checksum covers the first one.
+        let meta_len = whole.len().min(8192);
         for _ in 0..6000 {
-            let mut bytes = whole.clone();
-            // The first two blocks hold all of the metadata. The checksum covers the first one.
-            for _ in 0..1 + rng.below(3) {
-                let at = 1024 + rng.below(meta_len - 1024) as usize;
-                bytes[at] = match rng.below(3) {
-                    0 => rng.below(256) as u8,
-                    1 => bytes[at] ^ 1 << rng.below(8),
-                    _ => 0xff,
-                };
-            }
-            bytes[1032] &= !1;
+            let bytes = damaged(&whole, &mut rng, &[meta_len]);
             error_count += u32::from(read_all(bytes).is_err());
         }
         assert!(error_count > 300, "{error_count} errors");

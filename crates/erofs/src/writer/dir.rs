@@ -1,6 +1,7 @@
 //! Directories: how their entries are divided into blocks, and the bytes of a block.
 
 use crate::layout::{BLOCK_LEN, Dirent};
+use weald_format::FileKind;
 use zerocopy::IntoBytes;
 
 /// Largest tail of a directory that lies behind its inode, in bytes. A longer one gets a block.
@@ -70,8 +71,9 @@ pub struct DirBlock {
 
 impl DirBlock {
     /// Adds an entry.
-    pub fn push(&mut self, name: &[u8], nid: u64, file_type: u8) {
+    pub fn push(&mut self, name: &[u8], nid: u64, kind: FileKind) {
         self.names.extend_from_slice(name);
+        let file_type = file_type(kind);
         self.entries.push((nid, file_type, self.names.len()));
     }
 
@@ -96,6 +98,19 @@ impl DirBlock {
             name_start = name_end;
         }
         out.append(&mut self.names);
+    }
+}
+
+/// The number of a type in directory entries.
+fn file_type(kind: FileKind) -> u8 {
+    match kind {
+        FileKind::Regular => 1,
+        FileKind::Directory => 2,
+        FileKind::CharDevice => 3,
+        FileKind::BlockDevice => 4,
+        FileKind::Fifo => 5,
+        FileKind::Socket => 6,
+        FileKind::Symlink => 7,
     }
 }
 

@@ -60,6 +60,9 @@ pub(super) struct Emitter<'a> {
 
 impl Emitter<'_> {
     /// Writes all bytes to `sink`; returns their number and their fs-verity digest.
+    ///
+    /// # Errors
+    /// Those of `sink` and of the image; `Limit` of the format; `Invalid` if cancelled.
     pub fn emit(mut self, sink: &mut Sink<'_>) -> Result<(u64, [u8; DIGEST_LEN])> {
         let plan = self.plan()?;
         let mut out = Out::new(sink);
@@ -319,7 +322,7 @@ impl<'a> DirWriter<'a> {
                 bytes.resize(BLOCK_LEN as usize, 0);
                 blocks.append(&bytes)?;
             }
-            block.push(name, nid, file_type(kind));
+            block.push(name, nid, kind);
             Ok(())
         })?;
         let shape = layout.shape();
@@ -401,19 +404,6 @@ fn kind_in_image(entry: &Entry) -> FileKind {
     match entry.is_whiteout() {
         true => FileKind::Regular,
         false => entry.kind,
-    }
-}
-
-/// The number of a type in directory entries.
-fn file_type(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
     }
 }
 

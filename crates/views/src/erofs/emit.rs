@@ -39,6 +39,10 @@ pub(super) struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
+    /// An emitter at the position of `out`, where the inodes begin.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the image.
     pub fn new(
         image: &'a Image,
         (contents, shared): (&'a Contents, &'a SharedXattrs),
@@ -66,6 +70,9 @@ impl<'a> Emitter<'a> {
     }
 
     /// Writes all inodes, and the blocks of directories behind them.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; those of the image; `Invalid` if cancelled; `Limit` of the format.
     pub fn write_tree(&mut self) -> Result<()> {
         let mut own = self.positions.reader();
         let root = self.image.root()?;
@@ -222,7 +229,7 @@ impl<'a> Emitter<'a> {
                 DirEntry::Parent => (parent, FileKind::Directory),
                 DirEntry::Name(_, inode) => (children.of(inode.name_no)? / SLOT_LEN, inode.kind),
             };
-            block.push(entry.name(), nid, file_type(kind));
+            block.push(entry.name(), nid, kind);
             Ok(())
         })?;
         match layout.shape().tail_len {
@@ -249,18 +256,6 @@ fn file_layout(stored: &Stored) -> (u16, u32) {
         Layout::Plain(block) => (data_layout::INLINE, block),
         Layout::Chunks(bits) => (data_layout::CHUNKED, bits.into()),
         Layout::Compressed(block_count) => (data_layout::COMPRESSED_FULL, block_count),
-    }
-}
-
-fn file_type(kind: FileKind) -> u8 {
-    match kind {
-        FileKind::Regular => 1,
-        FileKind::Directory => 2,
-        FileKind::CharDevice => 3,
-        FileKind::BlockDevice => 4,
-        FileKind::Fifo => 5,
-        FileKind::Socket => 6,
-        FileKind::Symlink => 7,
     }
 }
 

@@ -15,6 +15,9 @@ const ZSTD: u8 = 3;
 const WINDOW_BITS_MAX: u32 = 20;
 
 /// Fills `out` with the first bytes of what `stored` holds. The zeros before the data are padding.
+///
+/// # Errors
+/// `Corrupt`; `Unsupported` for a codec that the reader lacks.
 pub fn decode(codec: u8, stored: &[u8], out: &mut [u8]) -> Result<()> {
     let padding = stored.iter().take_while(|&&byte| byte == 0).count();
     let data = stored.get(padding..).unwrap_or_default();

@@ -49,6 +49,9 @@ pub struct Extents {
 
 impl Extents {
     /// Extents of `inode`, which has data.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, `Unsupported`.
     pub fn read(volume: &Volume, inode: &Inode) -> Result<Self> {
         Ok(Self {
             index: Index::read(volume, inode)?,
@@ -57,6 +60,9 @@ impl Extents {
     }
 
     /// The extent that holds the byte `offset` of the file.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn at(&self, volume: &Volume, offset: u64) -> Result<Mapped> {
         if self.index.is_whole_fragment() {
             return Ok(Mapped {

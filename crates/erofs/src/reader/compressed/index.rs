@@ -88,6 +88,9 @@ pub struct Index {
 
 impl Index {
     /// Reads the header of the index of `inode`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, `Unsupported`.
     pub fn read(volume: &Volume, inode: &Inode) -> Result<Self> {
         let is_compact = match inode.layout {
             DataLayout::Compressed { is_compact } => is_compact,
@@ -220,6 +223,9 @@ impl Index {
     }
 
     /// Reads entry `no`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn cluster(&self, volume: &Volume, no: u64) -> Result<Cluster> {
         let (place, len_bits) = self.place(no);
         let cluster = match len_bits {

@@ -3,7 +3,7 @@
 //!
 //! Source: `doc/lz4_Block_format.md` of LZ4 1.10.
 
-/// Shortest match.
+/// Shortest match, bytes.
 const LZ4_MATCH_LEN_MIN: usize = 4;
 /// Value of a length field that more bytes follow.
 const LONG: u8 = 15;
