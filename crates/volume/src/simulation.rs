@@ -10,6 +10,7 @@ mod run;
 mod steps;
 
 use crate::options::PlantedBug;
+use crate::tests::new_inode;
 use crate::{OpenOptions, Volume, VolumeOptions, create};
 use run::Plan;
 use rustix::io::Errno;
@@ -20,7 +21,7 @@ use std::thread;
 use weald_format::{Digest, FileKind};
 use weald_store::Store;
 use weald_store::simulated_disk::SimDisk;
-use weald_vfs::{Ino, NewInode, WritableFs};
+use weald_vfs::{Ino, WritableFs};
 
 /// Seeds of a run of the tests.
 const SEEDS: Range<u64> = 0..10_000;
@@ -106,15 +107,7 @@ fn a_volume_that_filled_its_disk_with_names_can_be_emptied() {
         ..OpenOptions::default()
     };
     let volume = Volume::open(&store, "v", options).expect("open");
-    let new = NewInode {
-        kind: FileKind::Regular,
-        permissions: 0o644,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: b"",
-        xattrs: &[],
-    };
+    let new = new_inode(FileKind::Regular);
     // Names that Zstandard does not make shorter fill the disk soon.
     let name = |number: u32| {
         let digest = |part: u8| Digest::of(&[number.to_le_bytes(), [part; 4]].concat()).0;

@@ -79,7 +79,7 @@ impl Place {
     }
 }
 
-fn new(kind: FileKind) -> NewInode<'static> {
+pub(crate) fn new_inode(kind: FileKind) -> NewInode<'static> {
     NewInode {
         kind,
         permissions: 0o644,
@@ -92,14 +92,14 @@ fn new(kind: FileKind) -> NewInode<'static> {
 }
 
 fn file(volume: &Volume, dir: Ino, name: &str) -> Stat {
-    let new = new(FileKind::Regular);
+    let new = new_inode(FileKind::Regular);
     volume
         .create(dir, name.as_bytes(), &new, 10)
         .expect("create")
 }
 
 fn dir(volume: &Volume, parent: Ino, name: &str) -> Stat {
-    let new = new(FileKind::Directory);
+    let new = new_inode(FileKind::Directory);
     volume
         .create(parent, name.as_bytes(), &new, 10)
         .expect("mkdir")
@@ -272,72 +272,61 @@ fn removed_files_give_their_space_back() {
 }
 
 #[test]
-fn names_behave_as_posix_says() {
+fn names_are_added_and_removed_as_posix_says() {
     let place = Place::new();
     let volume = place.open();
-    let (a, b) = (
-        dir(&volume, Ino::ROOT, "a").ino,
-        dir(&volume, Ino::ROOT, "b").ino,
-    );
+    let root = Ino::ROOT;
+    let (a, b) = (dir(&volume, root, "a").ino, dir(&volume, root, "b").ino);
     let f = file(&volume, a, "f").ino;
-    assert_eq!(
-        errno(volume.create(a, b"f", &new(FileKind::Regular), 1)),
-        Some(Errno::EXIST)
-    );
+    let again = volume.create(a, b"f", &new_inode(FileKind::Regular), 1);
+    assert_eq!(errno(again), Some(Errno::EXIST));
     assert_eq!(volume.link(f, b, b"g", 11).expect("link").nlink, 2);
     assert_eq!(errno(volume.link(a, b, b"d", 11)), Some(Errno::PERM));
-    assert_eq!(
-        errno(volume.unlink(Ino::ROOT, b"a", 11)),
-        Some(Errno::ISDIR)
-    );
-    assert_eq!(
-        errno(volume.rmdir(Ino::ROOT, b"a", 11)),
-        Some(Errno::NOTEMPTY)
-    );
+    assert_eq!(errno(volume.unlink(root, b"a", 11)), Some(Errno::ISDIR));
+    assert_eq!(errno(volume.rmdir(root, b"a", 11)), Some(Errno::NOTEMPTY));
     assert_eq!(errno(volume.rmdir(a, b"f", 11)), Some(Errno::NOTDIR));
-    let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
-        volume.rename(
-            (from.0, from.1.as_bytes()),
-            (to.0, to.1.as_bytes()),
-            mode,
-            12,
-        )
-    };
+    drop(volume);
+    place.check();
+}
+
+#[test]
+fn renames_behave_as_posix_says() {
+    use RenameMode::{Exchange, KeepExisting, LeaveWhiteout, Replace};
+    let place = Place::new();
+    let volume = place.open();
     let root = Ino::ROOT;
-    let replace = RenameMode::Replace;
-    assert_eq!(
-        errno(rename((root, "a"), (a, "x"), replace)),
-        Some(Errno::INVAL)
-    );
-    assert_eq!(
-        errno(rename((a, "f"), (root, "b"), replace)),
-        Some(Errno::ISDIR)
-    );
-    assert_eq!(
-        errno(rename((root, "a"), (b, "g"), replace)),
-        Some(Errno::NOTDIR)
-    );
-    let keep = RenameMode::KeepExisting;
-    assert_eq!(errno(rename((a, "f"), (b, "g"), keep)), Some(Errno::EXIST));
-    assert_eq!(
-        rename((a, "f"), (b, "g"), replace).expect("same inode"),
-        None
-    );
+    let (a, b) = (dir(&volume, root, "a").ino, dir(&volume, root, "b").ino);
+    let f = file(&volume, a, "f").ino;
+    volume.link(f, b, b"g", 11).expect("link");
+    let rename = |from: (Ino, &str), to: (Ino, &str), mode| {
+        let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+        volume.rename(from, to, mode, 12)
+    };
+    for (from, to, mode, expected) in [
+        ((root, "a"), (a, "x"), Replace, Errno::INVAL),
+        ((a, "f"), (root, "b"), Replace, Errno::ISDIR),
+        ((root, "a"), (b, "g"), Replace, Errno::NOTDIR),
+        ((a, "f"), (b, "g"), KeepExisting, Errno::EXIST),
+    ] {
+        assert_eq!(errno(rename(from, to, mode)), Some(expected), "{to:?}");
+    }
+    let stat = rename((a, "f"), (b, "g"), Replace).expect("same inode");
+    assert_eq!(stat, None);
     assert_eq!(names(&volume, a), [b"f"]);
-    rename((a, "f"), (root, "b"), RenameMode::Exchange).expect("exchange");
+    rename((a, "f"), (root, "b"), Exchange).expect("exchange");
     assert_eq!(volume.parent(b).expect("parent"), a);
     assert_eq!(volume.stat(root).expect("root").nlink, 3);
     assert_eq!(volume.stat(a).expect("a").nlink, 3);
-    rename((root, "b"), (root, "c"), RenameMode::LeaveWhiteout).expect("whiteout");
+    rename((root, "b"), (root, "c"), LeaveWhiteout).expect("whiteout");
     let white = volume.lookup(root, b"b").expect("a whiteout");
     assert_eq!((white.kind, white.rdev), (FileKind::CharDevice, 0));
     assert_eq!(names(&volume, root), [b"a", b"b", b"c"]);
     volume.sync().expect("sync");
     assert_eq!(names(&volume, root), [b"a", b"b", b"c"]);
-    let stat = rename((root, "c"), (b, "g"), replace).expect("same inode");
+    let stat = rename((root, "c"), (b, "g"), Replace).expect("same inode");
     assert_eq!(stat, None);
     let h = file(&volume, root, "h").ino;
-    let stat = rename((root, "h"), (b, "g"), replace).expect("rename");
+    let stat = rename((root, "h"), (b, "g"), Replace).expect("rename");
     assert_eq!((stat, volume.stat(f).expect("f").nlink), (None, 1));
     assert_eq!(volume.lookup(b, b"g").expect("g").ino, h);
     drop(volume);

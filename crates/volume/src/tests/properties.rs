@@ -143,7 +143,7 @@ fn a_quota_limits_a_directory() {
     assert_eq!(used(&after.open(), top), (300_000, 3));
     set(&volume, top, QUOTA_COUNT, "4").expect("a quota");
     file(&volume, top, "fourth");
-    let new = new(FileKind::Regular);
+    let new = new_inode(FileKind::Regular);
     assert_eq!(
         errno(volume.create(top, b"fifth", &new, 1)),
         Some(Errno::DQUOT)
@@ -264,7 +264,7 @@ impl Walk<'_> {
         let action = self.next(12);
         let Some(ino) = found.filter(|_| action < 9) else {
             return match action {
-                0..=8 => drop(volume.create(dir, name, &new(FileKind::Regular), now)),
+                0..=8 => drop(volume.create(dir, name, &new_inode(FileKind::Regular), now)),
                 9 => self.limit(now),
                 _ => self.forget(),
             };

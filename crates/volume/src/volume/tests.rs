@@ -3,10 +3,11 @@
 use super::*;
 use crate::create::create;
 use crate::options::VolumeOptions;
+use crate::tests::new_inode;
 use std::sync::mpsc::channel;
 use weald_format::FileKind;
 use weald_store::disk::HostDisk;
-use weald_vfs::{NewInode, WritableFs};
+use weald_vfs::WritableFs;
 
 /// A new volume that commits in the calling thread, and the directory of its store.
 fn new_volume() -> (tempfile::TempDir, Arc<Volume>) {
@@ -55,15 +56,7 @@ fn figures_are_there_while_a_commit_runs() {
 #[test]
 fn a_copy_waits_for_the_commit_beside_it() {
     let (_place, volume) = new_volume();
-    let new = NewInode {
-        kind: FileKind::Regular,
-        permissions: 0o644,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: b"",
-        xattrs: &[],
-    };
+    let new = new_inode(FileKind::Regular);
     let a = volume.create(Ino::ROOT, b"a", &new, 1).expect("create").ino;
     let b = volume.create(Ino::ROOT, b"b", &new, 1).expect("create").ino;
     let whole: Vec<u8> = (1..=131_072u32)
@@ -114,15 +107,7 @@ fn packed_pieces_are_found_after_a_mount() {
         background: false,
         ..OpenOptions::default()
     };
-    let new = NewInode {
-        kind: FileKind::Regular,
-        permissions: 0o644,
-        uid: 0,
-        gid: 0,
-        rdev: 0,
-        target: b"",
-        xattrs: &[],
-    };
+    let new = new_inode(FileKind::Regular);
     let text = |number: u32| format!("file {number} ").repeat(50).into_bytes();
     // In another order, so that the packs are others.
     let numbers: [Vec<u32>; 2] = [(0..600).collect(), (0..600).rev().collect()];
