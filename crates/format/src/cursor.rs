@@ -30,6 +30,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the next `len` bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` with rule F-2.1 if there are fewer.
     pub fn bytes(&mut self, len: usize) -> Result<&'a [u8]> {
         match self.rest.split_at_checked(len) {
             Some((head, tail)) => {
@@ -44,6 +47,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the next byte.
+    ///
+    /// # Errors
+    /// `Corrupt` with rule F-2.1 at the end.
     pub fn byte(&mut self) -> Result<u8> {
         match self.rest.split_first() {
             Some((&first, tail)) => {
@@ -55,12 +61,18 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the next 32 bytes as a digest.
+    ///
+    /// # Errors
+    /// `Corrupt` with rule F-2.1 if there are fewer.
     pub fn digest(&mut self) -> Result<crate::Digest> {
         let bytes = self.bytes(32)?;
         Ok(crate::Digest(bytes.try_into().unwrap_or([0; 32])))
     }
 
     /// Reads the next varint.
+    ///
+    /// # Errors
+    /// `Corrupt` with rule F-2.1 at the end, F-2.2 if longer than needed or than 64 bits.
     #[inline]
     pub fn varint(&mut self) -> Result<u64> {
         match self.rest.split_first() {
@@ -98,6 +110,9 @@ impl<'a> Cursor<'a> {
 
     /// Reads the next varint, which must be at most `max`. `name` is the name of the quantity in
     /// messages.
+    ///
+    /// # Errors
+    /// As [`Self::varint`]; `Corrupt` with rule F-2.3 above `max`.
     pub fn bounded(&mut self, max: u64, name: &'static str) -> Result<u64> {
         let value = self.varint()?;
         if value > max {
@@ -110,6 +125,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the next varint as a count of items in memory, at most `max`.
+    ///
+    /// # Errors
+    /// As [`Self::bounded`].
     pub fn count(&mut self, max: usize, name: &'static str) -> Result<usize> {
         Ok(self.bounded(max as u64, name)? as usize)
     }
@@ -120,6 +138,9 @@ impl<'a> Cursor<'a> {
     }
 
     /// Succeeds only at the end: records have no trailing bytes.
+    ///
+    /// # Errors
+    /// `Corrupt` if bytes are left.
     pub fn finish(self) -> Result<()> {
         match self.rest.len() {
             0 => Ok(()),

@@ -5,11 +5,11 @@ use crate::pages::PAGE;
 use rustix::io::Errno;
 use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMode};
 
-/// Longest file.
+/// Longest file, bytes.
 const SIZE_MAX: u64 = i64::MAX as u64;
-/// Longest value of an extended attribute.
+/// Longest value of an extended attribute, bytes.
 const XATTR_VALUE_LEN_MAX: usize = 64 << 10;
-/// Longest name of an extended attribute.
+/// Longest name of an extended attribute, bytes.
 const XATTR_NAME_LEN_MAX: usize = 255;
 
 /// The end of a range in a file: EFBIG.

@@ -9,7 +9,7 @@ use crate::writer::StoreWriter;
 use weald_format::store::{CONTENT_DIGESTS_MAGIC, ImageMap};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
-/// Longest file that is read: 32 million contents.
+/// Longest file that is read, bytes: 32 million contents.
 const DIGESTS_LEN_MAX: u64 = 1 << 30;
 /// Length of a digest in bytes.
 const DIGEST_LEN: usize = 32;

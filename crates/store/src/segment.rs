@@ -107,6 +107,10 @@ impl SegmentWriter {
         Ok(location)
     }
 
+    /// Writes the buffered bytes to the file.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
     pub fn write_out(&mut self) -> Result<()> {
         self.file.write_at(&self.buffer, self.written_len)?;
         self.written_len += self.buffer.len() as u64;

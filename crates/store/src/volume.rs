@@ -23,9 +23,9 @@ use weald_format::{Error, ErrorKind, Result, limits};
 pub(crate) const NEXT_SNAPSHOT: &[u8] = b"next_snapshot";
 /// Rows that one transaction of a removal removes.
 const REMOVE_BATCH: usize = 1 << 15;
-/// Segments that a [`BlockReader`] keeps open.
+/// Number of segments that a [`BlockReader`] keeps open.
 const READER_SEGMENTS_MAX: usize = 64;
-/// Shortest dead range whose space is freed in place.
+/// Shortest dead range whose space is freed in place, bytes.
 const PUNCH_LEN_MIN: u64 = 4 << 10;
 
 /// A block that nothing refers to any more.

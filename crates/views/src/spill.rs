@@ -29,6 +29,10 @@ impl Spill {
         }
     }
 
+    /// Appends `bytes`.
+    ///
+    /// # Errors
+    /// `Io`, `Full`: the temporary file.
     pub fn append(&mut self, bytes: &[u8]) -> Result<()> {
         self.memory.extend_from_slice(bytes);
         if self.memory.len() <= self.memory_len_max {
@@ -52,6 +56,9 @@ impl Spill {
     }
 
     /// Fills `buf` with the bytes at `offset`.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         let in_file = self.file_len().saturating_sub(offset).min(buf.len() as u64);
         let (head, tail) = buf.split_at_mut(in_file as usize);
@@ -65,6 +72,9 @@ impl Spill {
     }
 
     /// Passes all bytes to `visit` in pieces.
+    ///
+    /// # Errors
+    /// `Io`, and those of `visit`.
     pub fn each_piece(&self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut buffer = vec![0; SPILL_READ_LEN.min(self.len()) as usize];
         let mut at = 0;
@@ -97,6 +107,9 @@ impl<'a> Numbers<'a> {
     }
 
     /// Fills `out` with the bytes at `offset`, which are a record of the list.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file.
     pub fn get(&mut self, out: &mut [u8], offset: u64) -> Result<()> {
         let end = offset + out.len() as u64;
         if offset < self.start || end > self.start + self.buffer.len() as u64 {
@@ -138,6 +151,9 @@ impl Ascending {
 
     /// Adds `number`.
     ///
+    /// # Errors
+    /// `Io`, `Full`: the temporary file.
+    ///
     /// # Panics
     /// If it is less than the last one.
     pub fn push(&mut self, number: u64) -> Result<()> {
@@ -167,6 +183,9 @@ pub(crate) struct AscendingReader<'a> {
 
 impl AscendingReader<'_> {
     /// The next number; the last one again behind it.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file.
     pub fn next(&mut self) -> Result<u64> {
         for shift in (0..u64::BITS).step_by(7) {
             let mut byte = [0];

@@ -11,9 +11,9 @@ use std::sync::Arc;
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat};
 
-/// Longest file.
+/// Longest file, bytes.
 pub const SIZE_MAX: u64 = i64::MAX as u64;
-/// Aligned runs of this many zeros become holes.
+/// Aligned runs of this many bytes of zeros become holes.
 const HOLE_LEN: usize = 4096;
 
 /// Makes pieces of `bytes` at `offset`: aligned runs of zeros become holes.
@@ -396,6 +396,7 @@ impl Core {
 /// Whether a range may be collapsed or inserted: the manual page of fallocate(2) allows a file
 /// system to ask for whole blocks.
 fn is_aligned(range: &Range<u64>) -> bool {
+    /// Bytes of a block of the file system.
     const ALIGNMENT_LEN: u64 = 4096;
     range.start.is_multiple_of(ALIGNMENT_LEN) && range.end.is_multiple_of(ALIGNMENT_LEN)
 }

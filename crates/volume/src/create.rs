@@ -1,6 +1,6 @@
 //! Creates, lists and removes volumes.
 
-use crate::options::{Chunking, VolumeOptions};
+use crate::options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, VolumeOptions};
 use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
@@ -80,12 +80,16 @@ pub fn create(
 }
 
 /// The rows of a new volume and of its root directory.
+///
+/// # Errors
+/// `Invalid`, `Unsupported`: the options.
 pub fn first_rows(
     options: &VolumeOptions,
     secret: [u8; 16],
     now: i128,
 ) -> Result<(VolumeRow, InodeRow)> {
-    if !(4096..=16 << 20).contains(&options.chunk_len) || !options.chunk_len.is_power_of_two() {
+    let is_possible = (CHUNK_LEN_MIN..=CHUNK_LEN_MAX).contains(&options.chunk_len);
+    if !is_possible || !options.chunk_len.is_power_of_two() {
         return Err(Error::invalid(format!(
             "chunks of {} bytes: expected a power of two from 4K to 16M",
             options.chunk_len

@@ -8,7 +8,7 @@ pub const DEDUP_LEN_MIN: usize = 64;
 
 /// Slots of a bucket.
 const DIGEST_WAYS: usize = 8;
-/// Buckets of a new index.
+/// Number of buckets of a new index.
 const BUCKETS_MIN: usize = 1 << 8;
 /// Bits of an offset in a block: blocks have at most 16 MiB.
 const OFFSET_BITS: u32 = 24;

@@ -48,6 +48,6 @@ pub use create::{VolumeInfo, create, list, remove};
 pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;
-pub use options::{Chunking, OpenOptions, SyncMode, VolumeOptions};
+pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
 pub use volume::{Status, Volume, settle};

@@ -3,6 +3,11 @@
 use std::time::Duration;
 use weald_codec::CodecSpec;
 
+/// Shortest length of chunks, bytes.
+pub const CHUNK_LEN_MIN: u32 = 4 << 10;
+/// Longest length of chunks, bytes.
+pub const CHUNK_LEN_MAX: u32 = 16 << 20;
+
 /// Where data that was written in order is cut into pieces, each of which is looked for as a whole.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Chunking {

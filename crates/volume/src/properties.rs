@@ -3,7 +3,7 @@
 
 use crate::core::{Core, State};
 use crate::layer::Layer;
-use crate::options::Chunking;
+use crate::options::{CHUNK_LEN_MIN, Chunking};
 use rustix::io::Errno;
 use weald_codec::CodecSpec;
 use weald_format::volume::InodeRow;
@@ -41,8 +41,6 @@ pub const USED_COUNT: &[u8] = b"user.weald.used.count";
 const INHERITED: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
 /// The root directory, whose chunking needs no copies.
 const ROOT: u64 = 1;
-/// Shortest piece.
-const CHUNK_LEN_MIN: u64 = 4096;
 
 /// How the data of a file is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -86,7 +84,7 @@ fn parse_len(text: &str) -> Option<u64> {
 
 fn parse_chunk(text: &str, len_max: u32) -> Option<u32> {
     let len = parse_len(text).filter(|len| len.is_power_of_two())?;
-    let is_possible = (CHUNK_LEN_MIN..=u64::from(len_max)).contains(&len);
+    let is_possible = (CHUNK_LEN_MIN.into()..=u64::from(len_max)).contains(&len);
     is_possible.then_some(len as u32)
 }
 

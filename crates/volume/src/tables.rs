@@ -84,6 +84,9 @@ impl Tables {
     }
 
     /// Row of an inode.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn inode(&self, ino: u64) -> Result<Option<Arc<InodeRow>>> {
         if !self.may_have(ino) {
             return Ok(None);
@@ -98,6 +101,9 @@ impl Tables {
     }
 
     /// Names in `dir` whose cookies are `base` to `base + 127`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn slots(&self, dir: u64, base: u64) -> Result<Slots> {
         if !self.may_have(dir) {
             return Ok(Slots::default());
@@ -116,6 +122,9 @@ impl Tables {
     }
 
     /// Visits the names in `dir` from the cookie `first` on.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn each_name(
         &self,
         dir: u64,
@@ -136,6 +145,9 @@ impl Tables {
     }
 
     /// Value of an attribute.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
         if !self.may_have(ino) {
             return Ok(None);
@@ -145,6 +157,9 @@ impl Tables {
     }
 
     /// Names of the attributes of `ino`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
         if !self.may_have(ino) {
@@ -163,6 +178,9 @@ impl Tables {
     }
 
     /// Orphans.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn orphans(&self) -> Result<Vec<u64>> {
         let mut orphans = Vec::new();
         let start = number_key(self.snapshot, 0);
@@ -178,6 +196,9 @@ impl Tables {
     }
 
     /// Quotas by directory.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn quotas(&self) -> Result<BTreeMap<u64, QuotaRow>> {
         let mut quotas = BTreeMap::new();
         let start = number_key(self.snapshot, 0);
@@ -193,6 +214,9 @@ impl Tables {
     }
 
     /// Pieces of one window.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn window(&self, ino: u64, window: u64) -> Result<Option<Arc<ExtentsRow>>> {
         if !self.may_have(ino) {
             return Ok(None);
@@ -206,6 +230,9 @@ impl Tables {
     }
 
     /// Visits the rows of the windows `first` and behind it.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn each_window(
         &self,
         ino: u64,
@@ -226,6 +253,9 @@ impl Tables {
     }
 
     /// Visits the pieces of all files.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn each_piece(&self, visit: &mut dyn FnMut(&Piece)) -> Result<()> {
         let start = self.snapshot.to_be_bytes();
         self.engine.scan(Table::Extents, &start, &mut |key, value| {
@@ -239,6 +269,9 @@ impl Tables {
     }
 
     /// Visits the content of `range`, holes included.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn each_segment(
         &self,
         ino: u64,

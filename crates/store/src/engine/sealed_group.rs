@@ -34,6 +34,10 @@ fn bad(rule: &'static str, what: &'static str) -> Error {
 }
 
 impl Sealer {
+    /// A sealer that has one encoder, and decoders as threads need them.
+    ///
+    /// # Errors
+    /// `Invalid`: the encoder does not take its level.
     pub fn new() -> Result<Self> {
         Ok(Self {
             encoder: Mutex::new(Encoder::new(
@@ -45,6 +49,9 @@ impl Sealer {
     }
 
     /// The value for the rows in `range`, whose group has the key `key`.
+    ///
+    /// # Errors
+    /// Those of the encoder.
     pub fn seal(
         &self,
         table: Table,

@@ -25,6 +25,9 @@ pub(super) struct Digests {
 
 impl Digests {
     /// `list` has the digests of the contents of `uses.once` in ascending order.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file of `list`.
     pub fn new(mut uses: Uses, list: Spill) -> Result<Self> {
         uses.once.rank_ready();
         let mut shared = Bits::default();
@@ -138,11 +141,17 @@ pub(super) struct DigestReader<'a> {
 
 impl DigestReader<'_> {
     /// The digest of `content`.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file of the digests.
     pub fn of(&mut self, content: u64) -> Result<[u8; DIGEST_LEN]> {
         digest_at(&mut self.numbers, self.digests.contents.rank(content))
     }
 
     /// The shared digest with this rank.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file of the digests.
     pub fn shared(&mut self, rank: u64) -> Result<[u8; DIGEST_LEN]> {
         let place = self.digests.sorted.get(rank as usize).copied();
         digest_at(&mut self.numbers, u64::from(place.unwrap_or_default()))

@@ -8,7 +8,7 @@ use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Inode};
 use weald_vfs::{Algorithm, Digester, Located, Step, Walker, parallel, shown_path};
 
-/// Memory for a path of a file whose other names are still to come, besides the path.
+/// Bytes of memory for a path of a file whose other names are still to come, besides the path.
 const LINK_MEMORY_LEN: u64 = 96;
 
 /// Options of [`write_dump`].

@@ -341,6 +341,9 @@ impl Levels {
     }
 
     /// Adds an entry at the end of level `depth`.
+    ///
+    /// # Errors
+    /// `Io`, `Full`: the temporary file.
     pub fn push(&mut self, depth: usize, entry: &Entry) -> Result<()> {
         if self.levels.len() <= depth {
             self.levels.resize_with(depth + 1, Level::default);
@@ -413,6 +416,9 @@ pub(super) struct Cursor<'a> {
 
 impl Cursor<'_> {
     /// The next entry, `None` behind the last one.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file.
     pub fn next(&mut self) -> Result<Option<Entry>> {
         loop {
             let rest = self.buffer.get(self.at..).unwrap_or_default();

@@ -20,7 +20,7 @@ use weald_format::{
 use weald_image::{Image, Inode};
 use weald_vfs::{Part, each_part, parallel};
 
-/// Memory for digests before they go to a file.
+/// Bytes of digests in memory before they go to a file.
 const DIGEST_LIST_LEN: usize = 8 << 20;
 
 /// Files that wait for their names at once. Each holds a descriptor.

@@ -37,12 +37,14 @@ const WHITEOUT_DIR: [(&[u8], &[u8]); 4] = [
     (b"user.overlay.opaque", b"x"),
 ];
 
+/// Bytes of the value of `trusted.overlay.metacopy`: a header and the digest.
 const METACOPY_LEN: usize = 4 + DIGEST_LEN;
 
-/// `/ab/cdef…`.
+/// Bytes of the path of an object, `/ab/cdef…`.
 const REDIRECT_LEN: usize = 2 + 2 * DIGEST_LEN;
 
-/// Shared xattrs of one inode; the others are stored with it. Readers of composefs need it.
+/// Number of shared xattrs of one inode; the others are stored with it. Readers of composefs need
+/// it.
 const SHARED_COUNT_MAX: usize = 128;
 
 /// Words of 4 bytes that 16 bits count behind the header of an inode's xattrs.
@@ -51,10 +53,10 @@ const AREA_LEN_MAX: u64 = (u16::MAX as u64 - 1) * 4 + 12;
 /// Shared xattrs are numbered in words of 4 bytes, with 32 bits.
 const TABLE_LEN_MAX: u64 = u32::MAX as u64 * 4 - 4096;
 
-/// Prepared sets that are kept.
+/// Number of prepared sets that are kept.
 const KEPT_SET_COUNT: usize = 1024;
 
-/// Memory that xattrs may take at least, whatever the limit.
+/// Bytes of memory that xattrs may take at least, whatever the limit.
 const MEMORY_LEN_MIN: u64 = 4 << 20;
 
 /// Bytes of memory for a pair of which only the hash is known.
@@ -106,6 +108,10 @@ pub(super) struct XattrTable<'a> {
 }
 
 impl<'a> XattrTable<'a> {
+    /// The table of the xattrs that several inodes have.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the image; `Limit` of the format.
     pub fn new(
         image: &'a Image,
         census: &Census,
@@ -290,6 +296,9 @@ impl<'a> XattrTable<'a> {
     }
 
     /// The xattrs of an inode. `digest` is that of its object; any value gives the same lengths.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the image.
     pub fn of(
         &mut self,
         node: &Node,
@@ -377,6 +386,9 @@ impl<'a> XattrTable<'a> {
     }
 
     /// Passes the bytes of the table to `visit`, one xattr at a time.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the image, and those of `visit`.
     pub fn each_shared(&self, visit: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
         let mut reader = self.digests.reader();
         let mut at = 0;

@@ -12,8 +12,8 @@ use weald_image::{Image, Inode};
 use weald_io::OutputFile;
 use weald_vfs::{Located, Step, Walker, parallel, shown_path};
 
-/// Longest tail of a file that lies behind its inode. A longer one gets a block, because the search
-/// for room behind inodes would leave more unused.
+/// Longest tail of a file that lies behind its inode, bytes. A longer one gets a block, because the
+/// search for room behind inodes would leave more unused.
 const TAIL_LEN_MAX: u64 = BLOCK_LEN / 2;
 
 /// Bytes of memory for a [`Stored`].
@@ -56,6 +56,9 @@ pub(super) struct Contents {
 
 impl Contents {
     /// The content of `inode`, unless the file is empty.
+    ///
+    /// # Errors
+    /// `Invalid`: the content was not written.
     pub fn of(&self, inode: &Inode) -> Result<Option<Stored>> {
         let Some(id) = inode.content.filter(|_| inode.kind == FileKind::Regular) else {
             return Ok(None);

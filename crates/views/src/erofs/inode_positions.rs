@@ -37,6 +37,9 @@ pub(super) struct PositionReader<'a>(Numbers<'a>);
 
 impl PositionReader<'_> {
     /// The position of the inode with number `no`.
+    ///
+    /// # Errors
+    /// `Io`: the temporary file.
     pub fn of(&mut self, no: InodeNo) -> Result<u64> {
         let mut bytes = [0; 8];
         self.0.get(&mut bytes, no.0.saturating_sub(1) * 8)?;

@@ -37,6 +37,9 @@ pub(super) struct Measured {
 
 impl Measured {
     /// Measures `inode`. `epoch` is the time of compact inodes.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt` of the image; `Limit` of the format.
     pub fn new(
         image: &Image,
         contents: &Contents,

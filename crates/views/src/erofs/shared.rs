@@ -52,6 +52,9 @@ impl SharedXattrs {
 
     /// Writes the xattrs of all sets that are used twice or more, as far as their numbers take an
     /// eighth of the memory.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt` of the image; `Limit` of the format.
     pub fn write(
         image: &Image,
         uses: &SetUses,

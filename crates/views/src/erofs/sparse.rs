@@ -8,7 +8,7 @@ use weald_format::{Error, Result};
 const CHUNK_BITS_MAX: u32 = 31;
 /// Longest index of chunks, in bytes. It holds a file of 1 TiB with holes of 4 KiB.
 const INDEX_LEN_MAX: u64 = 1 << 30;
-/// Runs of data that a sparse file may have: 16 MiB of memory.
+/// Number of runs of data that a sparse file may have: 16 MiB of memory.
 pub(super) const RUNS_MAX: usize = 1 << 20;
 
 /// How a sparse file is divided.

@@ -63,6 +63,9 @@ pub(super) struct Assembly<'a> {
 
 impl Assembly<'_> {
     /// Makes the mount; [`attach`] gives it a place.
+    ///
+    /// # Errors
+    /// Errors of the system calls, with the messages of the kernel.
     pub fn make(&self) -> Result<OwnedFd> {
         let made = weald_sys::with_own_mounts(|| {
             self.enter_cache()?;

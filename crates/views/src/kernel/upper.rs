@@ -164,6 +164,9 @@ fn copy_root(image: &Image, dir: &OwnedFd) -> Result<()> {
 }
 
 /// Removes a work directory and what overlayfs left in it.
+///
+/// # Errors
+/// Errors of the system calls; a missing directory is none.
 pub fn remove_work_dir(path: &Path) -> io::Result<()> {
     match openat(
         rustix::fs::CWD,

@@ -6,7 +6,7 @@ use crate::cut::Bytes;
 use crate::layer::{Segment, Source};
 use weald_format::Result;
 
-/// Pieces of a window beyond which its content is read and written again.
+/// Number of pieces of a window beyond which its content is read and written again.
 const SCATTERED_PIECES_MAX: usize = 32;
 
 /// The piece of the window at `base` that stays as it is.

@@ -72,6 +72,7 @@ pub(super) struct Work {
 }
 
 impl Work {
+    /// Begins a block; returns its number within the commit.
     pub fn next_block(&mut self) -> usize {
         self.ids.push(0);
         self.ids.len() - 1
@@ -85,6 +86,9 @@ impl Work {
     }
 
     /// Block and offset of a place.
+    ///
+    /// # Errors
+    /// `Invalid`: the run was given no place, or its block was not stored yet.
     pub fn resolve(&self, at: At) -> Result<(u64, u32)> {
         let (at, after) = match at {
             At::Run(no, after) => (self.run_places.get(no).copied(), after),

@@ -6,14 +6,14 @@
 
 use std::ops::Range;
 
-/// Length of the longest header.
+/// Length of the longest header, bytes.
 pub const HEADER_LEN_MAX: u64 = 512;
 
 const SIZE: Range<usize> = 124..136;
 const CHECKSUM: Range<usize> = 148..156;
 const KIND: usize = 156;
 const MAGIC: Range<usize> = 257..262;
-/// Longest member that is taken for one.
+/// Longest member that is taken for one, bytes.
 const MEMBER_LEN_MAX: u64 = 1 << 60;
 /// Beginning of an ar archive.
 const AR_START: &[u8] = b"!<arch>\n";

@@ -39,6 +39,9 @@ pub struct Region<'a> {
 
 impl<'a> Region<'a> {
     /// The bytes of `range` of the file `ino`; `map` has its changes.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     pub fn new(core: &'a Core, ino: u64, map: &RangeMap, range: Range<u64>) -> Result<Self> {
         let mut data = Vec::new();
         let mut keep = |range: Range<u64>| -> Result<()> {
@@ -144,6 +147,9 @@ impl<'a> Region<'a> {
     }
 
     /// The bytes of `range`, copied to `scratch` if they do not lie together.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`: a block cannot be read.
     pub fn view<'b>(&'b self, range: Range<u64>, scratch: &'b mut Vec<u8>) -> Result<&'b [u8]> {
         let len = (range.end - range.start) as usize;
         if let Some((bytes, start)) = self.shared(&range) {
@@ -155,6 +161,9 @@ impl<'a> Region<'a> {
     }
 
     /// The bytes of `range`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`: a block cannot be read.
     pub fn bytes(&self, range: &Range<u64>) -> Result<Bytes> {
         let len = (range.end - range.start) as usize;
         if let Some((bytes, start)) = self.shared(range) {

@@ -8,9 +8,9 @@ use fastcdc::v2020::FastCDC;
 use std::ops::Range;
 use weald_format::Result;
 
-/// Shorter contents of members lie with the headers around them.
+/// Contents of members with fewer bytes lie with the headers around them.
 const CONTENT_LEN_MIN: u64 = 64;
-/// Writers of files leave aligned zeros of this length out.
+/// Aligned zeros of this many bytes, which writers of files leave out.
 const HOLE_LEN: u64 = 4096;
 
 /// Longest run whose border the content chooses. Files up to this length are not cut.
@@ -94,6 +94,9 @@ impl<'a> Cutter<'a> {
 
     /// Cuts the region, which begins at `position`. Returns where its last run, which may be
     /// incomplete, begins.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`, and those of the sink.
     pub fn cut(&mut self, position: Position) -> Result<Position> {
         let end = self.region.end();
         let mut position = position;

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
-/// Least memory of a layer.
+/// Least memory of a layer, bytes.
 const LAYER_MIN: u64 = 64 << 10;
 
 impl Volume {

@@ -18,7 +18,9 @@ use weald_builder::CodecSpec;
 use weald_format::ErrorKind;
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_store::check_name;
-use weald_volume::{Chunking, ImportSource, VolumeImport, VolumeOptions, create_from};
+use weald_volume::{
+    CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, ImportSource, VolumeImport, VolumeOptions, create_from,
+};
 
 /// Sections of the help.
 pub const CREATE_HELP: Help = Help {
@@ -97,17 +99,11 @@ pub(super) struct CreateArgs {
     json: bool,
 }
 
-/// Shortest and longest chunk in bytes.
-const CHUNK_LEN_MIN: u64 = 4 << 10;
-const CHUNK_LEN_MAX: u64 = 16 << 20;
-
 /// Parses a length of chunks.
 pub(super) fn chunk(text: &str) -> Result<u32, String> {
     let len = parse::size(text)?;
-    let is_valid = len.is_power_of_two() && (CHUNK_LEN_MIN..=CHUNK_LEN_MAX).contains(&len);
-    u32::try_from(len)
-        .ok()
-        .filter(|_| is_valid)
+    let len = u32::try_from(len).ok().filter(|len| len.is_power_of_two());
+    len.filter(|len| (CHUNK_LEN_MIN..=CHUNK_LEN_MAX).contains(len))
         .ok_or_else(|| "expected a power of two from 4K to 16M, such as 128K".to_owned())
 }
 
