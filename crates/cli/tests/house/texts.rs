@@ -181,7 +181,7 @@ fn sentences(text: &str) -> impl Iterator<Item = &str> {
 fn sentences_begin_with_the_noun_that_acts() {
     let mut wrong = Vec::new();
     let mut check = |path: &Path, text: &str| {
-        let found = sentences(text).find(|sentence| {
+        let found = sentences(text).filter(|sentence| {
             let first = sentence.split(' ').next().unwrap_or_default();
             NO_SUBJECTS.contains(&first) && !sentence.contains('?')
         });
