@@ -9,21 +9,22 @@
 //!    returns.
 //! 3. A rename is atomic: after a crash the name refers to the old file or to the new file.
 
+#[cfg(test)]
+mod tests;
 mod unsynced;
 
 pub use unsynced::UnsyncedDisk;
 
+use rustix::fs::{AtFlags, Mode, OFlags};
+use rustix::io::Errno;
 use std::fmt::Debug;
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use weald_format::{Error, ErrorKind, Result};
-
-/// Flag of open(2): opening a FIFO does not wait for the other side.
-const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
 
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -34,7 +35,13 @@ pub enum Access {
     Write,
     /// A new file, for reading and writing; the name must not exist.
     Create,
+    /// As [`Access::Create`], for a file that only its writers may open: a lock that another user
+    /// could take with the permission to read would keep all writers out.
+    CreatePrivate,
 }
+
+/// Memory for entries of a directory, in bytes.
+const LIST_BUFFER_LEN: usize = 32 << 10;
 
 /// An open file.
 pub trait DiskFile: Debug + Send + Sync {
@@ -172,13 +179,31 @@ pub struct DiskSpace {
 }
 
 /// A directory of the host's file system.
+///
+/// The directory is opened once. All its files are then reached through that descriptor, and no
+/// symlink below it is followed: a user who may write to the directory leads nobody who writes to
+/// the store to other files.
 #[derive(Debug, Clone)]
 pub struct HostDisk {
     path: PathBuf,
     /// Path of the directory in messages.
     shown: PathBuf,
-    /// The open directory, if the disk was created from one; `path` then leads to it.
-    _dir: Option<Arc<OwnedFd>>,
+    dir: Arc<OnceLock<OwnedFd>>,
+}
+
+/// Directory of a file: the store's own, or one in it.
+enum Place<'a> {
+    Own(BorrowedFd<'a>),
+    Below(OwnedFd),
+}
+
+impl AsFd for Place<'_> {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Own(dir) => *dir,
+            Self::Below(dir) => dir.as_fd(),
+        }
+    }
 }
 
 impl HostDisk {
@@ -187,26 +212,93 @@ impl HostDisk {
         Self {
             path: path.to_owned(),
             shown: path.to_owned(),
-            _dir: None,
+            dir: Arc::default(),
         }
     }
 
     /// Uses the open directory `dir`, even if its path leads elsewhere later. Messages call it
-    /// `shown`. Needs `/proc`.
+    /// `shown`.
     pub fn of_dir(dir: OwnedFd, shown: &Path) -> Self {
         Self {
-            path: format!("/proc/self/fd/{}", dir.as_raw_fd()).into(),
+            path: shown.to_owned(),
             shown: shown.to_owned(),
-            _dir: Some(Arc::new(dir)),
+            dir: Arc::new(OnceLock::from(dir)),
         }
     }
 
-    fn at(&self, name: &str) -> PathBuf {
-        join(&self.path, name)
+    fn dir(&self) -> io::Result<BorrowedFd<'_>> {
+        if let Some(dir) = self.dir.get() {
+            return Ok(dir.as_fd());
+        }
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::open(&self.path, flags, Mode::empty())?;
+        Ok(self.dir.get_or_init(|| opened).as_fd())
     }
 
-    fn failed(&self, name: &str, error: io::Error) -> Error {
+    /// The directory of the file `name`, and the name in it.
+    fn place<'a>(&self, name: &'a str) -> io::Result<(Place<'_>, &'a str)> {
+        let dir = self.dir()?;
+        Ok(match name.split_once('/') {
+            Some((below, name)) => {
+                let below = weald_sys::open_place_at(dir, below.as_bytes())?;
+                (Place::Below(below), name)
+            }
+            None => (Place::Own(dir), name),
+        })
+    }
+
+    fn open_dir(&self, name: &str) -> io::Result<OwnedFd> {
+        let name = match name {
+            "" => ".",
+            name => name,
+        };
+        weald_sys::open_dir_at(self.dir()?, name.as_bytes())
+    }
+
+    fn open_file(&self, name: &str, access: Access) -> io::Result<File> {
+        let (place, name) = self.place(name)?;
+        let how = match access {
+            Access::Read => OFlags::RDONLY,
+            Access::Write => OFlags::RDWR,
+            Access::Create | Access::CreatePrivate => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+        };
+        // A FIFO with the name of a file must not block the open.
+        let how = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(rustix::fs::openat(
+            place,
+            name,
+            how,
+            Mode::from_raw_mode(0o666),
+        )?);
+        if access == Access::CreatePrivate {
+            let mode = Mode::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+            rustix::fs::fchmod(&file, for_writers(mode))?;
+        }
+        Ok(file)
+    }
+
+    /// Whether `name`, or the directory that it lies in, is a symlink.
+    fn is_symlink(&self, name: &str) -> bool {
+        let names = [name.split('/').next().unwrap_or(name), name];
+        let is_symlink = |name| {
+            let stat =
+                rustix::fs::statat(self.dir().ok()?, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            Some(rustix::fs::FileType::from_raw_mode(stat.st_mode).is_symlink())
+        };
+        names.iter().any(|name| is_symlink(*name) == Some(true))
+    }
+
+    fn failed(&self, name: &str, error: impl Into<io::Error>) -> Error {
+        let error = error.into();
         let shown = join(&self.shown, name);
+        let errno = Errno::from_io_error(&error);
+        if matches!(errno, Some(Errno::LOOP | Errno::NOTDIR)) && self.is_symlink(name) {
+            let what = format!(
+                "{}: leads through a symlink: the files of a store lie in its own directories",
+                shown.display()
+            );
+            return Error::invalid(what);
+        }
         match error.kind() {
             io::ErrorKind::AlreadyExists => Error::new(
                 ErrorKind::Busy,
@@ -215,6 +307,12 @@ impl HostDisk {
             _ => Error::io(shown.display().to_string(), error),
         }
     }
+}
+
+/// Takes the permission to read away where there is none to write.
+fn for_writers(mode: Mode) -> Mode {
+    let writers = mode & (Mode::WUSR | Mode::WGRP | Mode::WOTH);
+    writers | Mode::from_raw_mode(writers.as_raw_mode() << 1)
 }
 
 fn join(dir: &Path, name: &str) -> PathBuf {
@@ -226,15 +324,8 @@ fn join(dir: &Path, name: &str) -> PathBuf {
 
 impl Disk for HostDisk {
     fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
-        let mut options = File::options();
-        options
-            .read(true)
-            .write(access != Access::Read)
-            .create_new(access == Access::Create);
-        // A FIFO with the name of a file must not block the open.
-        options.custom_flags(NONBLOCK);
         let failed = |e| self.failed(name, e);
-        let file = options.open(self.at(name)).map_err(failed)?;
+        let file = self.open_file(name, access).map_err(failed)?;
         let path = join(&self.shown, name);
         if !file.metadata().map_err(failed)?.is_file() {
             let what = format!("{}: expected a regular file", path.display());
@@ -245,38 +336,58 @@ impl Disk for HostDisk {
 
     fn list(&self, dir: &str) -> Result<Vec<String>> {
         let failed = |e| self.failed(dir, e);
+        let opened = self.open_dir(dir).map_err(failed)?;
         let mut names = Vec::new();
-        for entry in fs::read_dir(self.at(dir)).map_err(failed)? {
+        let mut buffer = weald_sys::DirBuffer::new(LIST_BUFFER_LEN);
+        weald_sys::read_dir(opened, &mut buffer, |entry| {
             // The store gives all its files UTF-8 names, so other names are not its files.
-            if let Ok(name) = entry.map_err(failed)?.file_name().into_string() {
-                names.push(name);
+            if let Ok(name) = std::str::from_utf8(entry.name) {
+                names.push(name.to_owned());
             }
-        }
+            Ok(())
+        })
+        .map_err(failed)?;
         Ok(names)
     }
 
     fn make_dir(&self, dir: &str) -> Result<()> {
-        fs::create_dir(self.at(dir)).map_err(|e| self.failed(dir, e))
+        if dir.is_empty() {
+            return fs::create_dir(&self.path).map_err(|e| self.failed(dir, e));
+        }
+        let made = self.place(dir).and_then(|(place, name)| {
+            Ok(rustix::fs::mkdirat(
+                place,
+                name,
+                Mode::from_raw_mode(0o777),
+            )?)
+        });
+        made.map_err(|e| self.failed(dir, e))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
-        fs::rename(self.at(from), self.at(to)).map_err(|e| self.failed(from, e))
+        let renamed = || -> io::Result<()> {
+            let ((from_dir, from), (to_dir, to)) = (self.place(from)?, self.place(to)?);
+            Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
+        };
+        renamed().map_err(|e| self.failed(from, e))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
-        fs::remove_file(self.at(name)).map_err(|e| self.failed(name, e))
+        let removed = self
+            .place(name)
+            .and_then(|(place, name)| Ok(rustix::fs::unlinkat(place, name, AtFlags::empty())?));
+        removed.map_err(|e| self.failed(name, e))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
-        let opened = File::open(self.at(dir)).map_err(|e| self.failed(dir, e))?;
+        let opened = self.open_dir(dir).map_err(|e| self.failed(dir, e))?;
         let shown = join(&self.shown, dir);
-        opened.sync_all().map_err(|e| unsynced(&shown, e))
+        rustix::fs::fsync(opened).map_err(|e| unsynced(&shown, e.into()))
     }
 
     fn sync_all(&self) -> Result<()> {
-        let opened = File::open(self.at("")).map_err(|e| self.failed("", e))?;
-        let synced = rustix::fs::syncfs(&opened);
-        synced.map_err(|e| unsynced(&self.shown, io::Error::from_raw_os_error(e.raw_os_error())))
+        let opened = self.open_dir("").map_err(|e| self.failed("", e))?;
+        rustix::fs::syncfs(opened).map_err(|e| unsynced(&self.shown, e.into()))
     }
 
     fn shown(&self) -> String {
@@ -284,8 +395,8 @@ impl Disk for HostDisk {
     }
 
     fn space(&self) -> Result<DiskSpace> {
-        let state = rustix::fs::statvfs(&self.path)
-            .map_err(|e| self.failed("", io::Error::from_raw_os_error(e.raw_os_error())))?;
+        let state = self.dir().and_then(|dir| Ok(rustix::fs::fstatvfs(dir)?));
+        let state = state.map_err(|e| self.failed("", e))?;
         let bytes = |blocks: u64| blocks.saturating_mul(state.f_frsize);
         Ok(DiskSpace {
             total: bytes(state.f_blocks),

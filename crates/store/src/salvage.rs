@@ -125,7 +125,7 @@ impl Store {
     pub fn salvage(&self, writer_name: &str) -> Result<Salvaged> {
         let disk = &*self.disk;
         if disk.open(layout::LOCK, Access::Read).is_err() {
-            disk.open(layout::LOCK, Access::Create)?;
+            disk.open(layout::LOCK, Access::CreatePrivate)?;
         }
         let _lock = writer::lock(self, writer_name)?;
         let volumes = self.old_volumes()?;

@@ -401,7 +401,7 @@ impl Disk for SimDisk {
         let mut state = self.0.lock();
         let found = state.current.files.get(name).copied();
         let file = match (access, found) {
-            (Access::Create, None) => {
+            (Access::Create | Access::CreatePrivate, None) => {
                 self.growing_call(&mut state)?;
                 state.files.push(FileState::default());
                 let file = state.files.len() - 1;
@@ -409,7 +409,9 @@ impl Disk for SimDisk {
                 state.change_names(dir_of(name), vec![change]);
                 file
             }
-            (Access::Create, Some(_)) => return Err(Error::new(ErrorKind::Busy, "exists")),
+            (Access::Create | Access::CreatePrivate, Some(_)) => {
+                return Err(Error::new(ErrorKind::Busy, "exists"));
+            }
             (_, None) => return Err(failed(ENOENT)),
             (_, Some(file)) => {
                 self.plain_call(&mut state)?;

@@ -127,7 +127,7 @@ impl Store {
         disk.make_dir(layout::SEGMENTS)?;
         disk.make_dir(layout::IMAGES)?;
         drop(create_engine(&*disk, layout::META, uuid)?);
-        let lock = disk.open(layout::LOCK, Access::Create)?;
+        let lock = disk.open(layout::LOCK, Access::CreatePrivate)?;
         // Detects a file system without locks now, before the first writer does.
         lock.try_lock(0, true)?;
         lock.sync()?;

@@ -1,0 +1,82 @@
+//! What other users of the machine can do to a store that they may write to, or read.
+
+use super::HostDisk;
+use crate::{Store, WriteOptions};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use std::sync::Arc;
+use weald_format::ErrorKind;
+
+fn store(dir: &Path) -> Store {
+    Store::create(Arc::new(HostDisk::new(dir)), [7; 16], 64 << 20).expect("a store")
+}
+
+/// Would catch: a writer that truncates the file that a planted symlink names, or removes the files
+/// of the directory that it names.
+#[test]
+fn symlinks_in_a_store_lead_to_no_other_file() {
+    let place = tempfile::tempdir().expect("a directory");
+    for name in ["lock", "meta", "images", "segments", "volumes"] {
+        let dir = place.path().join(format!("store-{name}"));
+        let store = store(&dir);
+        let victim = place.path().join(format!("victim-{name}"));
+        let planted = dir.join(name);
+        let inside = match planted.is_file() {
+            true => {
+                fs::write(&victim, "precious, and longer than the name of a writer")
+                    .expect("write");
+                fs::remove_file(&planted).expect("remove");
+                victim.clone()
+            }
+            false => {
+                fs::create_dir(&victim).expect("mkdir");
+                let _ = fs::remove_dir(&planted);
+                let inside = victim.join("precious");
+                fs::write(&inside, "precious").expect("write");
+                inside
+            }
+        };
+        let before = fs::read(&inside).expect("read");
+        symlink(&victim, &planted).expect("symlink");
+        let error = match name {
+            // A writer opens the directory when it appends.
+            "segments" => store.disk.list(name).expect_err(name),
+            _ => store.write(WriteOptions::new("a test")).expect_err(name),
+        };
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{name}: {error}");
+        assert!(error.to_string().contains("symlink"), "{name}: {error}");
+        assert_eq!(fs::read(&inside).expect("still there"), before, "{name}");
+    }
+}
+
+/// Would catch: a store whose directory is looked up again, so that its parent's owner exchanges it
+/// between two calls.
+#[test]
+fn the_directory_of_a_store_is_looked_up_once() {
+    let place = tempfile::tempdir().expect("a directory");
+    let (dir, moved) = (place.path().join("store"), place.path().join("moved"));
+    let store = store(&dir);
+    fs::rename(&dir, &moved).expect("rename");
+    fs::create_dir(&dir).expect("mkdir");
+    drop(store.write(WriteOptions::new("a test")).expect("a writer"));
+    assert_eq!(fs::read_dir(&dir).expect("list").count(), 0);
+    fs::write(moved.join("images/.0000000000000009.map"), "").expect("write");
+    assert!(store.names().expect("names").is_empty());
+}
+
+/// Would catch: a lock file that everybody may open, and so lock: any user would keep the writers
+/// of a store out.
+#[test]
+fn only_writers_open_the_lock() {
+    let place = tempfile::tempdir().expect("a directory");
+    let dir = place.path().join("store");
+    drop(store(&dir));
+    let mode = |name: &str| {
+        let metadata = fs::metadata(dir.join(name)).expect("metadata");
+        metadata.permissions().mode() & 0o777
+    };
+    let (lock, superblock) = (mode("lock"), mode("store"));
+    let writers = superblock & 0o222;
+    assert_eq!(lock, writers | writers << 1, "{lock:o}");
+}
