@@ -114,7 +114,11 @@ impl TestStore {
     }
 
     fn segments_len(&self) -> u64 {
-        self.store.info().unwrap().0.segments_len
+        self.store
+            .info(&mut |e| panic!("{e}"))
+            .unwrap()
+            .0
+            .segments_len
     }
 
     fn collect(&self) {
@@ -227,7 +231,7 @@ fn a_version_takes_what_is_new_in_it_and_keeps_no_more() {
     assert_eq!(third.imported.new_len, 0);
     ground.writer().remove("first", false).unwrap();
     ground.collect();
-    let (info, _) = ground.store.info().unwrap();
+    let (info, _) = ground.store.info(&mut |e| panic!("{e}")).unwrap();
     assert!(info.segments_len < 5_500_000, "{}", info.segments_len);
     assert!(ground.is_clean());
     assert_same(&ground.export("second"), &source);
@@ -384,7 +388,7 @@ fn a_block_of_two_images_stays_one() {
     let done = ground.reencode();
     assert_eq!(done.image_count, 2, "{done:?}");
     ground.collect();
-    let (info, images) = ground.store.info().unwrap();
+    let (info, images) = ground.store.info(&mut |e| panic!("{e}")).unwrap();
     assert!(ground.is_clean());
     assert_same(&ground.export("b"), &copy);
     assert_same(&ground.export("c"), &source);

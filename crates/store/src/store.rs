@@ -199,7 +199,8 @@ impl Store {
     pub fn map(&self, name: &str) -> Result<ImageMap> {
         layout::check_name(name)?;
         match read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX) {
-            Ok(bytes) => self.parse_map(name, &bytes),
+            Ok(bytes) => ImageMap::parse(&bytes, self.superblock.uuid)
+                .map_err(|error| self.damaged_map(name, &error)),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_image(name)),
             Err(error) => Err(error),
         }
@@ -208,6 +209,26 @@ impl Store {
     pub(crate) fn parse_map(&self, name: &str, bytes: &[u8]) -> Result<ImageMap> {
         let parsed = ImageMap::parse(bytes, self.superblock.uuid);
         parsed.map_err(|e| e.context(format_args!("{}:{name}", self.disk.shown())))
+    }
+
+    /// Says what to do about a damaged map, whose image no command can remove or collect.
+    fn damaged_map(&self, name: &str, error: &Error) -> Error {
+        let shown = self.disk.shown();
+        if error.kind() != ErrorKind::Corrupt {
+            return error.duplicate().context(format_args!("{shown}:{name}"));
+        }
+        // The reason is one part of the message, of which the parts end at colons.
+        let reason = error.to_string().replace(": ", ", ");
+        let reason = reason
+            .split(" (image map at byte")
+            .next()
+            .unwrap_or_default();
+        let what = format!(
+            "{shown}:{name}: the map of this image is damaged ({reason}): 'weald store salvage \
+             {shown}' sets the image aside"
+        );
+        let rule = error.place().map_or("S-3.1", |place| place.rule);
+        Error::corrupt("image map", 0, rule, what)
     }
 
     fn no_image(&self, name: &str) -> Error {
@@ -219,7 +240,7 @@ impl Store {
         let what = match names.len() {
             _ if is_volume => format!(
                 "{shown}:{name}: names a volume, and this command takes an image: 'weald mount \
-                 {shown}:{name} DIR' shows the files of a volume"
+                 {shown}:{name} DIR' shows the files of a volume, 'weald volume rm' removes it"
             ),
             0 => format!("{shown}:{name}: the store has no image yet"),
             _ => format!("{shown}:{name}: no such image: 'weald store ls {shown}' lists them"),
@@ -276,19 +297,24 @@ type Owners = hashbrown::HashMap<u64, (u64, Option<usize>)>;
 
 impl Store {
     /// Returns figures about the store and about every image, sorted by name. An image that is
-    /// added or removed during the call may be counted or not.
+    /// added or removed during the call may be counted or not. `damaged` gets the errors of images
+    /// whose maps are damaged; these do not count.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`.
+    /// `Io`.
     ///
     /// # Cost
     /// Reads all maps; 32 bytes of memory for each distinct record.
-    pub fn info(&self) -> Result<(StoreInfo, Vec<ImageInfo>)> {
+    pub fn info(&self, damaged: &mut dyn FnMut(Error)) -> Result<(StoreInfo, Vec<ImageInfo>)> {
         let (mut store, mut images) = (StoreInfo::default(), Vec::new());
         let mut owners = Owners::new();
         for name in self.names()? {
             let map = match self.map(&name) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    damaged(error);
+                    continue;
+                }
                 other => other?,
             };
             let no = images.len();

@@ -264,25 +264,19 @@ fn bad_input_changes_nothing() {
         (&["import", "foreign", "v1.weald"], &["foreign"]),
         (
             &["import", "store", "v1.weald", "--name", "../x"],
-            &["image name", "'/'"],
+            &["name", "'/'"],
         ),
-        (
-            &["import", "store", "v1.weald", "--name", "a/b"],
-            &["image name"],
-        ),
+        (&["import", "store", "v1.weald", "--name", "a/b"], &["name"]),
         (
             &["import", "store", "v1.weald", "--name", ".hidden"],
-            &["image name"],
+            &["name"],
         ),
-        (
-            &["import", "store", "v1.weald", "--name", ""],
-            &["image name"],
-        ),
+        (&["import", "store", "v1.weald", "--name", ""], &["name"]),
         (
             &["import", "store", "v1.weald", "v2.weald", "--name", "x"],
             &["one by one"],
         ),
-        (&["rm", "store:../meta"], &["image name"]),
+        (&["rm", "store:../meta"], &["name"]),
         (&["rm", "store:v1", "store:gone"], &["no such image"]),
         (
             &["export", "store:v1", "v2.weald"],
@@ -344,4 +338,50 @@ fn a_newer_store_is_refused() {
         }
         assert!(ground.contents("store") == before);
     }
+}
+
+/// Would catch: one damaged map that hides all images, and a message about it that leads nowhere.
+#[test]
+fn a_damaged_map_hides_its_image_alone() {
+    let ground = Ground::with_store();
+    let map = ground.at("store/images/v1");
+    let file = fs::OpenOptions::new().write(true).open(&map);
+    let file = file.expect("open");
+    file.write_all_at(&[0x5a; 16], 500).expect("write");
+    for command in ["ls", "info"] {
+        let said = ground.0.weald(["store", command, "store"]).expect(1);
+        let way = "store:v1: the map of this image is damaged";
+        assert!(said.stderr.contains(way), "{}", said.stderr);
+        assert!(said.stderr.contains("weald store salvage store"));
+        assert_eq!(said.text().contains("  v2\n"), command == "ls");
+    }
+    // Blocks that only the damaged image has are no defects of their own.
+    let report = ground.0.weald(["store", "check", "store"]).expect(1).text();
+    assert!(report.contains("not clean: 1 findings"), "{report}");
+    ground.refused(&["store", "rm", "store:v1"], &["weald store salvage"]);
+    ground.0.weald(["store", "salvage", "store"]).expect(1);
+    ground.assert_clean("store");
+    ground.assert_exported("store", "v2");
+    ground.weald(&["store", "import", "store", "v1.weald"]);
+    ground.assert_exported("store", "v1");
+}
+
+/// Would catch: an error where only the reader of a pipe ended.
+#[test]
+fn an_output_whose_reader_ended_is_no_error() {
+    let ground = Ground::with_store();
+    let commands = [
+        "store export store:v1 -",
+        "export composefs v1.weald --image -",
+    ];
+    for command in commands {
+        // The first command of the pipe begins when the last one has ended.
+        let script = format!(
+            "set +o pipefail
+            (read -r; $WEALD {command}; echo $? >status) < <(sleep 0.1; echo) | true
+            cat status"
+        );
+        assert_eq!(ground.sh(&script), "0\n", "{command}");
+    }
+    ground.sh("! $WEALD store export store:v1 - 2>said >/dev/full; grep -q 'No space left' said");
 }

@@ -1,7 +1,7 @@
 //! `weald store ls`, `info` and `check`.
 
-use super::{StoreDir, open, write, writer_name};
-use crate::help::{DONE_OR_FAILED, Help};
+use super::{StoreDir, open, writer_name};
+use crate::help::Help;
 use crate::json::{self, Object, hex};
 use crate::messages;
 use crate::output::Output;
@@ -12,8 +12,19 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
+use weald_format::Error;
 use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
 use weald_store::{Checked, Finding, ImageInfo, StoreInfo, WriteOptions};
+
+/// Exit status of commands that show images.
+const DONE_OR_DAMAGED: &[(&str, &str)] = &[
+    ("0", "The command did its work."),
+    (
+        "1",
+        "The command did its work, except for damaged images; standard error names each.",
+    ),
+    ("2", "The command failed; standard error says why."),
+];
 
 /// Sections of the help.
 pub const LS_HELP: Help = Help {
@@ -30,7 +41,7 @@ pub const LS_HELP: Help = Help {
             "weald store ls --json /srv/store | jq -r .name",
         ),
     ],
-    exit_status: DONE_OR_FAILED,
+    exit_status: DONE_OR_DAMAGED,
 };
 
 /// List the images and volumes of a store
@@ -46,7 +57,8 @@ pub(super) struct LsArgs {
 
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let (_, images) = store.info()?;
+    let mut damaged = Vec::new();
+    let (_, images) = store.info(&mut |error| damaged.push(error))?;
     let mut output = Output::new();
     for image in &images {
         if args.json {
@@ -71,7 +83,16 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
         writeln!(output)?;
     }
     output.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(report_damaged(damaged))
+}
+
+/// Names the images that could not be shown.
+fn report_damaged(damaged: Vec<Error>) -> ExitCode {
+    let code = exit_code(damaged.len() as u64);
+    for error in damaged {
+        messages::error(&error.into());
+    }
+    code
 }
 
 fn json(image: &ImageInfo) -> Object {
@@ -100,7 +121,7 @@ pub const INFO_HELP: Help = Help {
             "weald store info --json /srv/store | jq .segments_len",
         ),
     ],
-    exit_status: DONE_OR_FAILED,
+    exit_status: DONE_OR_DAMAGED,
 };
 
 /// Show what a store holds and what its images share
@@ -116,7 +137,8 @@ pub(super) struct InfoArgs {
 
 pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let (info, images) = store.info()?;
+    let mut damaged = Vec::new();
+    let (info, images) = store.info(&mut |error| damaged.push(error))?;
     let own_len = images.iter().map(|image| image.own_len).sum();
     let allocated_len = allocated_len(&args.location.store.join("segments"))?;
     let superblocks_len = info.segment_count * SEGMENT_SUPERBLOCK_LEN as u64;
@@ -134,7 +156,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         false => output.text(&numbers.text(&uuid))?,
     }
     output.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(report_damaged(damaged))
 }
 
 /// Bytes of disk space of the files in `dir`: less than their length where `gc` freed space in
@@ -266,7 +288,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let writer = write(&store, WriteOptions::new(writer_name("check")))?;
+    let writer = store.write(WriteOptions::new(writer_name("check")))?;
     let checked = writer.check(args.data, &mut |_| {})?;
     if !args.quiet {
         let mut output = Output::new();
