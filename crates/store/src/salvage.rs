@@ -16,7 +16,7 @@ use weald_format::container::RecordRef;
 use weald_format::store::{
     BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow,
 };
-use weald_format::{Digest, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Results of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -124,8 +124,12 @@ impl Store {
     /// Reads the headers of all records; about 120 bytes of memory for each.
     pub fn salvage(&self, writer_name: &str) -> Result<Salvaged> {
         let disk = &*self.disk;
-        if disk.open(layout::LOCK, Access::Read).is_err() {
-            disk.open(layout::LOCK, Access::CreatePrivate)?;
+        match disk.open(layout::LOCK, Access::Write) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                disk.open(layout::LOCK, Access::CreatePrivate)?;
+            }
+            // The lock says what is wrong with an existing file.
+            _ => {}
         }
         let _lock = writer::lock(self, writer_name)?;
         let volumes = self.old_volumes()?;
@@ -217,23 +221,23 @@ impl Store {
     /// Reads the rows of volumes from the old tables, which alone have them.
     fn old_volumes(&self) -> Result<Option<OldVolumes>> {
         let names = self.volume_names()?;
-        let engine = match open_engine(&*self.disk, self.superblock.uuid, true) {
-            Ok(engine) => engine,
-            Err(_) if names.is_empty() => return Ok(None),
-            Err(error) => {
-                let what = format!(
-                    "the old metadata cannot be read, and the volumes {} are nowhere else: \
-                     restore {}/{} from a backup",
-                    names.join(", "),
-                    self.disk.shown(),
-                    layout::META
-                );
-                return Err(error.context(what));
-            }
-        };
-        match read_volumes(&engine) {
+        let opened = open_engine(&*self.disk, self.superblock.uuid, true);
+        match opened.and_then(|engine| read_volumes(&engine)) {
+            Ok(volumes) => Ok(Some(volumes)),
             Err(_) if names.is_empty() => Ok(None),
-            other => other.map(Some),
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let shown = self.disk.shown();
+                let what = format!(
+                    "{shown}/{}: the rows of the volumes {} cannot be read, and nothing else has \
+                     them: restore this file from a backup, or remove the files in \
+                     {shown}/{} to give the volumes up and keep the images",
+                    layout::META,
+                    names.join(", "),
+                    layout::VOLUMES
+                );
+                Err(Error::corrupt("store metadata", 0, "S-5.1", what))
+            }
+            Err(error) => Err(error),
         }
     }
 
@@ -324,7 +328,7 @@ fn locate(map: &mut ImageMap, found: &Found) -> Result<bool> {
         };
         let Some(place) = place else {
             let what = format!("block {id} is in no segment");
-            return Err(weald_format::Error::corrupt("segment", 0, "S-2.8", what));
+            return Err(Error::corrupt("segment", 0, "S-2.8", what));
         };
         is_changed |= place != *location;
         *location = place;

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
 use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, split_key, split_pair_key};
-use weald_format::{FileKind, Result, limits};
+use weald_format::{ErrorKind, FileKind, Result, limits};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter, WriteOptions};
 
@@ -101,11 +101,12 @@ pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
 
 /// Compares the rows of the volume `name` with each other, and the blocks of the whole store with
 /// all images and volumes. Changes nothing: of changes that a crash left in the sync log, it
-/// verifies the records only.
+/// verifies the records only. A table that cannot be read to its end is a finding, and what it
+/// would be compared with is left out.
 ///
 /// # Errors
 /// `NotFound`; `Busy` while the store is being written; `Io`, `Corrupt` if the tables cannot be
-/// read at all.
+/// opened, or do not have the volume.
 pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report> {
     let who = format!("process {}", std::process::id());
     let writer = store.write(WriteOptions::new(who))?;
@@ -115,14 +116,16 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
     report
         .findings
         .extend(damage.map(|damage| damage.to_string()));
-    let checked = writer.check(options.reads_data, &mut |_| {})?;
-    report.verified_len = checked.verified_len;
-    for finding in checked.findings {
-        let of = finding.image.map_or(String::new(), |of| format!("{of}: "));
-        report.findings.push(format!("{of}{}", finding.what));
+    let checked = writer.check(options.reads_data, &mut |_| {});
+    if let Some(checked) = found(checked, &mut report)? {
+        report.verified_len = checked.verified_len;
+        for finding in checked.findings {
+            let of = finding.image.map_or(String::new(), |of| format!("{of}: "));
+            report.findings.push(format!("{of}{}", finding.what));
+        }
     }
     let mut inodes: BTreeMap<u64, InodeRow> = BTreeMap::new();
-    each_row(
+    let read = each_row(
         &writer,
         Table::Inodes,
         volume.snapshot,
@@ -130,8 +133,11 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
             inodes.insert(split_key(key)?.1, InodeRow::parse(value)?);
             Ok(())
         },
-    )?;
+    );
     report.inode_count = inodes.len() as u64;
+    if found(read, &mut report)?.is_none() {
+        return Ok(report);
+    }
     if let Some((last, _)) = inodes.last_key_value()
         && *last >= volume.next_ino
     {
@@ -141,16 +147,30 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
         );
         report.findings.push(what);
     }
-    let orphans = check_names(&writer, volume.snapshot, &inodes, &mut report)?;
-    check_quotas(&writer, volume.snapshot, &inodes, &mut report)?;
-    check_contents(
+    let orphans = check_names(&writer, volume.snapshot, &inodes, &mut report);
+    let orphans = found(orphans, &mut report)?;
+    let quotas = check_quotas(&writer, volume.snapshot, &inodes, &mut report);
+    found(quotas, &mut report)?;
+    let contents = check_contents(
         &writer,
         (volume.snapshot, volume.chunk_len),
         &inodes,
-        &orphans,
+        orphans.as_ref(),
         &mut report,
-    )?;
+    );
+    found(contents, &mut report)?;
     Ok(report)
+}
+
+/// Adds damage that ended a part of the check to the findings.
+fn found<T>(part: Result<T>, report: &mut Report) -> Result<Option<T>> {
+    match part {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            report.findings.push(error.to_string());
+            Ok(None)
+        }
+        other => other.map(Some),
+    }
 }
 
 /// Compares names with inodes. Returns the orphans.
@@ -262,7 +282,7 @@ fn check_contents(
     writer: &StoreWriter,
     (snapshot, chunk_len): (u32, u32),
     inodes: &BTreeMap<u64, InodeRow>,
-    orphans: &BTreeSet<u64>,
+    orphans: Option<&BTreeSet<u64>>,
     report: &mut Report,
 ) -> Result<()> {
     let mut allocated: BTreeMap<u64, u64> = BTreeMap::new();
@@ -286,7 +306,8 @@ fn check_contents(
         Ok(())
     })?;
     let owners: BTreeSet<u64> = allocated.keys().chain(xattrs.keys()).copied().collect();
-    for ino in owners.iter().filter(|ino| !orphans.contains(ino)) {
+    let is_orphan = |ino: &u64| orphans.is_none_or(|orphans| orphans.contains(ino));
+    for ino in owners.iter().filter(|ino| !is_orphan(ino)) {
         if !inodes.contains_key(ino) {
             let what = format!("inode {ino}: it has content or attributes, but no row");
             report.findings.push(what);

@@ -13,6 +13,7 @@ use tempfile::TempDir;
 use weald_format::FileKind;
 use weald_store::Store;
 use weald_store::disk::HostDisk;
+use weald_store::engine::{Batch, Engine, Table};
 use weald_vfs::{
     AllocateMode, Ino, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs, XattrMode,
 };
@@ -586,4 +587,33 @@ fn collections_and_salvage_keep_what_a_volume_uses() {
     std::fs::write(&meta, b"").expect("damage");
     let error = store.salvage("salvage").expect_err("no rows");
     assert!(error.to_string().contains("backup"), "{error}");
+}
+
+/// Would catch: a check that ends at the first row that it cannot read, and finds nothing else.
+#[test]
+fn a_check_goes_on_behind_a_table_that_cannot_be_read() {
+    let place = Place::new();
+    let volume = place.open();
+    let ino = file(&volume, Ino::ROOT, "f").ino;
+    volume.write(ino, 0, &noise(300_000, 1), 1).expect("write");
+    volume.close().expect("close");
+    drop(volume);
+    let store = place.store();
+    let writer = store.write(weald_store::WriteOptions::new("damage"));
+    let writer = writer.expect("write");
+    let snapshot = writer.volume_row("v").expect("a row").snapshot;
+    let mut damage = Batch::default();
+    let key = |ino: u64| [&snapshot.to_be_bytes()[..], &ino.to_be_bytes()].concat();
+    // No row of a quota looks like this; and a file that is no inode has an attribute.
+    damage.put(Table::Quotas, &key(9), b"damage".to_vec());
+    let xattr = [&key(4711)[..], b"user.a"].concat();
+    damage.put(Table::Xattrs, &xattr, b"value".to_vec());
+    writer.engine().commit(&damage).expect("commit");
+    drop(writer);
+    let options = CheckOptions { reads_data: true };
+    let report = check(&store, "v", &options).expect("a check");
+    let findings = report.findings.join("\n");
+    assert!(findings.contains("quota"), "{findings}");
+    assert!(findings.contains("inode 4711"), "{findings}");
+    assert_eq!((report.name_count, report.logical_len), (1, 300_000));
 }

@@ -215,8 +215,8 @@ impl RedbEngine {
 
 fn damaged(shown: &str, what: &str) -> Error {
     let text = format!(
-        "{shown}: the metadata of the store is damaged ({what}): \
-         'weald store salvage' rebuilds it from the segments"
+        "{shown}: the metadata of the store is damaged ({what}): 'weald store salvage' rebuilds \
+         what images need of it, and volumes need a backup of it"
     );
     Error::corrupt("store metadata", 0, "S-5.1", text)
 }
