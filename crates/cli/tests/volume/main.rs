@@ -347,6 +347,30 @@ fn a_newer_store_is_refused() {
     }
 }
 
+/// Would catch: a volume whose files everybody reads in the segments of its store, and images of a
+/// store that nobody reads any more because a volume was made beside them.
+#[test]
+fn others_do_not_read_a_volume_in_its_store() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    let said = ground.sh("umask 022
+        $WEALD store create -q new; stat -c %a new
+        $WEALD volume create -q new:a; stat -c %a new
+        chmod 755 new; $WEALD volume create -q new:b; stat -c %a new
+        $WEALD store create -q shared; $WEALD store add -q shared tree --name t
+        $WEALD volume create shared:v 2>&1; stat -c %a shared");
+    let expected = "755\n700\n755\nweald: shared: other users can enter this directory, and read \
+                    what is in the volume whatever the modes of its files are: 'chmod go= shared' \
+                    keeps them out\nshared:v: an empty volume\n755\n";
+    assert_eq!(said, expected);
+    let private = ground.run(
+        "setpriv --reuid=65534 --regid=65534 --clear-groups cat shared/segments/* | wc -c
+        $WEALD store create -q other; $WEALD volume create -q other:v
+        ! setpriv --reuid=65534 --regid=65534 --clear-groups ls other",
+    );
+    assert!(private.expect(0).stderr.contains("Permission denied"));
+}
+
 /// Would catch: a full disk that makes a volume read-only, loses what was synced, or from which
 /// nothing can be removed.
 #[test]

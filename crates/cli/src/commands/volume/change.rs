@@ -2,14 +2,18 @@
 
 use super::{Named, VolumePath};
 use crate::commands::store::{random_uuid, show_path};
+use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
+use crate::messages;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{bytes, count};
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
@@ -29,6 +33,10 @@ pub const CREATE_HELP: Help = Help {
         "The store must exist; weald store create makes one. A name has 1 to 200 bytes of UTF-8, \
          no '/', no control character and no dot in front. An image and a volume of one store \
          cannot have the same name.",
+        "The segments of the store hold the data of the volume's files, whatever the modes of \
+         these are. So the first volume of a store without images takes the permissions of group \
+         and others from the directory of the store. In a store with images, which others may \
+         read, create says so and leaves the directory as it is.",
         "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
          and need less metadata. Smaller chunks find more repeats, and a small read or a small \
          overwrite costs less. The size of a volume's chunks never changes.",
@@ -151,6 +159,7 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_nanos() as i128);
+    let is_private = keep_others_out(&named)?;
     let imported = match &args.from {
         Some(image) => Some(import(&named, image, &options, now)?),
         None => {
@@ -158,6 +167,13 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
             None
         }
     };
+    if !is_private && !args.quiet {
+        let store = named.store.shown();
+        messages::line(&format!(
+            "{store}: other users can enter this directory, and read what is in the volume \
+             whatever the modes of its files are: 'chmod go= {store}' keeps them out"
+        ));
+    }
     let mut output = Output::new();
     if args.json {
         let mut object = Object::new();
@@ -187,6 +203,24 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Makes the directory of a store that has nothing yet private: its files hold the data of all
+/// files of the volume. Another store is left as it is, since others may read its images. Returns
+/// whether the directory is private.
+fn keep_others_out(named: &Named) -> anyhow::Result<bool> {
+    const OTHERS: u32 = 0o077;
+    let words = || show_path(&named.dir);
+    let metadata = std::fs::metadata(&named.dir).with_context(words)?;
+    let mode = metadata.permissions().mode();
+    let is_new = named.store.names()?.is_empty() && named.store.volume_names()?.is_empty();
+    let is_own = metadata.uid() == rustix::process::geteuid().as_raw();
+    if mode & OTHERS != 0 && is_new && is_own {
+        let private = Permissions::from_mode(mode & 0o7777 & !OTHERS);
+        std::fs::set_permissions(&named.dir, private).with_context(words)?;
+        return Ok(true);
+    }
+    Ok(mode & OTHERS == 0)
+}
+
 /// Makes the volume with the files of `image`.
 fn import(
     named: &Named,
@@ -194,7 +228,8 @@ fn import(
     options: &VolumeOptions,
     now: i128,
 ) -> anyhow::Result<VolumeImport> {
-    let image = Image::open_path(path, ImageStart::Auto, &OpenOptions::default())?;
+    let image = Image::open_path(path, ImageStart::Auto, &OpenOptions::default())
+        .map_err(|error| foreign::explain(path, ImageStart::default(), error))?;
     let stored = weald_store::split(path);
     let is_own = |dir: &Path| dir.canonicalize().is_ok_and(|dir| dir == named.dir);
     let name = stored.filter(|(dir, _)| is_own(dir)).map(|(_, name)| name);
