@@ -9,7 +9,7 @@ use weald_testkit::mounts::finish;
 use weald_testkit::{CompareOptions, compare, torture};
 
 /// A mount through overlayfs shows no holes.
-const OPTIONS: CompareOptions = CompareOptions {
+pub const OPTIONS: CompareOptions = CompareOptions {
     rsync: true,
     holes: false,
     link_counts: true,

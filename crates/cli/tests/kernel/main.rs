@@ -2,6 +2,7 @@
 
 mod contents;
 mod ground;
+mod kept;
 mod layers;
 mod lives;
 mod refused;

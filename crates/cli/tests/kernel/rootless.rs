@@ -10,7 +10,7 @@ use weald_testkit::command::{Output, weald_path};
 use weald_testkit::mounts::finish;
 
 /// Runs `script` as nobody, as root of a user namespace with its own mounts; `$0` is weald.
-fn as_nobody(ground: &Ground, script: &str) -> Output {
+pub fn as_nobody(ground: &Ground, script: &str) -> Output {
     let home = ground.dir("home");
     chown(&home, Some(65534), Some(65534)).expect("chown");
     // A device that every user may open, as on most systems.
@@ -83,7 +83,7 @@ ls -A m
 /// Compares what a script said on a kernel that has what `--overlay` needs; returns whether the
 /// kernel is one. An older one must be named.
 #[track_caller]
-fn said_or_too_old(said: Output, expected: &str) -> bool {
+pub fn said_or_too_old(said: Output, expected: &str) -> bool {
     if !is_new_enough() {
         let text = "--overlay needs Linux 6.16";
         assert!(said.stderr.contains(text), "{}", said.stderr);
