@@ -43,7 +43,8 @@ impl MountPoint {
         // very mount that we are about to make.
         let (kind, _) = kind_and_owner(descriptor.as_fd(), dir)?;
         if kind != FileType::Directory {
-            return Err(Error::invalid("mount point: not a directory"));
+            let what = format!("mount point: {}: not a directory", dir.display());
+            return Err(Error::invalid(what));
         }
         let number = descriptor.as_raw_fd();
         let path = std::fs::read_link(format!("/proc/self/fd/{number}"))

@@ -188,7 +188,7 @@ impl MountOptions {
                 self.is_noexec |= matches!(flag, "user" | "users");
             }
             _ if is_ignored(flag) => {}
-            _ => return Err(unknown()),
+            _ => return Err(unknown(flag)),
         }
         Ok(())
     }
@@ -216,7 +216,7 @@ impl MountOptions {
             "viewlimit" => self.kernel.cache_len = Some(size(value)?),
             "comment" => {}
             _ if key.starts_with("x-") || key.starts_with("X-") => {}
-            _ => return Err(unknown()),
+            _ => return Err(unknown(key)),
         }
         Ok(())
     }
@@ -258,8 +258,19 @@ fn is_ignored(flag: &str) -> bool {
     WORDS.contains(&flag) || flag.starts_with("x-") || flag.starts_with("X-")
 }
 
-fn unknown() -> Error {
-    Error::invalid("there is no such option ('weald mount --help' lists them)")
+fn unknown(key: &str) -> Error {
+    const WORDS_OF_VOLUMES: [&str; 6] = [
+        "commit-interval",
+        "cache",
+        "fsync",
+        "barrier",
+        "log",
+        "mode",
+    ];
+    Error::invalid(match WORDS_OF_VOLUMES.contains(&key) {
+        true => "this is an option of volumes, not of images",
+        false => "there is no such option ('weald mount --help' lists them)",
+    })
 }
 
 /// Splits at commas without a preceding `\`, and removes the escapes.

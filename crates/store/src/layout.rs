@@ -75,7 +75,7 @@ pub fn is_replaced_key(key: &str) -> bool {
     key.starts_with('\u{1}')
 }
 
-/// Checks that `name` can be the name of an image in a store.
+/// Checks that `name` can be the name of an image or a volume in a store.
 ///
 /// # Errors
 /// `Invalid` unless the name has 1 to 200 bytes, no slash, no control character and no leading dot.
@@ -88,8 +88,8 @@ pub fn check_name(name: &str) -> Result<()> {
     match is_good {
         true => Ok(()),
         false => Err(Error::invalid(format!(
-            "image name {name:?}: expected 1 to {IMAGE_NAME_LEN_MAX} bytes without '/', without \
-             control characters and without a dot in front"
+            "name {name:?}: expected 1 to {IMAGE_NAME_LEN_MAX} bytes without '/', without control \
+             characters and without a dot in front"
         ))),
     }
 }

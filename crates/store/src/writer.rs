@@ -136,7 +136,7 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile
             );
             return Err(Error::not_found(what));
         }
-        other => other?,
+        other => other.map_err(explain_denied)?,
     };
     if !file.try_lock(0, true)? {
         let mut text = vec![0; file.len()?.min(512) as usize];
@@ -148,7 +148,11 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile
             true => "another process".to_owned(),
             false => writer,
         };
-        let what = format!("{shown}: is being written by {holder}: try again when it has ended");
+        let way = match holder.contains("(weald mount") {
+            true => "unmount it, or try again when it has ended",
+            false => "try again when it has ended",
+        };
+        let what = format!("{shown}: is being written by {holder}: {way}");
         return Err(Error::new(ErrorKind::Busy, what));
     }
     store.require_row_groups()?;
@@ -157,6 +161,23 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile
     file.write_at(writer_name.as_bytes(), 0)?;
     file.set_len(writer_name.len() as u64)?;
     Ok((Arc::from(file), is_left))
+}
+
+/// Says what a writer needs, and that readers of images need less.
+fn explain_denied(error: Error) -> Error {
+    let (cause, way) = match error.io_source().map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::PermissionDenied) => (
+            "Permission denied",
+            "only a user who may write to the store's files can do this",
+        ),
+        Some(std::io::ErrorKind::ReadOnlyFilesystem) => (
+            "Read-only file system",
+            "this needs a store that can be written to: copy the store to another file system; \
+             images can be read where they are",
+        ),
+        _ => return error,
+    };
+    Error::new(ErrorKind::Io, format!("{error}: {cause}: {way}"))
 }
 
 impl Store {

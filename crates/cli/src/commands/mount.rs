@@ -76,8 +76,8 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         ),
         (
             "cache=SIZE",
-            "Memory for changes that are not on disk yet (default: 64M). When half of it is full, \
-             a commit begins. A writer that is faster than the disk then waits.",
+            "Memory for changes that are not on disk yet (default: 64M). When a quarter of it is \
+             full, a commit begins. A writer that is faster than the disk then waits.",
         ),
         (
             "fsync=strict|data|ignore",
@@ -235,13 +235,13 @@ pub const HELP: Help = Help {
                 (
                     "suid, nosuid",
                     "Honour or ignore set-uid bits, set-gid bits and file capabilities (default: \
-                 nosuid; only root's mounts can have suid).",
+                 nosuid, except for volumes; only root's mounts can have suid).",
                 ),
                 (
                     "dev, nodev",
-                    "Allow or refuse to open device nodes (default: nodev; only root's mounts can \
-                 have dev). The root of a container needs suid,dev. Give neither for images \
-                 that you do not trust.",
+                    "Allow or refuse to open device nodes (default: nodev, except for volumes; \
+                 only root's mounts can have dev). The root of a container needs suid,dev. Give \
+                 neither for images that you do not trust, and nosuid,nodev for such volumes.",
                 ),
                 (
                     "exec, noexec, atime, noatime",

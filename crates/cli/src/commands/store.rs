@@ -7,17 +7,15 @@ mod export;
 mod show;
 
 use crate::help::Help;
-use crate::messages;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueHint};
-use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use weald_format::{Error, ErrorKind};
+use weald_format::ErrorKind;
+use weald_store::Store;
 use weald_store::disk::HostDisk;
-use weald_store::{Store, StoreWriter, WriteOptions};
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -56,7 +54,7 @@ pub const HELP: Help = Help {
     ],
     exit_status: &[
         ("0", "The command did its work."),
-        ("1", "The store is damaged (check, salvage)."),
+        ("1", "The store is damaged (check, info, ls, salvage)."),
         ("2", "The command failed; standard error says why."),
     ],
 };
@@ -186,28 +184,14 @@ fn open_named(path: &Path) -> anyhow::Result<(Store, String)> {
     bail!("{words}: expected STORE:NAME, with the directory of a store before the colon")
 }
 
-/// Opens a store for writing.
-pub(super) fn write(store: &Store, options: WriteOptions) -> anyhow::Result<StoreWriter> {
-    store.write(options).map_err(explain_write)
-}
-
-/// Explains that a store on read-only media or of another user can still be read.
-fn explain_write(error: Error) -> anyhow::Error {
-    let kind = error.io_source().map(io::Error::kind);
-    let is_denied = matches!(
-        kind,
-        Some(io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem)
-    );
-    match is_denied {
-        true => {
-            let cause = error.io_source().map(ToString::to_string);
-            let cause = cause.unwrap_or_default();
-            let cause = messages::without_errno(&cause);
-            anyhow::anyhow!(
-                "{error}: {cause}: only a user who may write to the store's files can do this"
-            )
-        }
-        false => error.into(),
+/// Refuses a new image with one name in `STORE:NAME` and another one in `--name`.
+fn refuse_two_names(option: Option<&str>, named: Option<&str>) -> anyhow::Result<()> {
+    match (option, named) {
+        (Some(option), Some(named)) if option != named => bail!(
+            "the new image has two names, {named} in STORE:NAME and {option} in --name: leave one \
+             out"
+        ),
+        _ => Ok(()),
     }
 }
 

@@ -63,7 +63,7 @@ fn images_are_built_into_a_store() {
     );
     ground.refused(
         &["store", "add", "store", "v1", "--name", "../x"],
-        &["image name", "without '/'"],
+        &["name", "without '/'"],
     );
     ground.refused(&["store", "add", "v1", "v2"], &["v1", "is no store"]);
     assert_eq!(ground.json(&["store", "ls", "--json", "store"]).len(), 6);

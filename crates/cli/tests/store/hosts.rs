@@ -74,7 +74,7 @@ fn a_read_only_store_is_read() {
             &[
                 "store/",
                 "Read-only file system",
-                "only a user who may write",
+                "copy the store to another file system",
             ],
         );
     }

@@ -65,7 +65,13 @@ pub(super) fn write_objects(
         || ids.next(),
         |id| {
             let made = worker.make(ContentId(id));
-            made.map_err(|e| e.context(format!("content {id}, whose files 'weald check' names")))
+            made.map_err(|error| match error.kind() {
+                ErrorKind::Corrupt => {
+                    error.context(format!("content {id}, whose files 'weald check' names"))
+                }
+                // The error names an object or a file of the image already.
+                _ => error,
+            })
         },
         |made| {
             let taken = made.and_then(|made| {

@@ -122,8 +122,8 @@ fn refuse_used(dir: &Path) -> Result<()> {
 /// Sets and removes an xattr as overlayfs does.
 fn probe(dir: &OwnedFd, kind: XattrKind) -> io::Result<()> {
     let name: &[u8] = match kind {
-        XattrKind::Trusted => b"trusted.weald.probe",
-        XattrKind::User => b"user.weald.probe",
+        XattrKind::Trusted => b"trusted.overlay.probe",
+        XattrKind::User => b"user.overlay.probe",
     };
     weald_sys::set_xattr_fd(dir, name, b"y")?;
     weald_sys::remove_xattr_fd(dir, name)

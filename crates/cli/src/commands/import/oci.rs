@@ -220,7 +220,7 @@ impl Import<'_> {
         store::silence_engine();
         let who = format!("process {} (weald import oci)", std::process::id());
         let target = StoreTarget {
-            writer: store::write(&store::open_dir(dir)?, WriteOptions::new(who))?,
+            writer: store::open_dir(dir)?.write(WriteOptions::new(who))?,
             dir,
             name,
             like: None,

@@ -1,6 +1,6 @@
 //! `weald store add`: builds an image straight into a store.
 
-use super::{open_dir, show_path, write, writer_name};
+use super::{open_dir, refuse_two_names, show_path, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
 use crate::output::Output;
@@ -98,6 +98,7 @@ fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
         Some((dir, name)) => (dir, Some(name)),
         None => (args.store.clone(), None),
     };
+    refuse_two_names(args.name.as_deref(), named.as_deref())?;
     if let Some(name) = args.name.clone().or(named) {
         return Ok((dir, name));
     }
@@ -124,7 +125,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
         ..WriteOptions::new(writer_name("add"))
     };
     let target = StoreTarget {
-        writer: write(&open_dir(&dir)?, write_options)?,
+        writer: open_dir(&dir)?.write(write_options)?,
         dir: &dir,
         name: &name,
         like: args.like.as_deref(),

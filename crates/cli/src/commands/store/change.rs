@@ -1,6 +1,8 @@
 //! `weald store create`, `import` and `rm`.
 
-use super::{StoreDir, open, open_dir, open_named, random_uuid, show_path, write, writer_name};
+use super::{
+    StoreDir, open, open_dir, open_named, random_uuid, refuse_two_names, show_path, writer_name,
+};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
@@ -191,6 +193,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         Some((dir, name)) => (dir, Some(name)),
         None => (args.location.store.clone(), None),
     };
+    refuse_two_names(args.name.as_deref(), named.as_deref())?;
     let name = args.name.clone().or(named);
     if name.is_some() && args.images.len() > 1 {
         bail!(
@@ -215,7 +218,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         verifies_duplicates: args.verify_duplicates,
         ..WriteOptions::new(writer_name("import"))
     };
-    let mut writer = write(&store, options)?;
+    let mut writer = store.write(options)?;
     refuse_taken(&writer, &incoming)?;
     let mut output = Output::new();
     for image in &incoming {
@@ -373,7 +376,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     for name in &names {
         store.map(name)?;
     }
-    let mut writer = write(&store, WriteOptions::new(writer_name("rm")))?;
+    let mut writer = store.write(WriteOptions::new(writer_name("rm")))?;
     let mut output = Output::new();
     for name in &names {
         writer.remove(name, args.force)?;

@@ -1,6 +1,6 @@
 //! `weald store gc` and `salvage`.
 
-use super::{StoreDir, explain_write, open, show_path, write, writer_name};
+use super::{StoreDir, open, show_path, writer_name};
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
@@ -165,7 +165,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     }
     let flag = interrupt_flag()?;
     let store = open(&args.location.store)?;
-    let writer = write(&store, WriteOptions::new(writer_name("gc")))?;
+    let writer = store.write(WriteOptions::new(writer_name("gc")))?;
     let options = ReencodeOptions {
         below_percent: args.reencode_below,
         memory_len: args.memory,
@@ -295,9 +295,7 @@ pub(super) struct SalvageArgs {
 
 pub(super) fn salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let salvaged = store
-        .salvage(&writer_name("salvage"))
-        .map_err(explain_write)?;
+    let salvaged = store.salvage(&writer_name("salvage"))?;
     let mut output = Output::new();
     match args.json {
         true => output.json(&salvaged_json(&salvaged).into())?,

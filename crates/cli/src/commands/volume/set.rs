@@ -182,6 +182,10 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
         );
     }
     let files = Files::open(&named, false)?;
+    // A path that is missing is noticed before anything changes.
+    for path in &args.paths {
+        files.properties(path)?;
+    }
     for path in &args.paths {
         let inner = inner_path(path)?;
         for (name, setting) in settings {
