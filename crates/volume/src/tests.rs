@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use weald_format::FileKind;
 use weald_store::Store;
 use weald_store::disk::HostDisk;
-use weald_store::engine::{Batch, Engine, Table};
+use weald_store::engine::{Batch, Table};
 use weald_vfs::{
     AllocateMode, Ino, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs, XattrMode,
 };
