@@ -7,7 +7,7 @@ use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::layout;
 use crate::segment::each_header;
-use crate::store::{Store, create_engine, open_engine, read_file, write_file};
+use crate::store::{Store, create_engine, is_bad_file, open_engine, read_file, write_file};
 use crate::volume::{NEXT_SNAPSHOT, each_piece};
 use crate::writer;
 use std::collections::BTreeMap;
@@ -143,7 +143,7 @@ impl Store {
                     salvaged.images.push(name.clone());
                     images.push((name, row));
                 }
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                Err(error) if is_bad_file(&error) => {
                     salvaged.damaged.push((name, error.to_string()));
                 }
                 Err(error) => return Err(error),

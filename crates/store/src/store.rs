@@ -255,6 +255,12 @@ impl Store {
     }
 }
 
+/// Whether what a file is or has is wrong, as opposed to an error of the disk.
+pub(crate) fn is_bad_file(error: &Error) -> bool {
+    use ErrorKind::{Corrupt, Invalid, Limit};
+    matches!(error.kind(), Corrupt | Invalid | Limit)
+}
+
 /// Figures about a store.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct StoreInfo {
@@ -311,7 +317,8 @@ impl Store {
         for name in self.names()? {
             let map = match self.map(&name) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                // A map that is too long or no regular file hides its own image alone, too.
+                Err(error) if is_bad_file(&error) => {
                     damaged(error);
                     continue;
                 }

@@ -1,4 +1,4 @@
-//! What other users of the machine can do to a store that they may write to, or read.
+//! Tests of a store that another user of the machine may write to, or read.
 
 use super::HostDisk;
 use crate::{Store, WriteOptions};

@@ -27,9 +27,9 @@ pub const HELP: Help = Help {
          compressed.",
         "Every kernel with EROFS and its compression mounts lz4 and lz4hc; zstd needs Linux 6.10. \
          Levels are those of the codec: lz4hc:3 to lz4hc:12, zstd:1 to zstd:22.",
-        "EROFS keeps no digests of data: damage of FILE can show as other bytes, to the kernel and to \
-         weald build --from-image. Keep a digest of FILE, or mount the image with weald mount \
-         --kernel and fs-verity.",
+        "EROFS keeps no digests of data: damage of FILE can show as other bytes, to the kernel \
+         and to weald build --from-image. Keep a digest of FILE, or mount the image with weald \
+         mount --kernel and fs-verity.",
         "Memory: 32 bytes for each distinct content; all that grows with the number of names is in \
          temporary files.",
     ],
