@@ -1,7 +1,7 @@
 //! Operations on contents and attributes.
 
 use crate::fs::State;
-use crate::pages::PAGE;
+use crate::pages::PAGE_LEN;
 use rustix::io::Errno;
 use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMode};
 
@@ -28,7 +28,7 @@ impl State {
 
     fn set_size(&mut self, ino: Ino, size: u64) -> Outcome<()> {
         let inode = self.get_mut(ino)?;
-        inode.pages.clear(size..SIZE_MAX.next_multiple_of(PAGE));
+        inode.pages.clear(size..SIZE_MAX.next_multiple_of(PAGE_LEN));
         inode.stat.size = size;
         Ok(())
     }
@@ -78,7 +78,7 @@ impl State {
         }
         let end = end_of(offset, len)?;
         let size = self.file(ino)?.stat.size;
-        let is_aligned = offset % PAGE == 0 && len % PAGE == 0;
+        let is_aligned = offset % PAGE_LEN == 0 && len % PAGE_LEN == 0;
         let inode = self.get_mut(ino)?;
         match mode {
             AllocateMode::KeepSize => {
@@ -98,7 +98,9 @@ impl State {
                     return Err(Errno::INVAL.into());
                 }
                 inode.pages.clear(offset..end);
-                inode.pages.shift(end / PAGE, -((len / PAGE) as i64));
+                inode
+                    .pages
+                    .shift(end / PAGE_LEN, -((len / PAGE_LEN) as i64));
                 inode.stat.size = size - len;
             }
             AllocateMode::Insert => {
@@ -106,7 +108,9 @@ impl State {
                     return Err(Errno::INVAL.into());
                 }
                 let size = end_of(size, len)?;
-                inode.pages.shift(offset / PAGE, (len / PAGE) as i64);
+                inode
+                    .pages
+                    .shift(offset / PAGE_LEN, (len / PAGE_LEN) as i64);
                 inode.stat.size = size;
             }
         }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// Length of a page, bytes.
-pub const PAGE: u64 = 4096;
+pub const PAGE_LEN: u64 = 4096;
 
 /// Contents; a page that is missing is a hole.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -14,15 +14,15 @@ pub struct Pages(BTreeMap<u64, Arc<Vec<u8>>>);
 impl Pages {
     /// Bytes of all pages.
     pub fn len(&self) -> u64 {
-        self.0.len() as u64 * PAGE
+        self.0.len() as u64 * PAGE_LEN
     }
 
     /// The parts of `range`, cut at page borders: page number and range within the page.
     fn by_page(range: Range<u64>) -> impl Iterator<Item = (u64, Range<usize>)> {
-        let pages = range.start / PAGE..range.end.div_ceil(PAGE);
+        let pages = range.start / PAGE_LEN..range.end.div_ceil(PAGE_LEN);
         pages.map(move |page| {
-            let first = range.start.max(page * PAGE) - page * PAGE;
-            let end = (range.end - page * PAGE).min(PAGE);
+            let first = range.start.max(page * PAGE_LEN) - page * PAGE_LEN;
+            let end = (range.end - page * PAGE_LEN).min(PAGE_LEN);
             (page, first as usize..end as usize)
         })
     }
@@ -43,7 +43,7 @@ impl Pages {
         for (page, part) in Self::by_page(offset..offset + bytes.len() as u64) {
             let (now, later) = rest.split_at(part.len());
             let page = self.0.entry(page);
-            let page = page.or_insert_with(|| Arc::new(vec![0; PAGE as usize]));
+            let page = page.or_insert_with(|| Arc::new(vec![0; PAGE_LEN as usize]));
             Arc::make_mut(page)[part].copy_from_slice(now);
             rest = later;
         }
@@ -51,12 +51,12 @@ impl Pages {
 
     /// Makes `range` zeros; whole pages become holes.
     pub fn clear(&mut self, range: Range<u64>) {
-        let within = range.start / PAGE..range.end.div_ceil(PAGE);
+        let within = range.start / PAGE_LEN..range.end.div_ceil(PAGE_LEN);
         let pages: Vec<u64> = self.0.range(within).map(|(page, _)| *page).collect();
         for page in pages {
-            let first = range.start.max(page * PAGE) - page * PAGE;
-            let end = (range.end - page * PAGE).min(PAGE);
-            if end - first == PAGE {
+            let first = range.start.max(page * PAGE_LEN) - page * PAGE_LEN;
+            let end = (range.end - page * PAGE_LEN).min(PAGE_LEN);
+            if end - first == PAGE_LEN {
                 self.0.remove(&page);
             } else if let Some(bytes) = self.0.get_mut(&page) {
                 Arc::make_mut(bytes)[first as usize..end as usize].fill(0);
@@ -77,21 +77,21 @@ impl Pages {
     /// Copies `from` of `source` to `offset`. Holes of the source become holes or zeros.
     pub fn copy(&mut self, source: &Self, from: Range<u64>, offset: u64) {
         self.clear(offset..offset + (from.end - from.start));
-        let within = from.start / PAGE..from.end.div_ceil(PAGE);
+        let within = from.start / PAGE_LEN..from.end.div_ceil(PAGE_LEN);
         for (page, bytes) in source.0.range(within) {
-            let start = from.start.max(page * PAGE);
-            let end = from.end.min((page + 1).saturating_mul(PAGE));
-            let part = (start - page * PAGE) as usize..(end - page * PAGE) as usize;
+            let start = from.start.max(page * PAGE_LEN);
+            let end = from.end.min((page + 1).saturating_mul(PAGE_LEN));
+            let part = (start - page * PAGE_LEN) as usize..(end - page * PAGE_LEN) as usize;
             self.write(offset + (start - from.start), &bytes[part]);
         }
     }
 
     /// The first byte from `offset` on that is in a page (`wants_hole`: in none).
     pub fn seek(&self, offset: u64, wants_hole: bool) -> Option<u64> {
-        let first = offset / PAGE;
+        let first = offset / PAGE_LEN;
         if !wants_hole {
             let (page, _) = self.0.range(first..).next()?;
-            return Some(offset.max(page * PAGE));
+            return Some(offset.max(page * PAGE_LEN));
         }
         let mut page = first;
         for (present, _) in self.0.range(first..) {
@@ -100,6 +100,6 @@ impl Pages {
             }
             page += 1;
         }
-        Some(offset.max(page * PAGE))
+        Some(offset.max(page * PAGE_LEN))
     }
 }

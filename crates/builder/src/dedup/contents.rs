@@ -10,9 +10,7 @@ use crate::compress::instruction_set;
 use crate::compress::record_history::{HISTORY_SHARE_MAX, TailHistories, history_len_max};
 use crate::dedup::similar::{Choice, SimilarContents};
 use crate::dedup::starting_images::StartingImages;
-use crate::dedup::streams::{
-    ARM64, CATEGORIES, DEFLATE, GENERAL, INCOMPRESSIBLE, WINDOW_SHARES, X86,
-};
+use crate::dedup::streams::{ARM64, CATEGORIES, GENERAL, INCOMPRESSIBLE, MADE, WINDOW_SHARES, X86};
 use crate::options::plan::Plan;
 use crate::options::{Categories, block_len_of};
 use crate::read::recode::{self, Recoded};
@@ -168,12 +166,12 @@ impl<'a> ContentWriter<'a> {
             }
             made.extend(indexed.made.iter().copied());
             logical_len = indexed.image.summary().content_len;
-            made_len = indexed.image.stream_len(DEFLATE);
+            made_len = indexed.image.stream_len(MADE);
         }
         // The first extent of a base's stream is stored relative to address 0.
         let own = look_backs.iter().take(CATEGORIES.len());
         let mut heads: Heads = own.map(LookBack::front_len).collect();
-        heads[usize::from(DEFLATE)] = made_len;
+        heads[usize::from(MADE)] = made_len;
         let base_streams = starting.base_streams();
         heads.resize(heads.len() + base_streams.len(), 0);
         let compressors = Compressors::start(plan.threads, plan.block_len, dictionaries)?;
@@ -291,7 +289,7 @@ impl<'a> ContentWriter<'a> {
             indexed
                 .image
                 .each_extent_of(id, &mut |extent| match extent.source {
-                    Source::Stream { stream, address } if stream != DEFLATE => {
+                    Source::Stream { stream, address } if stream != MADE => {
                         (self.segmenter).insert_samples_of(stream, address, extent.len)
                     }
                     _ => Ok(()),
@@ -617,7 +615,7 @@ fn look_backs(
     }
     if let Some(indexed) = &starting.appended {
         for (stream, look_back) in (0..).zip(&mut look_backs) {
-            if stream != DEFLATE {
+            if stream != MADE {
                 look_back.begin_with(&indexed.image, stream, indexed.is_sampled_on_demand);
             }
         }

@@ -20,7 +20,7 @@ use weald_io::ReadAt;
 
 /// Memory that a content of an image takes, bytes: its digest three times, its number in a table,
 /// and 16 for the choice of similar contents (`similar.rs`): two marks and an entry of its index.
-const CONTENT_MEMORY_LEN: u64 = 128;
+const OLD_CONTENT_MEMORY_LEN: u64 = 128;
 /// Memory that a directory of an image takes, bytes: its key and its number in a table.
 const TEMPLATE_MEMORY_LEN: u64 = 96;
 
@@ -202,7 +202,7 @@ impl OpenedImages {
             // The cache does not count 4 MiB of tables.
             cache_len(options)
                 + (4 << 20)
-                + summary.content_count * CONTENT_MEMORY_LEN
+                + summary.content_count * OLD_CONTENT_MEMORY_LEN
                 + summary.template_count * TEMPLATE_MEMORY_LEN
         };
         self.appended.iter().chain(&self.bases).map(len).sum()

@@ -9,7 +9,7 @@ pub const INCOMPRESSIBLE: u8 = 1;
 /// Stream of x86 machine code.
 pub const X86: u8 = 2;
 /// Stream of data that recipes make.
-pub const DEFLATE: u8 = 3;
+pub const MADE: u8 = 3;
 /// Stream of ARM64 machine code.
 pub const ARM64: u8 = 4;
 

@@ -5,9 +5,9 @@ use crate::layout::{BLOCK_LEN, ClusterIndex, CompressedHeader};
 use zerocopy::IntoBytes;
 
 /// Kinds of entries.
-const PLAIN: u16 = 0;
-const HEAD: u16 = 1;
-const INSIDE: u16 = 2;
+const PLAIN_ENTRY: u16 = 0;
+const HEAD_ENTRY: u16 = 1;
+const INSIDE_ENTRY: u16 = 2;
 /// Bit of the first distance behind a head: the rest is the number of blocks.
 const BLOCK_COUNT: u16 = 1 << 11;
 /// Physical clusters may have several blocks.
@@ -32,21 +32,21 @@ pub fn put_index_header(out: &mut Vec<u8>, codec: Codec) {
 /// `block` on.
 pub fn put_compressed(out: &mut Vec<u8>, data_len: u64, block: u32, block_count: u16) {
     let entry_count = data_len.div_ceil(BLOCK_LEN) as u16;
-    put_entry(out, HEAD, block);
+    put_entry(out, HEAD_ENTRY, block);
     for no in 1..entry_count {
         let back = match no {
             1 => BLOCK_COUNT | block_count,
             no => no,
         };
         let distances = u32::from(back) | u32::from(entry_count - no) << 16;
-        put_entry(out, INSIDE, distances);
+        put_entry(out, INSIDE_ENTRY, distances);
     }
 }
 
 /// Appends the entries of `data_len` bytes, which lie as they are from `block` on.
 pub fn put_plain(out: &mut Vec<u8>, data_len: u64, block: u32) {
     for no in 0..data_len.div_ceil(BLOCK_LEN) as u32 {
-        put_entry(out, PLAIN, block + no);
+        put_entry(out, PLAIN_ENTRY, block + no);
     }
 }
 

@@ -26,7 +26,7 @@ const EMITTED_AT_ONCE_LEN: usize = 256 << 10;
 const LIST_MEMORY_LEN: usize = 4 << 20;
 
 /// Magic number of composefs, in the header before the superblock.
-const MAGIC: u32 = 0xd078_629a;
+const COMPOSEFS_MAGIC: u32 = 0xd078_629a;
 
 /// Version of the header.
 const HEADER_VERSION: u32 = 1;
@@ -166,7 +166,7 @@ impl Emitter<'_> {
             Format::V0 => 0_u32,
             Format::V1 | Format::AsNeeded => 1,
         };
-        for field in [MAGIC, HEADER_VERSION, flags, version] {
+        for field in [COMPOSEFS_MAGIC, HEADER_VERSION, flags, version] {
             out.put(&field.to_le_bytes())?;
         }
         out.pad_to(SUPERBLOCK_OFFSET)?;

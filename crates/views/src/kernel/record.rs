@@ -4,7 +4,7 @@
 use weald_format::{Error, Result};
 
 /// First line of a record.
-const HEAD: &str = "weald view 1";
+const FIRST_LINE: &str = "weald view 1";
 
 /// A complete view.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -25,7 +25,8 @@ impl Record {
     /// The text of the file.
     pub fn encode(&self) -> String {
         format!(
-            "{HEAD}\nimage-len {}\nimage-digest {}\nobject-count {}\nobject-len {}\nprotected {}\n",
+            "{FIRST_LINE}\nimage-len {}\nimage-digest {}\nobject-count {}\nobject-len {}\n\
+             protected {}\n",
             self.image_len,
             hex(&self.image_digest),
             self.object_count,
@@ -41,7 +42,7 @@ impl Record {
     pub fn parse(text: &str) -> Result<Self> {
         let mut lines = text.lines();
         let parsed = (|| {
-            if lines.next()? != HEAD {
+            if lines.next()? != FIRST_LINE {
                 return None;
             }
             let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');

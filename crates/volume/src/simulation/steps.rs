@@ -40,8 +40,8 @@ pub fn content(number: u8, at: u64, len: usize) -> Vec<u8> {
     while total < at + len {
         let member = match random.below(4) {
             0 => Fill::Common(random.below(3) as u8).bytes(random.below(100) as usize),
-            1 => Fill::Zeros.bytes(random.below(3 * PAGE) as usize),
-            _ => Fill::Common(random.below(3) as u8).bytes(random.below(3 * PAGE) as usize),
+            1 => Fill::Zeros.bytes(random.below(3 * PAGE_LEN) as usize),
+            _ => Fill::Common(random.below(3) as u8).bytes(random.below(3 * PAGE_LEN) as usize),
         };
         total += member.len();
         members.push(member);
@@ -189,7 +189,7 @@ pub enum Step {
     PowerCut,
 }
 
-const PAGE: u64 = 4096;
+const PAGE_LEN: u64 = 4096;
 /// Bytes of a file beyond which its content begins again.
 const CONTENT_PERIOD_LEN: u64 = 128 << 10;
 
@@ -199,19 +199,19 @@ fn any(random: &mut Random) -> u8 {
 
 fn offset(random: &mut Random) -> u64 {
     match random.below(40) {
-        0 => (1 << 40) + random.below(3 * PAGE),
-        1 => i64::MAX as u64 - random.below(3 * PAGE),
-        2..20 => random.below(8) * PAGE,
-        _ => random.below(9 * PAGE),
+        0 => (1 << 40) + random.below(3 * PAGE_LEN),
+        1 => i64::MAX as u64 - random.below(3 * PAGE_LEN),
+        2..20 => random.below(8) * PAGE_LEN,
+        _ => random.below(9 * PAGE_LEN),
     }
 }
 
 fn len(random: &mut Random) -> u32 {
     let len = match random.below(8) {
         0 => random.below(20),
-        1..4 => random.below(3 * PAGE),
-        4..7 => (1 + random.below(4)) * PAGE,
-        _ => random.below(6 * PAGE),
+        1..4 => random.below(3 * PAGE_LEN),
+        4..7 => (1 + random.below(4)) * PAGE_LEN,
+        _ => random.below(6 * PAGE_LEN),
     };
     len as u32
 }
@@ -329,7 +329,7 @@ fn op_beside(random: &mut Random) -> Op {
         match op(random) {
             Op::Copy { .. } | Op::Allocate { .. } => {}
             // More than a layer may take.
-            Op::Write { len, .. } | Op::Append { len, .. } if len > 3 * PAGE as u32 => {}
+            Op::Write { len, .. } | Op::Append { len, .. } if len > 3 * PAGE_LEN as u32 => {}
             op => return op,
         }
     }
@@ -429,7 +429,7 @@ fn synced(random: &mut Random, has_faults: bool) -> Vec<Step> {
 
 /// Small writes all over a page, which then has too many pieces to keep.
 fn burst(random: &mut Random) -> Vec<Step> {
-    let (file, start) = (any(random), random.below(4) * PAGE);
+    let (file, start) = (any(random), random.below(4) * PAGE_LEN);
     let write = |at| {
         Step::Do(Op::Write {
             file,
@@ -438,7 +438,7 @@ fn burst(random: &mut Random) -> Vec<Step> {
             fill: Fill::Common(at as u8),
         })
     };
-    (0..PAGE).step_by(110).map(write).collect()
+    (0..PAGE_LEN).step_by(110).map(write).collect()
 }
 
 /// A file that is written in order while commits happen.

@@ -3,7 +3,7 @@
 use crate::compress::cluster::Clusters;
 use crate::compress::compressors::{BehindBlocks, Compressors, Target};
 use crate::compress::record_history::TailHistories;
-use crate::dedup::streams::{ARM64, DEFLATE, INCOMPRESSIBLE, X86};
+use crate::dedup::streams::{ARM64, INCOMPRESSIBLE, MADE, X86};
 use crate::options::plan::Plan;
 use crate::segment::segmenter::SegmentSink;
 use crate::write::image_writer::{ImageWriter, Outgoing, RecordSink};
@@ -256,7 +256,7 @@ impl Pages<'_> {
         self.extent(Extent {
             len,
             source: Source::Stream {
-                stream: DEFLATE,
+                stream: MADE,
                 address,
             },
         })
