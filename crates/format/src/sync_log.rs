@@ -9,7 +9,7 @@ use crate::container::{checksum, record};
 use crate::cursor::{Cursor, put_varint};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::store::Uuid;
-use crate::volume::{put_time, time};
+use crate::volume::{InodeRow, NameRow, QuotaRow, put_time, split_key, time};
 use crate::{Digest, Error, Result};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -79,8 +79,9 @@ record! {
         base_chain: [u8; 16] = 72,
         /// First 16 bytes of the BLAKE3 digest of the body.
         body_checksum: [u8; 16] = 88,
-        /// Zero.
-        reserved: [u8; 8] = 104,
+        /// Number of records directly before this one that may not have been durable when it was
+        /// written.
+        unsynced: U64 = 104,
         /// First 16 bytes of the BLAKE3 digest of the bytes before.
         checksum: [u8; 16] = 112,
     }
@@ -160,7 +161,7 @@ impl SyncLogId {
             body_len: U64::new(body.len() as u64),
             base_chain: delta.base_chain,
             body_checksum: checksum(body),
-            reserved: [0; 8],
+            unsynced: U64::new(delta.unsynced),
             checksum: [0; 16],
         };
         record.with_checksum()
@@ -177,6 +178,7 @@ impl SyncLogId {
             base: record.base.get(),
             sequence: record.sequence.get(),
             before: record.before.get(),
+            unsynced: record.unsynced.get(),
             base_chain: record.base_chain,
             body_len: record.body_len.get(),
             body_checksum: record.body_checksum,
@@ -195,6 +197,9 @@ pub struct DeltaHeader {
     pub sequence: u64,
     /// Number of records of the layer before, if the commit of that layer was not done.
     pub before: u64,
+    /// Number of records directly before this one that may not have been durable when it was
+    /// written.
+    pub unsynced: u64,
     /// First bytes of the chain of commit `base`.
     pub base_chain: [u8; 16],
     /// Bytes of the body. [`SyncLogId::encode_header`] does not use it.
@@ -204,6 +209,12 @@ pub struct DeltaHeader {
 }
 
 impl DeltaHeader {
+    /// Number of records of the layer that were durable when this one was written.
+    pub fn synced(&self) -> u64 {
+        let before = self.sequence.saturating_sub(1);
+        before.saturating_sub(self.unsynced)
+    }
+
     /// The body behind this header at the front of `bytes`; `None` unless it is whole.
     pub fn body<'a>(&self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let len = usize::try_from(self.body_len).ok()?;
@@ -250,6 +261,41 @@ impl DeltaTable {
             Self::Quotas,
         ];
         all.into_iter().find(|table| *table as u8 == code)
+    }
+
+    /// Splits the key of a row of the volume `snapshot`: its inode, and what follows.
+    ///
+    /// # Errors
+    /// `Corrupt` if the table cannot have it.
+    pub fn split_key(self, snapshot: u32, key: &[u8]) -> Result<(u64, &[u8])> {
+        let (of, number, rest) = split_key(key)?;
+        let is_right = of == snapshot
+            && match self {
+                Self::Names => rest.len() == 8,
+                Self::Xattrs => !rest.is_empty(),
+                Self::Inodes | Self::Orphans | Self::Quotas => rest.is_empty(),
+            };
+        match is_right {
+            true => Ok((number, rest)),
+            false => Err(bad("V-6.5", "a key that its table cannot have")),
+        }
+    }
+
+    /// Checks key and value of a row of the volume `snapshot`.
+    ///
+    /// # Errors
+    /// `Corrupt`.
+    pub fn check_row(self, snapshot: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.split_key(snapshot, key)?;
+        let Some(value) = value else {
+            return Ok(());
+        };
+        match self {
+            Self::Inodes => InodeRow::parse(value).map(drop),
+            Self::Names => NameRow::parse(value).map(drop),
+            Self::Quotas => QuotaRow::parse(value).map(drop),
+            Self::Xattrs | Self::Orphans => Ok(()),
+        }
     }
 }
 
@@ -453,6 +499,7 @@ mod tests {
             base: 8,
             sequence: 1,
             before: 0,
+            unsynced: 0,
             base_chain: [5; 16],
             ..DeltaHeader::default()
         };

@@ -1,4 +1,4 @@
-//! Queue of requests that sync: one worker answers all of them, so that the others stay free and
+//! Queue of requests that sync: few workers answer all of them, so that the others stay free and
 //! all that wait share one sync.
 
 use crate::wire::{NodeId, Opcode};
@@ -14,28 +14,41 @@ pub(crate) struct WaitingSync {
     pub(crate) begun: Instant,
 }
 
+/// Most workers that sync at a time: a file system has two records of its log under way, so that
+/// the disk does not wait for the answers to one of them.
+const RUNNING_MAX: usize = 2;
+
 #[derive(Debug, Default)]
 struct State {
-    is_running: bool,
+    running_count: usize,
     waiting: Vec<WaitingSync>,
 }
 
 /// Syncs of one session. The kernel bounds the queue: it sends one request for each waiting thread.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SyncQueue {
+    running_max: usize,
     state: Mutex<State>,
 }
 
 impl SyncQueue {
+    /// The queue of a session with so many workers, of which one never syncs.
+    pub(crate) fn new(worker_count: usize) -> Self {
+        Self {
+            running_max: worker_count.saturating_sub(1).clamp(1, RUNNING_MAX),
+            state: Mutex::default(),
+        }
+    }
+
     /// Returns the syncs that the caller must answer now, and then call
-    /// [`next`](SyncQueue::next); none if another worker is at it.
+    /// [`next`](SyncQueue::next); none if enough workers are at it.
     pub(crate) fn begin(&self, sync: WaitingSync) -> Vec<WaitingSync> {
         let mut state = self.state.lock();
-        if state.is_running {
+        if state.running_count >= self.running_max {
             state.waiting.push(sync);
             return Vec::new();
         }
-        state.is_running = true;
+        state.running_count += 1;
         vec![sync]
     }
 
@@ -43,7 +56,9 @@ impl SyncQueue {
     pub(crate) fn next(&self) -> Vec<WaitingSync> {
         let mut state = self.state.lock();
         let waiting = std::mem::take(&mut state.waiting);
-        state.is_running = !waiting.is_empty();
+        if waiting.is_empty() {
+            state.running_count -= 1;
+        }
         waiting
     }
 
@@ -59,25 +74,30 @@ mod tests {
     /// Would catch: a sync that is answered by one that began before it, or by none.
     #[test]
     fn syncs_wait_for_the_next_turn_and_share_it() {
-        let syncs = SyncQueue::default();
-        let begin = |unique| {
-            syncs.begin(WaitingSync {
-                unique,
-                opcode: Opcode::Fsync,
-                node: NodeId(5),
-                begun: Instant::now(),
-            })
-        };
         let uniques = |batch: Vec<WaitingSync>| -> Vec<u64> {
             batch.iter().map(|sync| sync.unique).collect()
         };
-        assert_eq!(uniques(begin(1)), [1]);
-        assert!(begin(2).is_empty() && begin(3).is_empty());
-        assert_eq!(syncs.waiting_count(), 2);
-        assert_eq!(uniques(syncs.next()), [2, 3]);
-        assert!(begin(4).is_empty());
-        assert_eq!(uniques(syncs.next()), [4]);
-        assert!(syncs.next().is_empty());
-        assert_eq!(uniques(begin(5)), [5]);
+        for worker_count in [1, 2, 9] {
+            let syncs = SyncQueue::new(worker_count);
+            let begin = |unique| {
+                uniques(syncs.begin(WaitingSync {
+                    unique,
+                    opcode: Opcode::Fsync,
+                    node: NodeId(5),
+                    begun: Instant::now(),
+                }))
+            };
+            let is_alone = worker_count < 9;
+            assert_eq!(begin(1), [1]);
+            assert!(is_alone || begin(2) == [2]);
+            assert!(begin(3).is_empty() && begin(4).is_empty());
+            assert_eq!(syncs.waiting_count(), 2);
+            assert_eq!(uniques(syncs.next()), [3, 4]);
+            assert!(begin(5).is_empty());
+            assert_eq!(uniques(syncs.next()), [5]);
+            assert!(syncs.next().is_empty());
+            assert!(is_alone || syncs.next().is_empty());
+            assert_eq!(begin(6), [6]);
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! that finishes a READ takes the next one from the queue. So lookups and listings never wait for
 //! contents.
 //!
-//! **Syncs.** A driver says which requests make everything durable. One worker at a time answers
+//! **Syncs.** A driver says which requests make everything durable. Two workers at a time answer
 //! those, all that wait with one sync, so that they never occupy all workers.
 
 use crate::answer::{Answer, Answers};
@@ -48,7 +48,7 @@ impl Connection {
             workers: (0..worker_count).map(|_| WorkerStats::new()).collect(),
             seats: Seats::new(std::thread::available_parallelism().map_or(1, usize::from)),
             reads: ReadQueue::new(read_count),
-            syncs: SyncQueue::default(),
+            syncs: SyncQueue::new(worker_count),
             trace,
             is_closed: AtomicBool::new(false),
         }

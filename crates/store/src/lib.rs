@@ -48,6 +48,6 @@ pub use salvage::Salvaged;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 #[cfg(feature = "planted-bugs")]
 pub use sync_log::SyncLogBug;
-pub use sync_log::{SyncLog, SyncLogRecords};
+pub use sync_log::{DAMAGED_LOG_HINT, SYNCS_MAX, SyncLog, SyncLogRecords, WrittenRecord};
 pub use volume::{BlockReader, Dead};
 pub use writer::{StoreWriter, WriteOptions};

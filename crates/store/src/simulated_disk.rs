@@ -560,6 +560,10 @@ impl DiskFile for SimFile {
     fn sync(&self) -> Result<()> {
         self.with(|disk, state| {
             let called = disk.plain_call(state);
+            if state.is_off {
+                // The power failed while the disk was writing: it has any part of the changes.
+                return called;
+            }
             let file = &mut state.files[self.file];
             let pending = std::mem::take(&mut file.pending);
             // After a failed sync the kernel marks the pages clean, so that they may never be

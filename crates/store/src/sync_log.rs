@@ -1,21 +1,30 @@
 //! The file of a volume's sync log: where records lie, how they become durable, and which of them
 //! count after a crash.
 //!
-//! A record is written only after the sync of the one before it returned. So a record that is not
-//! whole is one that no sync acknowledged, unless a later record of its layer is there, or one of
-//! the layer above that counts it: then acknowledged changes are damaged.
+//! A record may be written while the records before it are being synced: at most [`SYNCS_MAX`] are
+//! under way. Its header says how many records were durable before. A record that is not whole was
+//! never acknowledged by a sync, unless a later header of its layer counts it as durable, or one of
+//! the layer above counts it: then acknowledged changes are damaged.
 
 use crate::disk::{Access, DiskFile};
+use crate::engine::{Engine, Table};
 use crate::layout;
 use crate::writer::StoreWriter;
+use std::sync::Arc;
 use weald_format::sync_log::{
     ALIGN, DELTA_HEADER_LEN, DeltaHeader, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId, chain_start,
     delta_len,
 };
-use weald_format::volume::VolumeRow;
+use weald_format::volume::{LogRow, VolumeRow, number_key};
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
+/// Records that may be under way: written, and their syncs did not return yet. Two syncs at a time
+/// keep a disk busy; each further one would make the groups of changes smaller.
+pub const SYNCS_MAX: usize = 2;
+/// The way out of a damaged log, for messages.
+pub const DAMAGED_LOG_HINT: &str = "mount the volume read-only to see what is left, or with \
+                                    '-o log=drop' to go on with it";
 /// Byte that a new log is filled with. File systems that take zeros for a hole keep its space.
 const FILL: u8 = 0xa5;
 /// Bytes that one write fills.
@@ -33,12 +42,16 @@ pub enum SyncLogBug {
     TornRead,
     /// A layer takes the place of the layer before, whose commit is not done.
     ReusedEarly,
+    /// A record says that all records before it are durable.
+    AheadCounted,
 }
 
 /// The sync log of a volume, for its writer.
 #[derive(Debug)]
 pub struct SyncLog {
-    file: Box<dyn DiskFile>,
+    /// The file, open once for each record that may be under way: the kernel reports a failed write
+    /// to each open file once, so that no sync takes the error of another one.
+    files: Vec<Arc<dyn DiskFile>>,
     shown: String,
     id: SyncLogId,
     half_len: u64,
@@ -53,6 +66,30 @@ pub struct SyncLog {
     pub bug: Option<SyncLogBug>,
 }
 
+/// A record that was written.
+#[derive(Debug)]
+pub struct WrittenRecord {
+    file: Arc<dyn DiskFile>,
+    is_skipped: bool,
+}
+
+impl WrittenRecord {
+    /// Makes the record durable, and all before it.
+    ///
+    /// # Errors
+    /// `Io`: the state of the disk is unknown.
+    pub fn sync(&self) -> Result<()> {
+        if self.is_skipped {
+            return Ok(());
+        }
+        self.file.sync().map_err(|error| match error.kind() {
+            // Unlike a write, a sync that failed leaves nothing to rely on.
+            ErrorKind::Full => Error::new(ErrorKind::Io, error.to_string()),
+            _ => error,
+        })
+    }
+}
+
 /// Records that count.
 #[derive(Debug, Default)]
 pub struct SyncLogRecords {
@@ -60,6 +97,9 @@ pub struct SyncLogRecords {
     pub first: Vec<Vec<u8>>,
     /// Bodies of the layer above that one, which began while its commit was under way.
     pub second: Vec<Vec<u8>>,
+    /// Whether records lie behind these that nobody was told of. They must be dead before the log
+    /// receives new ones: two commits do that.
+    pub has_rest: bool,
     /// The damage, if acknowledged changes behind these are damaged.
     pub damage: Option<Error>,
 }
@@ -71,14 +111,26 @@ impl SyncLogRecords {
     }
 }
 
+/// The beginning of the chain of an earlier commit, if the tables still have it.
+fn chain_of(tables: &dyn Engine, snapshot: u32, commit: u64) -> Result<Option<[u8; 16]>> {
+    if commit == 0 {
+        return Ok(Some([0; 16]));
+    }
+    let value = tables.get(Table::Log, &number_key(snapshot, commit))?;
+    let row = value.map(|value| LogRow::parse(&value)).transpose()?;
+    Ok(row.map(|row| chain_start(&row.chain)))
+}
+
 /// The records of one half.
 #[derive(Default)]
 struct Found {
     bodies: Vec<Vec<u8>>,
-    /// Records of the layer before that the first one counts.
-    before: u64,
-    /// Where records end although later ones are there.
+    /// Records of the layer before that its headers count.
+    before: Option<u64>,
+    /// Where records end although a later header counts the next one as durable.
     damaged_at: Option<u64>,
+    /// Whether there are later headers.
+    has_rest: bool,
 }
 
 impl StoreWriter {
@@ -93,9 +145,19 @@ impl StoreWriter {
         format!("{}/{}", self.store.shown(), layout::sync_log(snapshot))
     }
 
-    fn sync_log_of(&self, file: Box<dyn DiskFile>, snapshot: u32, half_len: u64) -> SyncLog {
-        SyncLog {
-            file,
+    fn sync_log_of(
+        &self,
+        first: Box<dyn DiskFile>,
+        snapshot: u32,
+        half_len: u64,
+    ) -> Result<SyncLog> {
+        let mut files = vec![Arc::from(first)];
+        while files.len() < SYNCS_MAX {
+            let name = layout::sync_log(snapshot);
+            files.push(Arc::from(self.store.disk.open(&name, Access::Write)?));
+        }
+        Ok(SyncLog {
+            files,
             shown: self.shown_sync_log(snapshot),
             id: self.sync_log_id(snapshot),
             half_len,
@@ -104,7 +166,7 @@ impl StoreWriter {
             at: 0,
             #[cfg(feature = "planted-bugs")]
             bug: None,
-        }
+        })
     }
 
     /// Opens the sync log of the volume `snapshot`, if it has one.
@@ -131,8 +193,38 @@ impl StoreWriter {
         let half_len = self.sync_log_id(snapshot).check_superblock(&superblock);
         let half_len = half_len.map_err(|error| error.context(&shown))?;
         match len >= ALIGN + 2 * half_len {
-            true => Ok(Some(self.sync_log_of(file, snapshot, half_len))),
+            true => self.sync_log_of(file, snapshot, half_len).map(Some),
             false => Err(short(half_len)),
+        }
+    }
+
+    /// Reads the sync log of the volume with this row. No record counts unless the row says that
+    /// the log may hold changes. Damage of the whole file is damage of the records. `prepare` may
+    /// plant a bug.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Io`.
+    pub fn read_sync_log(
+        &self,
+        row: &VolumeRow,
+        prepare: &dyn Fn(SyncLog) -> SyncLog,
+    ) -> Result<SyncLogRecords> {
+        let of_damage = |damage| SyncLogRecords {
+            damage: Some(damage),
+            ..SyncLogRecords::default()
+        };
+        if !row.has_sync_log {
+            return Ok(SyncLogRecords::default());
+        }
+        match self.open_sync_log(row.snapshot) {
+            Ok(Some(log)) => prepare(log).read(row, &*self.engine()),
+            Ok(None) => {
+                let shown = self.shown_sync_log(row.snapshot);
+                let what = format!("{shown}: the sync log is missing: synced changes are lost");
+                Ok(of_damage(Error::corrupt("sync log", 0, "V-6.1", what)))
+            }
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(of_damage(error)),
+            Err(error) => Err(error),
         }
     }
 
@@ -148,7 +240,7 @@ impl StoreWriter {
             let _left = self.remove_sync_log(snapshot);
         }
         let file = created?;
-        Ok(self.sync_log_of(file, snapshot, half_len))
+        self.sync_log_of(file, snapshot, half_len)
     }
 
     fn write_sync_log(&self, snapshot: u32, half_len: u64) -> Result<Box<dyn DiskFile>> {
@@ -224,16 +316,22 @@ impl SyncLog {
         self.at >= self.half_len / 4 * 3
     }
 
-    /// Makes a record durable. `body` fits into the room.
+    /// Writes a record, which the caller syncs. `body` fits into the room. The last `unsynced`
+    /// records before it may not be durable yet.
     ///
     /// # Errors
     /// `Full` if it was not written; any other error leaves the state of the disk unknown.
     ///
     /// # Panics
     /// If the body does not fit.
-    pub fn append(&mut self, body: &[u8]) -> Result<()> {
+    pub fn append(&mut self, body: &[u8], unsynced: u64) -> Result<WrittenRecord> {
         assert!(body.len() as u64 <= self.room(), "a record has no room");
         self.next.sequence = self.count + 1;
+        self.next.unsynced = unsynced;
+        #[cfg(feature = "planted-bugs")]
+        if self.bug == Some(SyncLogBug::AheadCounted) {
+            self.next.unsynced = 0;
+        }
         let header = self.id.encode_header(&self.next, body);
         let len = delta_len(body.len() as u64);
         let mut bytes = Vec::with_capacity(len as usize);
@@ -242,21 +340,16 @@ impl SyncLog {
         // Whole pages: the kernel need not read the rest of one.
         bytes.resize(len as usize, 0);
         let at = self.half(self.next.layer) + self.at;
-        self.file.write_at(&bytes, at)?;
+        let turn = self.count as usize % self.files.len();
+        let file = self.files.get(turn).unwrap_or(&self.files[0]).clone();
+        file.write_at(&bytes, at)?;
         #[cfg(feature = "planted-bugs")]
-        let skips = self.bug == Some(SyncLogBug::Unsynced);
+        let is_skipped = self.bug == Some(SyncLogBug::Unsynced);
         #[cfg(not(feature = "planted-bugs"))]
-        let skips = false;
-        if !skips {
-            self.file.sync().map_err(|error| match error.kind() {
-                // Unlike a write, a sync that failed leaves nothing to rely on.
-                ErrorKind::Full => Error::new(ErrorKind::Io, error.to_string()),
-                _ => error,
-            })?;
-        }
+        let is_skipped = false;
         self.at += len;
         self.count += 1;
-        Ok(())
+        Ok(WrittenRecord { file, is_skipped })
     }
 
     /// Where the half of a layer begins.
@@ -268,27 +361,23 @@ impl SyncLog {
         ALIGN + layer % 2 * self.half_len
     }
 
-    /// Reads the records above the last commit, which `row` has. `chain_of` tells the beginning of
-    /// the chain of an earlier commit.
+    /// Reads the records above the last commit, which `row` has, of the volume with these tables.
     ///
     /// # Errors
-    /// `Io`.
-    pub fn read(
-        &self,
-        row: &VolumeRow,
-        chain_of: &dyn Fn(u64) -> Result<Option<[u8; 16]>>,
-    ) -> Result<SyncLogRecords> {
+    /// `Io`, `Corrupt`.
+    fn read(&self, row: &VolumeRow, tables: &dyn Engine) -> Result<SyncLogRecords> {
         let now = (row.commit, chain_start(&row.chain));
         let mut bases = vec![now];
         if let Some(earlier) = row.commit.checked_sub(1)
-            && let Some(chain) = chain_of(earlier)?
+            && let Some(chain) = chain_of(tables, row.snapshot, earlier)?
         {
             bases.push((earlier, chain));
         }
         let first = self.read_layer(row.commit + 1, &bases)?;
         let mut second = self.read_layer(row.commit + 2, &[now])?;
         let mut damage = first.damaged_at.or(second.damaged_at);
-        let is_short = !second.bodies.is_empty() && second.before != first.bodies.len() as u64;
+        let count = first.bodies.len() as u64;
+        let is_short = second.before.is_some_and(|before| before != count);
         if first.damaged_at.is_some() || is_short {
             second.bodies.clear();
             damage = damage.or(Some(self.half(row.commit + 1)));
@@ -296,6 +385,7 @@ impl SyncLog {
         Ok(SyncLogRecords {
             first: first.bodies,
             second: second.bodies,
+            has_rest: first.has_rest || second.has_rest,
             damage: damage.map(|at| {
                 let what = format!(
                     "{}: a record at byte {at} is damaged, and later ones are there: synced \
@@ -310,7 +400,7 @@ impl SyncLog {
     fn read_layer(&self, layer: u64, bases: &[(u64, [u8; 16])]) -> Result<Found> {
         let start = self.half(layer);
         let mut bytes = vec![0; self.half_len as usize];
-        self.file.read_at(&mut bytes, start)?;
+        self.files[0].read_at(&mut bytes, start)?;
         #[cfg(feature = "planted-bugs")]
         let any = self.bug == Some(SyncLogBug::DeadRead);
         #[cfg(not(feature = "planted-bugs"))]
@@ -330,17 +420,18 @@ impl SyncLog {
             let Some(body) = self.body(&header, rest).filter(|_| header.sequence == next) else {
                 break;
             };
-            if next == 1 {
-                found.before = header.before;
-            }
+            found.before = found.before.max(Some(header.before));
             found.bodies.push(body.to_vec());
             at += delta_len(header.body_len);
         }
         let next = found.bodies.len() as u64 + 1;
-        let mut behind = (at..self.half_len).step_by(ALIGN as usize);
-        let is_later = |at| header_at(at).is_some_and(|(header, _)| header.sequence > next);
-        if !any && behind.any(is_later) {
-            found.damaged_at = Some(start + at);
+        let behind = (at..self.half_len).step_by(ALIGN as usize);
+        for (header, _) in behind.filter(|_| !any).filter_map(header_at) {
+            found.before = found.before.max(Some(header.before));
+            found.has_rest |= header.sequence > next;
+            if header.synced() >= next {
+                found.damaged_at = Some(start + at);
+            }
         }
         Ok(found)
     }

@@ -8,7 +8,7 @@ use crate::options::PlantedBug;
 use crate::tables::Tables;
 use parking_lot::RwLock;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Instant;
@@ -16,13 +16,27 @@ use weald_format::volume::{InodeRow, QuotaRow};
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
 
+/// A layer that is being written to the sync log.
+#[derive(Debug)]
+pub struct Logging {
+    layer: Arc<Layer>,
+    /// Its record's number, of all records of the mount.
+    number: u64,
+    /// The number of changes up to its end.
+    sequence: u64,
+    /// Whether the sync of its record returned.
+    is_synced: bool,
+}
+
 /// Everything that operations change.
 #[derive(Debug)]
 pub struct State {
     /// Receives all changes.
     pub active: Layer,
-    /// The layer that is being written to the sync log.
-    pub logging: Option<Arc<Layer>>,
+    /// Layers that are being written to the sync log, oldest first.
+    pub logging: VecDeque<Logging>,
+    /// Number of records of the sync log so far.
+    pub record_count: u64,
     /// Changes that are durable in the sync log.
     pub logged: Layer,
     /// The layer that is being committed.
@@ -53,7 +67,8 @@ impl State {
                 next_ino,
                 ..Layer::default()
             },
-            logging: None,
+            logging: VecDeque::new(),
+            record_count: 0,
             logged: Layer::default(),
             frozen: None,
             is_frozen_logged: false,
@@ -72,42 +87,76 @@ impl State {
         std::mem::replace(&mut self.active, new)
     }
 
-    /// Takes the active layer for the sync log. Returns it, and the number of changes up to its
-    /// end.
+    /// Takes the active layer for a record of the sync log. Returns it and the record's number.
     pub fn begin_logging(&mut self) -> (Arc<Layer>, u64) {
         let layer = Arc::new(self.take_active());
-        self.logging = Some(layer.clone());
+        self.record_count += 1;
+        self.logging.push_back(Logging {
+            layer: layer.clone(),
+            number: self.record_count,
+            sequence: self.sequence,
+            is_synced: false,
+        });
         self.risk_since = None;
-        (layer, self.sequence)
+        (layer, self.record_count)
     }
 
-    /// Ends it: the sync log has the layer.
-    pub fn end_logging(&mut self, sequence: u64) {
-        if let Some(layer) = self.logging.take() {
-            self.logged.merge(Arc::unwrap_or_clone(layer));
+    /// Notes that the sync of a record returned. The changes of the records that are durable
+    /// together with all before them are logged then.
+    pub fn record_synced(&mut self, number: u64) {
+        let mut records = self.logging.iter_mut();
+        if let Some(record) = records.find(|record| record.number == number) {
+            record.is_synced = true;
         }
-        self.durable = sequence;
+        let is_synced = |record: &&Logging| record.is_synced;
+        while self.logging.front().filter(is_synced).is_some()
+            && let Some(record) = self.logging.pop_front()
+        {
+            self.logged.merge(Arc::unwrap_or_clone(record.layer));
+            self.durable = self.durable.max(record.sequence);
+        }
     }
 
-    /// Ends it: the sync log has no room. The changes are active again.
+    /// Takes the last record back: the sync log has no room. Its changes are active again.
     pub fn cancel_logging(&mut self) {
-        if let Some(layer) = self.logging.take() {
-            let newer = std::mem::replace(&mut self.active, Arc::unwrap_or_clone(layer));
+        if let Some(record) = self.logging.pop_back() {
+            let newer = std::mem::replace(&mut self.active, Arc::unwrap_or_clone(record.layer));
             self.active.merge(newer);
             self.risk_since = self.dirty_since;
         }
     }
 
+    /// The number of the last record that is under way.
+    pub fn last_record(&self) -> Option<u64> {
+        self.logging.back().map(|record| record.number)
+    }
+
+    /// Whether the record with this number is under way, or one before it.
+    pub fn is_under_way(&self, number: u64) -> bool {
+        let first = self.logging.front();
+        first.is_some_and(|record| record.number <= number)
+    }
+
+    /// Whether a record that is under way has the first `sequence` changes.
+    pub fn is_being_logged(&self, sequence: u64) -> bool {
+        let last = self.logging.back();
+        last.is_some_and(|record| record.sequence >= sequence)
+    }
+
+    /// The layers that are being written to the sync log, newest first.
+    fn logging_layers(&self) -> impl Iterator<Item = &Layer> {
+        self.logging.iter().rev().map(|record| &*record.layer)
+    }
+
     /// Memory that the changes take which the next commit has to write, roughly, bytes.
     pub fn cost(&self) -> u64 {
-        let logging = self.logging.as_ref().map_or(0, |layer| layer.cost);
+        let logging: u64 = self.logging_layers().map(|layer| layer.cost).sum();
         self.active.cost + self.logged.cost + logging
     }
 
     /// Bytes of the disk that the commits of all changes take at most, roughly.
     pub fn space(&self) -> u64 {
-        let layers = [self.logging.as_deref(), self.frozen.as_deref()];
-        let layers = layers.into_iter().flatten();
+        let layers = self.logging_layers().chain(self.frozen.as_deref());
         let layers = layers.chain([&self.active, &self.logged]);
         layers.map(Layer::space).fold(0, u64::saturating_add)
     }
@@ -119,7 +168,7 @@ impl State {
     }
 
     fn unlogged_written(&self) -> u64 {
-        let logging = self.logging.as_ref().map_or(0, |layer| layer.written);
+        let logging: u64 = self.logging_layers().map(|layer| layer.written).sum();
         self.active.written + logging
     }
 
@@ -132,9 +181,10 @@ impl State {
     /// Whether a change of the content of `ino` is not durable.
     pub fn has_content_at_risk(&self, ino: u64) -> bool {
         let frozen = self.frozen.as_deref().filter(|_| !self.is_frozen_logged);
-        let layers = [Some(&self.active), self.logging.as_deref(), frozen];
-        let mut layers = layers.into_iter().flatten();
-        layers.any(|layer| layer.files.contains_key(&ino))
+        let layers = self.logging_layers().chain([&self.active]);
+        layers
+            .chain(frozen)
+            .any(|layer| layer.files.contains_key(&ino))
     }
 }
 
@@ -202,13 +252,9 @@ impl Core {
         let hides_frozen = self.has_bug(PlantedBug::FrozenLayerIgnored);
         #[cfg(not(any(test, feature = "planted-bugs")))]
         let hides_frozen = false;
-        let layers = [
-            Some(&state.active),
-            state.logging.as_deref(),
-            Some(&state.logged),
-            state.frozen.as_deref().filter(|_| !hides_frozen),
-        ];
-        layers.into_iter().flatten()
+        let frozen = state.frozen.as_deref().filter(|_| !hides_frozen);
+        let newer = std::iter::once(&state.active).chain(state.logging_layers());
+        newer.chain([&state.logged]).chain(frozen)
     }
 
     /// The row of an inode.
@@ -320,7 +366,7 @@ impl Core {
 
     /// Freezes the changes that the next commit takes, if there are any or `is_forced`: all, or
     /// those that the sync log has, if it has all so far (`is_logged`). Returns them, and the
-    /// number of changes up to their end.
+    /// number of changes up to their end. No record is under way.
     ///
     /// # Errors
     /// `Io` with the first failure.

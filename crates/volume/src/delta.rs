@@ -5,9 +5,9 @@ use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use std::sync::Arc;
+use weald_format::Result;
 use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
-use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_key, split_pair_key};
-use weald_format::{Error, Result};
+use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_pair_key};
 use weald_store::engine::{Batch, Table};
 
 /// Encodes all changes of `layer`, which belongs to the volume `snapshot`.
@@ -103,17 +103,7 @@ fn put_row(
     table: DeltaTable,
     (key, value): (&[u8], Option<&[u8]>),
 ) -> Result<()> {
-    let (of, number, rest) = split_key(key)?;
-    let is_right = of == snapshot
-        && match table {
-            DeltaTable::Names => rest.len() == 8,
-            DeltaTable::Xattrs => !rest.is_empty(),
-            _ => rest.is_empty(),
-        };
-    if !is_right {
-        let what = "a key that its table cannot have";
-        return Err(Error::corrupt("sync log", 0, "V-6.5", what));
-    }
+    let (number, rest) = table.split_key(snapshot, key)?;
     match table {
         DeltaTable::Inodes => {
             let row = value.map(InodeRow::parse).transpose()?;

@@ -7,6 +7,8 @@ use parking_lot::Mutex;
 pub enum Stage {
     /// The active layer is about to be written to the sync log.
     Logging,
+    /// A record of the sync log is written; it is not durable.
+    Recorded,
     /// The layer is frozen; nothing is written.
     Frozen,
     /// Blocks are written and the rows are known; nothing is durable.

@@ -5,13 +5,11 @@ use crate::layer::Layer;
 use crate::options::OpenOptions;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
-use weald_format::sync_log::chain_start;
-use weald_format::volume::{LogRow, VolumeRow, number_key};
+use weald_format::volume::VolumeRow;
 use weald_format::{Error, ErrorKind, Result};
 #[cfg(any(test, feature = "planted-bugs"))]
 use weald_store::SyncLogBug;
-use weald_store::engine::{Engine, Table};
-use weald_store::{StoreWriter, SyncLog};
+use weald_store::{DAMAGED_LOG_HINT, StoreWriter, SyncLog};
 
 /// Longest body of a record, bytes. A commit is faster for more.
 pub const BODY_LEN_MAX: u64 = 4 << 20;
@@ -81,6 +79,7 @@ pub fn with_bug(mut log: SyncLog, options: &OpenOptions) -> SyncLog {
             Some(PlantedBug::LogDeadRead) => Some(SyncLogBug::DeadRead),
             Some(PlantedBug::LogTornRead) => Some(SyncLogBug::TornRead),
             Some(PlantedBug::LogReusedEarly) => Some(SyncLogBug::ReusedEarly),
+            Some(PlantedBug::LogAheadCounted) => Some(SyncLogBug::AheadCounted),
             _ => None,
         };
     }
@@ -102,22 +101,13 @@ impl Replay {
     /// # Errors
     /// `Io`, `Unsupported`.
     pub fn read(writer: &StoreWriter, row: &VolumeRow, options: &OpenOptions) -> Result<Self> {
-        if !row.has_sync_log {
-            return Ok(Self::default());
+        let records = writer.read_sync_log(row, &|log| with_bug(log, options))?;
+        #[allow(unused_mut, reason = "a planted bug changes it")]
+        let mut has_rest = records.has_rest;
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if options.bug == Some(PlantedBug::LogRestKept) {
+            has_rest = false;
         }
-        let missing = || {
-            let what = "the sync log of the volume is missing: synced changes are lost";
-            Error::corrupt("sync log", 0, "V-6.1", what)
-        };
-        let log = match writer.open_sync_log(row.snapshot) {
-            Ok(Some(log)) => with_bug(log, options),
-            Ok(None) => return Ok(Self::of_damage(missing())),
-            Err(error) if error.kind() == ErrorKind::Corrupt => return Ok(Self::of_damage(error)),
-            Err(error) => return Err(error),
-        };
-        let engine = writer.engine();
-        let chain_of = |commit| chain_of(&*engine, row.snapshot, commit);
-        let records = log.read(row, &chain_of)?;
         let mut replay = Self {
             layers: Vec::new(),
             damage: records.damage,
@@ -141,7 +131,8 @@ impl Replay {
             }
             replay.layers.push(layer);
         }
-        if replay.damage.is_none() {
+        // Two commits make the rest dead: it may belong to either layer.
+        if replay.damage.is_none() && !has_rest {
             while replay.layers.pop_if(|layer| !layer.is_changed).is_some() {}
         }
         Ok(replay)
@@ -156,10 +147,7 @@ impl Replay {
             return Ok(self);
         };
         if !options.is_read_only && !options.drops_damaged_log {
-            let what = format!(
-                "{damage}: mount the volume read-only to see what is left, or with '-o log=drop' \
-                 to go on with it"
-            );
+            let what = format!("{damage}: {DAMAGED_LOG_HINT}");
             return Err(Error::corrupt("sync log", 0, "V-6.4", what));
         }
         log::warn!("changes that were synced are lost: {damage}");
@@ -167,21 +155,4 @@ impl Replay {
         self.layers.resize_with(2, Layer::default);
         Ok(self)
     }
-
-    fn of_damage(damage: Error) -> Self {
-        Self {
-            layers: Vec::new(),
-            damage: Some(damage),
-        }
-    }
-}
-
-/// The beginning of the chain of an earlier commit, if the tables still have it.
-fn chain_of(engine: &dyn Engine, snapshot: u32, commit: u64) -> Result<Option<[u8; 16]>> {
-    if commit == 0 {
-        return Ok(Some([0; 16]));
-    }
-    let value = engine.get(Table::Log, &number_key(snapshot, commit))?;
-    let row = value.map(|value| LogRow::parse(&value)).transpose()?;
-    Ok(row.map(|row| chain_start(&row.chain)))
 }

@@ -186,6 +186,12 @@ pub enum PlantedBug {
     LogMissesQuotas,
     /// Records take the place of those whose commit is under way.
     LogReusedEarly,
+    /// A record is acknowledged although the sync of the record before it failed.
+    LogAheadAcknowledged,
+    /// A record says that all records before it are durable, which are being synced.
+    LogAheadCounted,
+    /// Records behind the end that a crash left stay alive when the log receives new ones.
+    LogRestKept,
     /// A group of rows that is divided loses its last rows.
     DividedRowsLost,
 }
@@ -193,7 +199,7 @@ pub enum PlantedBug {
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -212,6 +218,9 @@ impl PlantedBug {
         Self::LogMissesOldNames,
         Self::LogMissesQuotas,
         Self::LogReusedEarly,
+        Self::LogAheadAcknowledged,
+        Self::LogAheadCounted,
+        Self::LogRestKept,
         Self::DividedRowsLost,
     ];
 }

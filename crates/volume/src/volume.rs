@@ -57,9 +57,9 @@ struct Signal {
     waker: Condvar,
     progress: Condvar,
     is_closing: AtomicBool,
-    /// Whether a sync is under way. The others wait for its end.
-    is_led: Mutex<bool>,
-    led: Condvar,
+    /// Number of syncs that make changes durable. The others wait for the end of one.
+    syncing: Mutex<usize>,
+    synced: Condvar,
 }
 
 /// An open volume.
@@ -444,6 +444,8 @@ mod admission;
 mod file_system;
 mod syncing;
 
+#[cfg(test)]
+pub(crate) use syncing::Record;
 pub use syncing::settle;
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use super::steps::{Beside, Op, Step, choose};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
 use crate::properties::CHUNKING;
+use crate::volume::Record;
 use crate::{CheckOptions, Chunking, OpenOptions, Volume, VolumeOptions, check, create};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -81,6 +82,9 @@ struct World {
     trace: Arc<Mutex<Vec<String>>>,
     /// The first difference that an operation beside a commit found.
     beside: Verdict,
+    /// A record of the log that was written while another one was being synced, and the number of
+    /// states that it makes durable.
+    ahead: Option<(Record, usize)>,
 }
 
 impl World {
@@ -133,6 +137,37 @@ impl World {
         self.first += obsolete;
     }
 
+    /// Writes a record while another one is not durable, and may sync it before that one.
+    fn begin_record(&mut self, volume: &Volume, disk: &SimDisk) -> Verdict {
+        if self.ahead.is_some() {
+            return Ok(());
+        }
+        let record = match volume.begin_record() {
+            Ok(record) => record,
+            Err(_) if disk.fault_count() > 0 => return Ok(()),
+            Err(error) => return Err(format!("record: {error}")),
+        };
+        self.note(format!("record ahead: {}", record.is_some()));
+        self.ahead = record.map(|record| (record, self.count()));
+        let is_first = self.now % 3 == 0;
+        if let Some((record, _)) = self.ahead.as_ref().filter(|_| is_first)
+            && let Err(error) = volume.sync_record(record)
+            && disk.fault_count() == 0
+        {
+            return Err(format!("sync of a record: {error}"));
+        }
+        Ok(())
+    }
+
+    /// Syncs the record that was written ahead.
+    fn end_record(&mut self, volume: &Volume) -> Option<(Result<(), String>, usize)> {
+        let (record, count) = self.ahead.take()?;
+        let synced = volume.sync_record(&record);
+        let done = synced.and_then(|()| volume.wait_for_record(&record));
+        self.note(format!("end of the record ahead: {}", done.is_ok()));
+        Some((done.map_err(|error| error.to_string()), count))
+    }
+
     /// Runs the operations of a moment of a commit or of a sync, in the same thread.
     fn reach(&mut self, volume: &Volume, stage: Stage, beside: &[(Stage, Beside)], disk: &SimDisk) {
         // On a full disk, or with a full memory, an operation waits for a commit.
@@ -145,6 +180,11 @@ impl World {
             self.note(format!("at {stage:?}:"));
             let verdict = match *beside {
                 Beside::Do(op) => self.perform(volume, op, || disk.fault_count() > 0),
+                Beside::Fail(fault) => {
+                    self.note(format!("fail: {fault:?}"));
+                    return disk.fail_after(0, fault);
+                }
+                Beside::Sync if stage == Stage::Recorded => self.begin_record(volume, disk),
                 Beside::Sync => match volume.log_changes() {
                     Ok(is_done) => {
                         self.note(format!("sync: {is_done}"));
@@ -226,6 +266,7 @@ impl Run {
                 is_limited: false,
                 trace,
                 beside: Ok(()),
+                ahead: None,
             })),
             random,
         };
@@ -333,7 +374,12 @@ impl Run {
         let done = sync(&volume);
         volume.core.hook.clear();
         std::mem::replace(&mut self.world.lock().beside, Ok(()))?;
-        self.acknowledge(done, states)
+        self.acknowledge(done, states)?;
+        let ahead = self.world.lock().end_record(&volume);
+        match ahead {
+            Some((done, states)) => self.acknowledge(done, states),
+            None => Ok(()),
+        }
     }
 
     /// Takes the answer to a sync: an error must have a reason, and a success makes the last of

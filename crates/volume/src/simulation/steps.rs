@@ -166,8 +166,11 @@ pub enum Op {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Beside {
     Do(Op),
-    /// A sync that the log takes, if it can.
+    /// A sync that the log takes, if it can. Beside another sync, its record is written before that
+    /// sync returns.
     Sync,
+    /// The next call of the disk fails.
+    Fail(Fault),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -341,11 +344,12 @@ fn beside(random: &mut Random) -> Vec<(Stage, Beside)> {
         .map(|_| {
             let stages = [
                 Stage::Logging,
+                Stage::Recorded,
                 Stage::Frozen,
                 Stage::Written,
                 Stage::Committed,
             ];
-            let stage = stages[random.below(4) as usize];
+            let stage = stages[random.below(5) as usize];
             match stage != Stage::Logging && random.is_one_in(3) {
                 true => (stage, Beside::Sync),
                 false => (stage, Beside::Do(op_beside(random))),
@@ -418,12 +422,47 @@ fn synced(random: &mut Random, has_faults: bool) -> Vec<Step> {
         let change = Beside::Do(op_beside(random));
         [(stage, change), (stage, Beside::Sync)]
     };
+    if random.is_one_in(2) {
+        steps.extend(overlapping(random, has_faults));
+        return steps;
+    }
     let mut beside = at(Stage::Frozen, random).to_vec();
     beside.extend(at(Stage::Written, random));
     steps.push(match random.below(3) {
         0 => Step::Sync(Vec::new()),
         _ => Step::Commit(beside),
     });
+    steps
+}
+
+/// A record that is written while another one is being synced, a failure there, and a further
+/// record of the same length.
+fn overlapping(random: &mut Random, has_faults: bool) -> Vec<Step> {
+    let small = |random: &mut Random| Op::Write {
+        file: any(random),
+        offset: random.below(4) * PAGE_LEN,
+        len: 7,
+        fill: fill(random),
+    };
+    let mut beside = vec![
+        (Stage::Recorded, Beside::Do(small(random))),
+        (Stage::Recorded, Beside::Sync),
+    ];
+    if has_faults {
+        let fault = [Fault::PowerCut, Fault::PowerCut, Fault::Io][random.below(3) as usize];
+        beside.push((Stage::Recorded, Beside::Fail(fault)));
+    }
+    let mut steps = Vec::new();
+    if random.is_one_in(2) {
+        // No record lies before the two.
+        steps.push(Step::Commit(Vec::new()));
+    }
+    steps.extend([Step::Do(small(random)), Step::Sync(beside)]);
+    if random.is_one_in(2) {
+        steps.push(Step::Do(small(random)));
+        steps.push(Step::Sync(Vec::new()));
+        steps.push(Step::Kill);
+    }
     steps
 }
 

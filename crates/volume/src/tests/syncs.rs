@@ -1,6 +1,7 @@
 //! Syncs that the sync log takes, and what a crash leaves in it.
 
 use super::*;
+use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::ErrorKind;
 use weald_format::sync_log::ALIGN;
 use weald_store::WriteOptions;
@@ -286,5 +287,95 @@ fn without_room_a_sync_commits() {
     for no in 0..3 {
         write_synced(&volume, f, no * 10, b"x");
         assert_eq!(commits(&volume), no + 1);
+    }
+}
+
+/// A write of a number to the file of a thread.
+type Written = (usize, u64);
+
+/// Threads write numbers, each to its file, and sync, until the power fails after `count` syncs.
+/// Returns the writes in their order, and the last synced number of each thread.
+fn race(
+    volume: &Volume,
+    files: &[Ino],
+    disk: &SimDisk,
+    count: u64,
+) -> (SimDisk, Vec<Written>, Vec<u64>) {
+    let history = parking_lot::Mutex::new(Vec::new());
+    let synced: Vec<_> = files.iter().map(|_| AtomicU64::new(0)).collect();
+    let (sent, done) = std::sync::mpsc::channel();
+    let work = |thread: usize, sent: std::sync::mpsc::Sender<()>| {
+        loop {
+            let number = {
+                let mut history = history.lock();
+                let number = history.len() as u64 + 1;
+                let bytes = number.to_le_bytes();
+                if volume.write(files[thread], 0, &bytes, 1).is_err() {
+                    return;
+                }
+                history.push((thread, number));
+                number
+            };
+            if volume.sync().is_err() {
+                return;
+            }
+            synced[thread].store(number, Ordering::SeqCst);
+            // The test has seen enough.
+            let _ = sent.send(());
+        }
+    };
+    let (after, known) = std::thread::scope(|scope| {
+        for thread in 0..files.len() {
+            let (work, sent) = (&work, sent.clone());
+            scope.spawn(move || work(thread, sent));
+        }
+        for _ in 0..count {
+            done.recv().expect("a sync");
+        }
+        let known: Vec<_> = synced.iter().map(|it| it.load(Ordering::SeqCst)).collect();
+        (disk.reboot(), known)
+    });
+    (after, history.into_inner(), known)
+}
+
+// Would catch: a sync that returns before its record or one before it is durable, records out of
+// order, a commit that overtakes a record, and a power cut between records that loses one of them.
+#[test]
+fn threads_that_sync_at_once_lose_nothing() {
+    for seed in 0..12 {
+        let disk = SimDisk::new(seed);
+        let store = Store::create(Arc::new(disk.clone()), [1; 16], 1 << 20).expect("a store");
+        create(&store, "v", &VolumeOptions::default(), [1; 16], 0).expect("a volume");
+        let options = OpenOptions {
+            background: true,
+            commit_interval: std::time::Duration::from_millis(1 << seed),
+            ..options()
+        };
+        let volume = Volume::open(&store, "v", options.clone()).expect("open");
+        let names: Vec<_> = (0..6).map(|no| format!("f{no}")).collect();
+        let files = names.iter().map(|name| file(&volume, Ino::ROOT, name).ino);
+        let files: Vec<_> = files.collect();
+        volume.sync().expect("sync");
+        let (disk, history, known) = race(&volume, &files, &disk, 50 + seed * 17);
+        drop((volume, store));
+        let store = Store::open(Arc::new(disk.clone())).expect("a store");
+        let report = check(&store, "v", &CheckOptions { reads_data: true }).expect("check");
+        assert!(report.findings.is_empty(), "seed {seed}: {report:?}");
+        let volume = Volume::open(&store, "v", options).expect("open");
+        let found = files.iter().map(|file| {
+            let bytes = read(&volume, *file);
+            bytes.try_into().map_or(0, u64::from_le_bytes)
+        });
+        let found: Vec<u64> = found.collect();
+        let last = found.iter().copied().max().unwrap_or(0);
+        for (thread, found) in found.iter().enumerate() {
+            assert!(
+                *found >= known[thread],
+                "seed {seed}: a synced write is lost"
+            );
+            let of = |(of, number): &&Written| *of == thread && *number <= last;
+            let wanted = history.iter().rfind(of).map_or(0, |(_, number)| *number);
+            assert_eq!(*found, wanted, "seed {seed}: no prefix");
+        }
     }
 }

@@ -1,9 +1,11 @@
 //! How a sync becomes durable: a record of the sync log, or a commit.
 //!
 //! One order: a record has all changes since the record before, so that log and tables together
-//! are a prefix of the operations. A commit takes the changes of all records so far; those that
-//! come meanwhile belong to the next one, and their records name the commit that they lie above.
-//! Locks are taken in this order: committer, logger, state.
+//! are a prefix of the operations. A record may be written while those before it are being synced;
+//! it counts as durable only after them. A commit takes the changes of all records so far; those
+//! that come meanwhile belong to the next one, and their records name the commit that they lie
+//! above. Locks are taken in this order: committer, logger, state. A thread that holds the first
+//! two may wait for records that are under way, since those end without them.
 
 use super::Volume;
 use crate::OpenOptions;
@@ -12,10 +14,12 @@ use crate::core::failed;
 use crate::delta::encode;
 use crate::layer::Layer;
 use crate::logger::{BODY_LEN_MAX, Logger, Replay, open_log, with_bug};
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weald_format::{ErrorKind, Result};
-use weald_store::{Store, WriteOptions};
+use weald_store::{SYNCS_MAX, Store, WriteOptions, WrittenRecord};
 
 /// Puts the changes that a crash left in the sync log of the volume `name` into its tables.
 ///
@@ -35,35 +39,45 @@ pub fn settle(store: &Store, name: &str) -> Result<()> {
     }
 }
 
-/// A sync that others wait for, until it is dropped.
-struct Leading<'a>(&'a Volume);
+/// The right to make changes durable, until it is dropped: [`SYNCS_MAX`] threads have it.
+struct Turn<'a>(&'a Volume);
 
-impl Drop for Leading<'_> {
+impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        *self.0.signal.is_led.lock() = false;
-        self.0.signal.led.notify_all();
+        *self.0.signal.syncing.lock() -= 1;
+        self.0.signal.synced.notify_all();
     }
 }
 
+/// A record of the sync log that is under way.
+pub(crate) struct Record {
+    /// Its number; that of the last record under way if there was nothing to write.
+    number: u64,
+    written: Option<WrittenRecord>,
+}
+
 impl Volume {
-    /// Makes all changes so far durable. Callers that come meanwhile share the next record.
+    /// Makes all changes so far durable. Callers that come while [`SYNCS_MAX`] others are at it
+    /// share the next record.
     ///
     /// # Errors
     /// `Io` with the first failure, now and ever after; `Full`.
     pub(super) fn sync_changes(&self) -> Result<()> {
         let wanted = self.core.state.read().sequence;
+        let mut syncing = self.signal.syncing.lock();
         loop {
-            let mut is_led = self.signal.is_led.lock();
             if self.is_durable(wanted)? {
                 return Ok(());
             }
-            if !*is_led {
-                *is_led = true;
+            let is_under_way = self.core.state.read().is_being_logged(wanted);
+            if !is_under_way && *syncing < SYNCS_MAX {
                 break;
             }
-            self.signal.led.wait(&mut is_led);
+            self.signal.synced.wait(&mut syncing);
         }
-        let _leading = Leading(self);
+        *syncing += 1;
+        drop(syncing);
+        let _turn = Turn(self);
         match self.log_changes()? {
             true => Ok(()),
             false => self.commit_for_sync(wanted),
@@ -83,62 +97,153 @@ impl Volume {
     /// # Errors
     /// `Io` with the first failure.
     pub(crate) fn log_changes(&self) -> Result<bool> {
-        let mut logger = self.logger.lock();
-        let is_done = self.log_with(&mut logger)?;
-        let is_nearly_full = |log: &weald_store::SyncLog| log.is_nearly_full();
-        if is_done && logger.log.as_ref().is_some_and(is_nearly_full) {
-            self.wake_committer();
-        }
-        Ok(is_done)
-    }
-
-    /// As [`Volume::log_changes`], under the lock.
-    fn log_with(&self, logger: &mut Logger) -> Result<bool> {
-        let Some(log) = &mut logger.log else {
+        let Some(record) = self.begin_record()? else {
             return Ok(false);
         };
-        let (layer, sequence) = {
+        #[cfg(test)]
+        self.core.hook.reach(crate::hook::Stage::Recorded);
+        self.sync_record(&record)?;
+        self.wait_for_record(&record)?;
+        Ok(true)
+    }
+
+    /// Writes all changes so far to the sync log. Returns nothing if they need a commit.
+    ///
+    /// # Errors
+    /// `Io` with the first failure.
+    pub(crate) fn begin_record(&self) -> Result<Option<Record>> {
+        let mut logger = self.logger.lock();
+        let record = self.write_record(&mut logger)?;
+        let is_nearly_full = |log: &weald_store::SyncLog| log.is_nearly_full();
+        if record.is_some() && logger.log.as_ref().is_some_and(is_nearly_full) {
+            self.wake_committer();
+        }
+        Ok(record)
+    }
+
+    /// As [`Volume::begin_record`], under the lock.
+    fn write_record(&self, logger: &mut Logger) -> Result<Option<Record>> {
+        let Some(log) = &mut logger.log else {
+            return Ok(None);
+        };
+        let (unsynced, layer, number) = {
             let mut state = self.core.state.write();
             if let Some(failure) = &state.failure {
                 return Err(failed(failure));
             }
             if state.frozen.is_some() && !state.is_frozen_logged {
-                return Ok(false);
+                return Ok(None);
             }
             if !state.active.is_changed {
-                state.durable = state.sequence;
-                return Ok(true);
+                if state.logging.is_empty() {
+                    state.durable = state.sequence;
+                }
+                let number = state.last_record().unwrap_or(0);
+                let written = None;
+                return Ok(Some(Record { number, written }));
             }
             // Rows take less than their cost.
             let is_large = state.active.cost > 2 * BODY_LEN_MAX;
             if is_large || state.active.written > log.room().min(BODY_LEN_MAX) {
-                return Ok(false);
+                return Ok(None);
             }
-            state.begin_logging()
+            let unsynced = state.logging.len() as u64;
+            let (layer, number) = state.begin_logging();
+            (unsynced, layer, number)
         };
         #[cfg(test)]
         self.core.hook.reach(crate::hook::Stage::Logging);
         let body = self.encoded(&layer);
         drop(layer);
         if body.len() as u64 > log.room().min(BODY_LEN_MAX) {
-            self.core.state.write().cancel_logging();
-            return Ok(false);
+            self.take_back();
+            return Ok(None);
         }
-        match log.append(&body) {
-            Ok(()) => {
-                self.core.state.write().end_logging(sequence);
-                Ok(true)
-            }
+        match log.append(&body, unsynced) {
+            Ok(written) => Ok(Some(Record {
+                number,
+                written: Some(written),
+            })),
             Err(error) if error.kind() == ErrorKind::Full => {
-                self.core.state.write().cancel_logging();
+                self.take_back();
                 logger.end();
-                Ok(false)
+                Ok(None)
             }
             Err(error) => {
-                self.core.fail(&error);
-                self.signal.progress.notify_all();
+                self.fail_sync(&error);
                 Err(error)
             }
+        }
+    }
+
+    /// Makes the changes of the last record active again. Threads that wait for it commit them.
+    fn take_back(&self) {
+        self.core.state.write().cancel_logging();
+        self.notify_synced();
+    }
+
+    fn fail_sync(&self, error: &weald_format::Error) {
+        self.core.fail(error);
+        self.signal.progress.notify_all();
+        self.notify_synced();
+    }
+
+    /// Wakes the threads that wait for records.
+    fn notify_synced(&self) {
+        // A thread that has seen the old state waits by now.
+        drop(self.signal.syncing.lock());
+        self.signal.synced.notify_all();
+    }
+
+    /// Syncs a record.
+    ///
+    /// # Errors
+    /// `Io` with the first failure.
+    pub(crate) fn sync_record(&self, record: &Record) -> Result<()> {
+        let Some(written) = &record.written else {
+            return Ok(());
+        };
+        if let Err(error) = written.sync() {
+            self.fail_sync(&error);
+            return Err(error);
+        }
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if self.core.has_bug(PlantedBug::LogAheadAcknowledged) {
+            return Ok(());
+        }
+        let mut state = self.core.state.write();
+        // After a failure nothing becomes durable: the changes of an earlier record are lost.
+        if let Some(failure) = &state.failure {
+            return Err(failed(failure));
+        }
+        state.record_synced(record.number);
+        drop(state);
+        self.notify_synced();
+        Ok(())
+    }
+
+    /// Waits until a synced record is durable together with all before it.
+    ///
+    /// # Errors
+    /// `Io` with the first failure.
+    pub(crate) fn wait_for_record(&self, record: &Record) -> Result<()> {
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if self.core.has_bug(PlantedBug::LogAheadAcknowledged) {
+            self.core.state.write().record_synced(record.number);
+            return Ok(());
+        }
+        let mut syncing = self.signal.syncing.lock();
+        loop {
+            {
+                let state = self.core.state.read();
+                if let Some(failure) = &state.failure {
+                    return Err(failed(failure));
+                }
+                if !state.is_under_way(record.number) {
+                    return Ok(());
+                }
+            }
+            self.signal.synced.wait(&mut syncing);
         }
     }
 
@@ -155,8 +260,21 @@ impl Volume {
     /// that it can receive the changes that come beside the commit.
     pub(super) fn freeze(&self, is_forced: bool) -> Result<Option<(Arc<Layer>, u64)>> {
         let mut logger = self.logger.lock();
+        let last = self.core.state.read().last_record();
+        if let Some(number) = last {
+            let written = None;
+            self.wait_for_record(&Record { number, written })?;
+        }
         let is_in_use = self.core.state.read().logged.is_changed;
-        let is_logged = is_in_use && self.log_with(&mut logger)?;
+        let record = match is_in_use {
+            true => self.write_record(&mut logger)?,
+            false => None,
+        };
+        if let Some(record) = &record {
+            self.sync_record(record)?;
+            self.wait_for_record(record)?;
+        }
+        let is_logged = record.is_some();
         let frozen = self.core.freeze(is_forced, is_logged)?;
         if frozen.is_some()
             && let Some(log) = &mut logger.log
