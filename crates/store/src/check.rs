@@ -3,13 +3,15 @@
 use crate::disk::{Access, DiskFile};
 use crate::layout;
 use crate::segment::{each_header, read_record};
+use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::container::RecordRef;
 use weald_format::store::{
     BlockRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
 };
-use weald_format::{Digest, ErrorKind, Result};
+use weald_format::sync_log::{DeltaItem, parse_body};
+use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct Checked {
     pub block_count: u64,
     /// Number of segments.
     pub segment_count: u64,
+    /// Number of records of sync logs that wait for a commit.
+    pub log_record_count: u64,
     /// Bytes of records that were read and compared with their digests.
     pub verified_len: u64,
     /// Defects; the check changes nothing in the store.
@@ -58,8 +62,8 @@ impl State {
 }
 
 impl StoreWriter {
-    /// Compares tables, maps and segments with each other; with `reads_data` it also reads every
-    /// record and verifies its digest. It needs the writer's lock and changes nothing.
+    /// Compares tables, maps, segments and sync logs with each other; with `reads_data` it also
+    /// reads every record and verifies its digest. It needs the writer's lock and changes nothing.
     ///
     /// # Errors
     /// `Io`; `Corrupt` if the tables cannot be read at all.
@@ -78,6 +82,7 @@ impl StoreWriter {
         })?;
         state.checked.block_count = state.blocks.len() as u64;
         state.checked.segment_count = state.segments.len() as u64;
+        self.check_sync_logs(&mut state)?;
         self.check_segments(&mut state, reads_data, tick)?;
         let mut references = self.check_images(&mut state)?;
         self.check_extents(&mut state, &mut references)?;
@@ -240,6 +245,33 @@ impl StoreWriter {
         })
     }
 
+    /// Verifies the records of the sync logs whose changes the tables do not have.
+    fn check_sync_logs(&self, state: &mut State) -> Result<()> {
+        for (name, row) in self.volume_rows()? {
+            let records = match self.read_sync_log(&row, &|log| log) {
+                Ok(records) => records,
+                Err(error) if error.kind() == ErrorKind::Unsupported => {
+                    state.find(Some(&name), error.to_string());
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            if let Some(damage) = &records.damage {
+                state.find(Some(&name), format!("{damage}: {DAMAGED_LOG_HINT}"));
+            }
+            for body in records.first.iter().chain(&records.second) {
+                state.checked.log_record_count += 1;
+                if let Err(error) = check_body(body, row.snapshot, &state.blocks) {
+                    let count = state.checked.log_record_count;
+                    let path = layout::sync_log(row.snapshot);
+                    let what = format!("{path}: record {count}: {error}: {DAMAGED_LOG_HINT}");
+                    state.find(Some(&name), what);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Reports files without a row.
     fn check_files(&self, state: &mut State) -> Result<()> {
         for name in self.store.disk.list(layout::SEGMENTS)? {
@@ -287,6 +319,23 @@ fn check_blocks(
             None => {}
         }
     }
+}
+
+/// Checks the changes of a record of the sync log: rows, ranges, and the blocks that it names.
+fn check_body(body: &[u8], snapshot: u32, blocks: &BTreeMap<u64, BlockRow>) -> Result<()> {
+    let bad = |what: String| Error::corrupt("sync log", 0, "V-6.6", what);
+    parse_body(body, &mut |item| match item {
+        DeltaItem::Row(table, key, value) => table.check_row(snapshot, key, value),
+        DeltaItem::Block(ino, _, len, block, offset) => match blocks.get(&block) {
+            None => Err(bad(format!("inode {ino}: block {block} has no row"))),
+            Some(row) if row.record.raw_len < len.saturating_add(offset.into()) => Err(bad(
+                format!("inode {ino}: a range ends behind block {block}"),
+            )),
+            Some(_) => Ok(()),
+        },
+        DeltaItem::Bytes(..) | DeltaItem::Hole(..) | DeltaItem::Drop(_) => Ok(()),
+    })
+    .map(drop)
 }
 
 fn block_damage(

@@ -1,7 +1,5 @@
 //! Recounts everything that the rows of a volume contain.
 
-use crate::logger::Replay;
-use crate::options::OpenOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
@@ -28,6 +26,8 @@ pub struct Report {
     pub logical_len: u64,
     /// Bytes of blocks that were read and verified.
     pub verified_len: u64,
+    /// Number of records of the store's sync logs that wait for a commit.
+    pub log_record_count: u64,
     /// Defects.
     pub findings: Vec<String>,
 }
@@ -112,13 +112,10 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
     let writer = store.write(WriteOptions::new(who))?;
     let volume = writer.volume_row(name)?;
     let mut report = Report::default();
-    let damage = Replay::read(&writer, &volume, &OpenOptions::default())?.damage;
-    report
-        .findings
-        .extend(damage.map(|damage| damage.to_string()));
     let checked = writer.check(options.reads_data, &mut |_| {});
     if let Some(checked) = found(checked, &mut report)? {
         report.verified_len = checked.verified_len;
+        report.log_record_count = checked.log_record_count;
         for finding in checked.findings {
             let of = finding.image.map_or(String::new(), |of| format!("{of}: "));
             report.findings.push(format!("{of}{}", finding.what));

@@ -3,7 +3,7 @@
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::ErrorKind;
-use weald_format::sync_log::ALIGN;
+use weald_format::sync_log::{ALIGN, DELTA_HEADER_LEN, delta_len};
 use weald_store::WriteOptions;
 use weald_store::simulated_disk::SimDisk;
 
@@ -376,6 +376,84 @@ fn threads_that_sync_at_once_lose_nothing() {
             let of = |(of, number): &&Written| *of == thread && *number <= last;
             let wanted = history.iter().rfind(of).map_or(0, |(_, number)| *number);
             assert_eq!(*found, wanted, "seed {seed}: no prefix");
+        }
+    }
+}
+
+// Would catch: a byte of an acknowledged record that a check does not read, damage that it takes
+// for a torn end, and a torn end that it takes for damage.
+#[test]
+fn a_check_of_the_store_reads_every_byte_of_the_log() {
+    let place = Place::new();
+    let (volume, f) = begin(&place);
+    let other = file(&volume, Ino::ROOT, "other").ino;
+    volume.write(f, 0, &noise(9000, 1), 1).expect("write");
+    volume.commit().expect("commit");
+    // The second commit: its layer above is the third, in the second half.
+    let mut records = Vec::new();
+    let mut at = ALIGN + LOG_LEN / 2;
+    for no in 0..5 {
+        let copied = volume.copy_range((f, 0), (other, no * 9000), 9000, 2);
+        copied.expect("copy");
+        write_synced(
+            &volume,
+            f,
+            no * 7000,
+            &noise(1000 + no as usize * 3000, no + 2),
+        );
+        let bytes = std::fs::read(log_path(&place)).expect("read");
+        let field = bytes[at as usize + 64..].first_chunk();
+        let body_len = u64::from_le_bytes(*field.expect("a header"));
+        records.push(at..at + DELTA_HEADER_LEN as u64 + body_len);
+        at += delta_len(body_len);
+    }
+    let after = place.crashed();
+    drop(volume);
+    let whole = std::fs::read(log_path(&after)).expect("read");
+    let check = || {
+        let writer = after.store().write(WriteOptions::new("a check"));
+        let checked = writer.expect("a writer").check(false, &mut |_| {});
+        checked.expect("check")
+    };
+    assert_eq!((check().findings.len(), check().log_record_count), (0, 5));
+    let last = records.pop().expect("a record");
+    let within = (0..100).chain(ALIGN + LOG_LEN / 2..at).step_by(61);
+    for start in within.chain((0..whole.len() as u64 - 16).step_by(9973)) {
+        let damaged = start..start + 16;
+        let mut bytes = whole.clone();
+        for at in damaged.clone() {
+            bytes[at as usize] ^= 0xff;
+        }
+        std::fs::write(log_path(&after), bytes).expect("write");
+        let overlaps =
+            |range: &std::ops::Range<u64>| range.start < damaged.end && damaged.start < range.end;
+        let is_acknowledged = overlaps(&(0..64)) || records.iter().any(overlaps);
+        let checked = check();
+        let found = &checked.findings;
+        assert_eq!(
+            found.len(),
+            usize::from(is_acknowledged),
+            "byte {start}: {found:?}"
+        );
+        if let Some(finding) = found.first() {
+            let what = &finding.what;
+            assert_eq!(finding.image.as_deref(), Some("v"));
+            assert!(
+                what.contains("volumes/.00000001.log"),
+                "byte {start}: {what}"
+            );
+            assert!(what.contains("log=drop"), "byte {start}: {what}");
+        }
+        let count = match (is_acknowledged, overlaps(&last)) {
+            (false, false) => 5,
+            (false, true) => 4,
+            (true, _) => records
+                .iter()
+                .take_while(|record| !overlaps(record))
+                .count() as u64,
+        };
+        if !overlaps(&(0..64)) {
+            assert_eq!(checked.log_record_count, count, "byte {start}");
         }
     }
 }

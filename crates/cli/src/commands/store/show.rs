@@ -252,6 +252,8 @@ pub const CHECK_HELP: Help = Help {
          every block and compares it with its digest. Each finding is one line: 'damaged: \
          IMAGE: REASON' for an image that cannot be read completely, 'structure: REASON' for \
          the rest. weald check STORE:NAME names the damaged files of an image.",
+        "Check verifies every record of the sync logs of volumes that waits for a commit. A \
+         record that a crash left in part at the end is no damage: no sync acknowledged it.",
         "Check first finishes what an interrupted command left, as every writer does, and holds \
          the lock of the writer.",
     ],
@@ -330,6 +332,7 @@ fn checked_json(checked: &Checked) -> Object {
         ("image_count", checked.image_count),
         ("block_count", checked.block_count),
         ("segment_count", checked.segment_count),
+        ("log_record_count", checked.log_record_count),
         ("verified_len", checked.verified_len),
         ("finding_count", checked.findings.len() as u64),
     ];

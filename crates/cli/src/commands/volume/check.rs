@@ -19,6 +19,8 @@ pub const HELP: Help = Help {
          leads to an inode, every inode has as many names as it counts, every piece of a file \
          lies in a block, and all counts of references and of space equal a recount. With --data \
          it also reads every block and compares it with its digest. Each finding is one line.",
+        "Check verifies every record of the sync log that waits for a commit. A record that a \
+         crash left in part at the end is no damage: no sync acknowledged it.",
         "The volume must not be mounted. A volume needs no check after a crash: it is consistent \
          at once.",
     ],
@@ -93,6 +95,7 @@ fn summary(report: &Report) -> Object {
         ("name_count", report.name_count),
         ("logical_len", report.logical_len),
         ("verified_len", report.verified_len),
+        ("log_record_count", report.log_record_count),
         ("finding_count", report.findings.len() as u64),
     ];
     let mut object = json::numbers(&numbers);
