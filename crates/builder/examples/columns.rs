@@ -130,9 +130,10 @@ fn stored_len(blocks: &[EntryBlock], change: Change) -> usize {
             change(&mut entry);
             builder.push(entry.name, entry.target, &entry.fields);
         }
-        let raw = builder.encode(time_mask::MTIME);
+        let (raw, borders) = builder.encode_with_borders(time_mask::MTIME);
         let mut encoder = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64).expect("encoder");
-        encoder.encode(&raw).expect("encode").stored.len()
+        let encoded = encoder.encode_in_parts(&raw, &borders);
+        encoded.expect("encode").stored.len()
     };
     blocks.iter().map(len_of).sum()
 }

@@ -140,6 +140,28 @@ impl Encoder {
         self.encode_with(raw, None)
     }
 
+    /// The same for bytes of several kinds, which meet at `borders`, in ascending order. A block of
+    /// the Zstandard frame ends at each, so that every kind has a table of its own for its symbols.
+    ///
+    /// # Errors
+    /// As [`Encoder::encode`].
+    /// # Panics
+    /// As [`Encoder::encode`].
+    pub fn encode_in_parts(&mut self, raw: &[u8], borders: &[usize]) -> Result<Encoded> {
+        let is_zstd = matches!(self.spec, CodecSpec::Zstd(_));
+        match &mut self.zstd {
+            Some(context) if is_zstd && !borders.is_empty() => {
+                let codec = match self.dictionary.is_some() {
+                    true => Codec::ZstdDictionary,
+                    false => Codec::Zstd,
+                };
+                let stored = encode_up_to(borders, raw, context.context_mut())?;
+                self.verify(raw, codec, stored, None)
+            }
+            _ => self.encode(raw),
+        }
+    }
+
     /// The same with a dictionary. Only Zstandard uses it.
     ///
     /// # Errors
@@ -182,6 +204,17 @@ impl Encoder {
             CodecSpec::Xz(preset) => (Codec::Xz, encode_xz(preset, raw)?),
             CodecSpec::Brotli(quality) => (Codec::Brotli, encode_brotli(quality, raw)?),
         };
+        self.verify(raw, codec, stored, dictionary)
+    }
+
+    /// Decodes what `raw` was encoded as and compares; takes `raw` itself if that is no longer.
+    fn verify(
+        &mut self,
+        raw: &[u8],
+        codec: Codec,
+        stored: Vec<u8>,
+        dictionary: Option<&SharedDictionary>,
+    ) -> Result<Encoded> {
         if stored.is_empty() || stored.len() >= raw.len() {
             return Ok(Encoded {
                 codec: Codec::None,
@@ -254,19 +287,29 @@ pub fn trial_len(level: i32, raw: &[u8]) -> Result<usize> {
 
 /// Encodes one frame with a block boundary after every [`DICTIONARY_STEP_LEN`] raw bytes, so that a
 /// decoder can stop there.
-#[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
 fn encode_in_steps(raw: &[u8], context: &mut CCtx<'static>) -> Result<Vec<u8>> {
+    let steps: Vec<usize> = (0..raw.len())
+        .step_by(DICTIONARY_STEP_LEN)
+        .skip(1)
+        .collect();
+    encode_up_to(&steps, raw, context)
+}
+
+/// Encodes one frame in which a block ends at each of `borders`, which ascend.
+#[allow(clippy::arithmetic_side_effects)] // trusted input: values of this program
+fn encode_up_to(borders: &[usize], raw: &[u8], context: &mut CCtx<'static>) -> Result<Vec<u8>> {
     context
         .set_pledged_src_size(Some(raw.len() as u64))
         .map_err(zstd_error)?;
-    let step_count = raw.len() / DICTIONARY_STEP_LEN + 1;
-    let capacity = zstd_safe::compress_bound(raw.len()) + step_count * STEP_COST_MAX;
+    let capacity = zstd_safe::compress_bound(raw.len()) + (borders.len() + 1) * STEP_COST_MAX;
     let mut stored = Vec::with_capacity(capacity);
     let mut output = OutBuffer::around(&mut stored);
-    let mut rest = raw;
-    while !rest.is_empty() {
-        let (step, after) = rest.split_at(rest.len().min(DICTIONARY_STEP_LEN));
-        let how = match after.is_empty() {
+    let (mut at, mut rest) = (0, raw);
+    for &end in borders.iter().chain([&raw.len()]) {
+        let len = end.saturating_sub(at).min(rest.len());
+        let (step, after) = rest.split_at(len);
+        (at, rest) = (at + len, after);
+        let how = match rest.is_empty() {
             true => ZSTD_EndDirective::ZSTD_e_end,
             false => ZSTD_EndDirective::ZSTD_e_flush,
         };
@@ -280,7 +323,9 @@ fn encode_in_steps(raw: &[u8], context: &mut CCtx<'static>) -> Result<Vec<u8>> {
                 return Err(Error::limit("encoder: wrote more than its declared bound"));
             }
         }
-        rest = after;
+        if rest.is_empty() {
+            break;
+        }
     }
     Ok(stored)
 }

@@ -302,6 +302,40 @@ fn check_fronts(raw: &[u8]) {
     }
 }
 
+/// Would catch: parts that share one table of symbols, and borders that lose bytes.
+#[test]
+fn parts_of_different_kinds_take_less_with_borders() {
+    let mut state = 1u64;
+    let mut random = || {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        (state >> 56) as u8
+    };
+    let mut raw: Vec<u8> = (0..20_000).map(|_| random()).collect();
+    raw.extend((0..40_000).map(|_| b"0123456789abcdef"[usize::from(random() & 15)]));
+    let dictionary = text();
+    for mut encoder in [
+        Encoder::new(CodecSpec::Zstd(19), 1 << 24).expect("encoder"),
+        Encoder::with_dictionary(19, &dictionary).expect("encoder"),
+        Encoder::new(CodecSpec::Zstd(1), 1 << 24).expect("encoder"),
+    ] {
+        let whole = encoder.encode(&raw).expect("encoded");
+        let parts = encoder.encode_in_parts(&raw, &[20_000]).expect("encoded");
+        assert_eq!(parts.codec, whole.codec);
+        let lens = (parts.stored.len(), whole.stored.len());
+        // 8 bits for a random byte, 4 for a digit.
+        assert!(lens.0 < 42_000 && lens.0 + 2000 < lens.1, "{lens:?}");
+        // Any borders give the bytes back: the encoder compares.
+        for borders in [&[][..], &[0], &[1, 1, 2], &[59_999, 60_000, 60_001]] {
+            let encoded = encoder.encode_in_parts(&raw, borders).expect("encoded");
+            assert_eq!(encoded.codec, whole.codec);
+        }
+        assert_eq!(encoder.encode(&raw).expect("encoded"), whole);
+    }
+    let mut xz = Encoder::new(CodecSpec::Xz(1), 1 << 24).expect("encoder");
+    let whole = xz.encode(&raw).expect("encoded");
+    assert_eq!(xz.encode_in_parts(&raw, &[20_000]).expect("encoded"), whole);
+}
+
 /// Catches: a front of a frame that needs more than its steps, a dictionary without effect, and a
 /// wrong dictionary that decodes without an error.
 #[test]

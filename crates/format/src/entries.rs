@@ -84,6 +84,9 @@ pub const fn unbias_seconds(biased: u64) -> i64 {
     (biased ^ (1 << 63)) as i64
 }
 
+/// Columns of this many bytes are worth a table of their own for their symbols.
+const LONG_COLUMN_LEN: usize = 1 << 10;
+
 /// The two columns of a list of times.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TimeColumns {
@@ -123,8 +126,8 @@ impl TimeColumns {
             .saturating_add(self.nanoseconds.memory_len())
     }
 
-    /// Appends `times` as two columns.
-    pub fn encode(out: &mut Vec<u8>, times: &[Timestamp]) {
+    /// Appends `times` as two columns; returns where the second one begins.
+    pub fn encode(out: &mut Vec<u8>, times: &[Timestamp]) -> usize {
         column::encode(
             out,
             &times
@@ -132,6 +135,7 @@ impl TimeColumns {
                 .map(|t| bias_seconds(t.seconds))
                 .collect::<Vec<_>>(),
         );
+        let seconds_end = out.len();
         column::encode(
             out,
             &times
@@ -139,6 +143,7 @@ impl TimeColumns {
                 .map(|t| u64::from(t.nanoseconds))
                 .collect::<Vec<_>>(),
         );
+        seconds_end
     }
 }
 
@@ -406,9 +411,16 @@ impl EntryBlockBuilder {
     }
 
     /// Returns the raw bytes of the block and empties the builder.
+    pub fn encode(&mut self, mask: u8) -> Vec<u8> {
+        self.encode_with_borders(mask).0
+    }
+
+    /// The same, and where long columns of times begin and end: their bytes have other frequencies
+    /// than the rest of the block.
     // trusted input: values of this program
     #[allow(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
-    pub fn encode(&mut self, mask: u8) -> Vec<u8> {
+    pub fn encode_with_borders(&mut self, mask: u8) -> (Vec<u8>, Vec<usize>) {
+        let mut borders = Vec::new();
         let mut out = Vec::with_capacity(self.text_len() + self.count() * 8);
         put_varint(&mut out, self.count() as u64);
         out.push(mask);
@@ -423,8 +435,15 @@ impl EntryBlockBuilder {
         }
         for which in (0..4).filter(|bit| mask & (1 << bit) != 0) {
             let times: Vec<_> = self.times.iter().map(|times| times[which]).collect();
-            TimeColumns::encode(&mut out, &times);
+            let begin = out.len();
+            let seconds_end = TimeColumns::encode(&mut out, &times);
+            for (begin, end) in [(begin, seconds_end), (seconds_end, out.len())] {
+                if end - begin >= LONG_COLUMN_LEN {
+                    borders.extend([begin, end]);
+                }
+            }
         }
+        borders.dedup();
         for ids in &self.bodies {
             encode_bodies(&mut out, ids);
         }
@@ -439,7 +458,7 @@ impl EntryBlockBuilder {
             .collect();
         names::encode(&mut out, &all);
         *self = Self::default();
-        out
+        (out, borders)
     }
 }
 
@@ -538,5 +557,39 @@ mod tests {
             bad[bit / 8] ^= 1 << (bit % 8);
             let _ = EntryBlock::parse(&bad);
         }
+    }
+
+    /// Would catch: borders beside the columns, and borders around short ones.
+    #[test]
+    fn long_columns_of_times_lie_between_borders() {
+        let (bytes, entries) = sample();
+        let mut builder = EntryBlockBuilder::default();
+        let (mut seconds, mut nanoseconds) = (Vec::new(), Vec::new());
+        for (at, (name, target, fields)) in entries.iter().enumerate() {
+            let mut fields = fields.clone();
+            for time in &mut fields.times {
+                time.nanoseconds = (at as u32).wrapping_mul(2_654_435_761) % 1_000_000_000;
+            }
+            seconds.push(bias_seconds(fields.times[0].seconds));
+            nanoseconds.push(u64::from(fields.times[0].nanoseconds));
+            builder.push(name, target, &fields);
+        }
+        let (raw, borders) = builder.encode_with_borders(time_mask::MTIME);
+        let mut column = Vec::new();
+        column::encode(&mut column, &nanoseconds);
+        assert!(column.len() >= LONG_COLUMN_LEN);
+        let mut short = Vec::new();
+        column::encode(&mut short, &seconds);
+        assert!(short.len() < LONG_COLUMN_LEN);
+        let [begin, end] = borders[..] else {
+            panic!("{borders:?}");
+        };
+        assert_eq!(raw[begin..end], column);
+        let mut builder = EntryBlockBuilder::default();
+        for (name, target, fields) in &entries {
+            builder.push(name, target, fields);
+        }
+        let (raw, borders) = builder.encode_with_borders(time_mask::MTIME | time_mask::BTIME);
+        assert!(raw == bytes && borders.is_empty());
     }
 }

@@ -34,13 +34,15 @@ pub const THREAD_LEN: u64 = 20 << 20;
 struct Raw {
     record_type: RecordType,
     bytes: Vec<u8>,
+    /// Where bytes of different kinds meet.
+    borders: Vec<usize>,
     item_count: u64,
 }
 
 impl Raw {
     fn of_block(mut block: EntryBlockBuilder, mask: u8) -> Self {
         let count = block.count();
-        let bytes = block.encode(mask);
+        let (bytes, borders) = block.encode_with_borders(mask);
         let parsed = EntryBlock::parse(&bytes);
         assert!(
             parsed.is_ok_and(|b| b.count() == count),
@@ -49,6 +51,7 @@ impl Raw {
         Self {
             record_type: RecordType::Entries,
             bytes,
+            borders,
             item_count: count as u64,
         }
     }
@@ -95,16 +98,17 @@ impl PageEncoder {
         Ok(Self { cheap, full })
     }
 
-    fn encode(&mut self, raw: &[u8]) -> Result<Encoded> {
+    fn encode(&mut self, raw: &Raw) -> Result<Encoded> {
+        let bytes = &raw.bytes;
         if let Some(cheap) = &mut self.cheap
-            && raw.len() >= CHEAP_LEN_MIN
+            && bytes.len() >= CHEAP_LEN_MIN
         {
-            let encoded = cheap.encode(raw)?;
-            if !has_order(raw.len(), &encoded) {
+            let encoded = cheap.encode(bytes)?;
+            if !has_order(bytes.len(), &encoded) {
                 return Ok(encoded);
             }
         }
-        self.full.encode(raw)
+        self.full.encode_in_parts(bytes, &raw.borders)
     }
 }
 
@@ -206,6 +210,7 @@ impl MetadataWriter {
         let raw = Raw {
             record_type,
             bytes,
+            borders: Vec::new(),
             item_count,
         };
         self.put(sink, Job::Raw(Arc::new(raw)))
@@ -239,7 +244,7 @@ impl MetadataWriter {
                 slot => slot.insert(PageEncoder::new(self.level, dictionary)?),
             };
             let raw = job.raw();
-            let mut encoded = encoder.encode(&raw.bytes)?;
+            let mut encoded = encoder.encode(&raw)?;
             if let Some(histories) = &mut self.page_histories {
                 encoded = histories.encode_if_smaller(
                     raw.record_type,
@@ -334,7 +339,7 @@ impl MetadataWriter {
         }
         let mut encoder = PageEncoder::new(self.level, dictionary)?;
         for raw in held {
-            records.push(raw.outgoing(encoder.encode(&raw.bytes)?));
+            records.push(raw.outgoing(encoder.encode(raw)?));
         }
         Ok((records, Some(encoder)))
     }
@@ -351,7 +356,7 @@ fn pool(threads: usize, level: i32, dictionary: Option<&[u8]>) -> Result<Pool<Jo
                 slot => slot.insert(PageEncoder::new(level, dictionary.as_deref())?),
             };
             let raw = job.raw();
-            Ok(raw.outgoing(encoder.encode(&raw.bytes)?))
+            Ok(raw.outgoing(encoder.encode(&raw)?))
         }
     };
     Pool::start(threads, "metadata", &worker)
