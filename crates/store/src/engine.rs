@@ -8,13 +8,16 @@ mod groups;
 pub mod memory;
 mod page;
 pub mod redb;
+mod rows_file;
 mod sealed_group;
 
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use page::trial;
+pub use rows_file::{RowsFile, RowsWriter};
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
+use std::sync::Arc;
 use weald_format::Result;
 use weald_format::row_group::Shape;
 
@@ -190,6 +193,22 @@ pub trait Engine: Debug + Send + Sync {
     /// # Errors
     /// `Io`, `Full`.
     fn compact(&self) -> Result<()>;
+
+    /// All tables as of the last commit. Until the result is dropped, the space of rows that are
+    /// removed meanwhile is not used again.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>>;
+}
+
+/// All tables as they were at one moment, while commits go on.
+pub trait Snapshot: Debug + Send {
+    /// As [`Engine::scan`], of the tables at that moment.
+    ///
+    /// # Errors
+    /// As [`Engine::scan`].
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()>;
 }
 
 /// Encodes the number `id` as a key.

@@ -41,7 +41,7 @@ pub use check::{Checked, Finding};
 pub use collect::{CollectOptions, Collected};
 pub use image::StoredImage;
 pub use incoming::{Imported, Incoming};
-pub use layout::check_name;
+pub use layout::{LOCK as LOCK_FILE, check_name};
 pub use name::{find, is_store, split};
 pub use replace::ImageLock;
 pub use salvage::Salvaged;

@@ -42,6 +42,16 @@ pub struct BlockReader {
 }
 
 impl BlockReader {
+    /// Reads the blocks of `store` whose rows `engine` has: a copy of those of a server.
+    pub fn of_rows(store: Store, engine: Arc<dyn Engine>) -> Self {
+        Self {
+            store,
+            engine,
+            segments: Mutex::default(),
+            removed: Mutex::default(),
+        }
+    }
+
     /// Keeps the rows of blocks that a commit is about to remove, for reads that found the blocks
     /// before.
     pub fn keep_removed_rows(&self, dead: &[Dead]) {
@@ -170,12 +180,7 @@ impl StoreWriter {
 
     /// A reader of blocks beside this writer.
     pub fn block_reader(&self) -> BlockReader {
-        BlockReader {
-            store: self.store.clone(),
-            engine: self.engine.clone(),
-            segments: Mutex::default(),
-            removed: Mutex::default(),
-        }
+        BlockReader::of_rows(self.store.clone(), self.engine.clone())
     }
 
     /// Returns the id of the block with this record: an existing one, or a new one without
@@ -208,8 +213,8 @@ impl StoreWriter {
     }
 
     /// Changes the numbers of references, increments first, and commits them with `batch`. The rows
-    /// of blocks without a reference are removed, after `before_commit` saw them. Returns these
-    /// blocks; [`StoreWriter::free`] frees their space afterwards.
+    /// of blocks without a reference are removed, after `before_commit` saw them, unless
+    /// `keeps_dead`. Returns these blocks; [`StoreWriter::free`] frees their space afterwards.
     ///
     /// # Errors
     /// `Io`, `Full`; `Corrupt` if a block would have less than no reference.
@@ -217,6 +222,7 @@ impl StoreWriter {
         &mut self,
         counts: &BTreeMap<u64, i64>,
         mut batch: Batch,
+        keeps_dead: bool,
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
         self.refuse_after_failure(|writer| {
@@ -230,8 +236,36 @@ impl StoreWriter {
                     dead.push((id, row));
                 }
             }
-            for (id, row) in &dead {
-                writer.forget_block(&mut batch, *id, &row.record.digest);
+            if !keeps_dead {
+                for (id, row) in &dead {
+                    writer.forget_block(&mut batch, *id, &row.record.digest);
+                }
+                before_commit(&dead);
+            }
+            writer.commit(batch)?;
+            Ok(dead)
+        })
+    }
+
+    /// Removes the rows of those of the blocks `ids` that have no reference, after `before_commit`
+    /// saw them. Returns them; [`StoreWriter::free`] frees their space afterwards.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn forget_unused(
+        &mut self,
+        ids: &BTreeSet<u64>,
+        before_commit: &mut dyn FnMut(&[Dead]),
+    ) -> Result<Vec<Dead>> {
+        self.refuse_after_failure(|writer| {
+            let mut batch = Batch::default();
+            let mut dead = Vec::new();
+            for &id in ids {
+                let row = writer.block_row(id)?;
+                if row.references == 0 {
+                    writer.forget_block(&mut batch, id, &row.record.digest);
+                    dead.push((id, row));
+                }
             }
             before_commit(&dead);
             writer.commit(batch)?;

@@ -13,6 +13,7 @@ mod work;
 
 use crate::core::Core;
 use crate::cut::Cuts;
+use crate::holds::Holds;
 use crate::index::Index;
 use crate::layer::Layer;
 #[cfg(any(test, feature = "planted-bugs"))]
@@ -49,6 +50,8 @@ pub struct Committer {
     pub row: VolumeRow,
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
+    /// Readers of older states.
+    pub holds: Holds,
     /// Places of bytes that are there.
     index: Index,
     /// How far the index was rebuilt after the mount.
@@ -78,6 +81,7 @@ impl Committer {
             name: name.to_owned(),
             row,
             drops: BTreeSet::new(),
+            holds: Holds::default(),
             workers,
             rebuild: Rebuild::default(),
             cuts: Cuts::default(),
@@ -122,7 +126,12 @@ impl Committer {
         #[cfg(test)]
         core.hook.reach(crate::hook::Stage::Written);
         let keep = &mut |dead: &[Dead]| core.blocks.reader().keep_removed_rows(dead);
-        let dead = self.writer.commit_counts(&work.counts, work.batch, keep)?;
+        let keeps_dead = self.keeps_dead(core);
+        let (counts, batch) = (&work.counts, work.batch);
+        let mut dead = self.writer.commit_counts(counts, batch, keeps_dead, keep)?;
+        if keeps_dead {
+            self.holds.keep(&std::mem::take(&mut dead));
+        }
         self.row = row;
         work.dropped.sort_unstable();
         Ok(Done {
@@ -134,6 +143,15 @@ impl Committer {
                 .collect(),
             dropped: work.dropped,
         })
+    }
+
+    /// Whether rows and space of dead blocks have to stay.
+    pub fn keeps_dead(&self, #[allow(unused, reason = "a planted bug")] core: &Core) -> bool {
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if core.has_bug(PlantedBug::HeldBlocksFreed) {
+            return false;
+        }
+        self.holds.keeps_dead()
     }
 
     #[cfg(any(test, feature = "planted-bugs"))]

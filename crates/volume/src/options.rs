@@ -194,12 +194,14 @@ pub enum PlantedBug {
     LogRestKept,
     /// A group of rows that is divided loses its last rows.
     DividedRowsLost,
+    /// The space of dead blocks is freed while a seal reads them.
+    HeldBlocksFreed,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -222,5 +224,6 @@ impl PlantedBug {
         Self::LogAheadCounted,
         Self::LogRestKept,
         Self::DividedRowsLost,
+        Self::HeldBlocksFreed,
     ];
 }

@@ -11,7 +11,8 @@ use weald_format::container::{Codec, RecordRef};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
 use weald_format::{Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
-use weald_store::StoreWriter;
+use weald_store::engine::{Engine, Table};
+use weald_store::{BlockReader, Store, StoreWriter};
 
 /// Decoded blocks that a reader keeps, bytes.
 const READER_CACHE_LEN: u64 = 64 << 20;
@@ -27,7 +28,8 @@ pub struct FileExtent {
     pub block: Option<(u64, u32)>,
 }
 
-/// A volume without its layers. The store's writer must live as long, and change nothing.
+/// A volume without its layers. Its blocks must stay: the store's writer lives as long and changes
+/// nothing, or a server holds the state.
 #[derive(Debug)]
 pub struct VolumeReader {
     tables: Tables,
@@ -47,12 +49,27 @@ impl VolumeReader {
             let what = format!("{name}: the volume was not unmounted in order: mount it first");
             return Err(Error::new(ErrorKind::Busy, what));
         }
-        let engine = writer.engine();
-        Ok(Self {
+        Ok(Self::of(writer.engine(), writer.block_reader(), row))
+    }
+
+    /// Opens the volume `name` in `rows`, a copy of the tables that [`crate::Hold::copy_rows`] of
+    /// its server made. The server holds the state meanwhile.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`, `Corrupt`.
+    pub fn of_rows(store: &Store, rows: Arc<dyn Engine>, name: &str) -> Result<Self> {
+        let value = rows.get(Table::Volumes, name.as_bytes())?;
+        let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
+        let blocks = BlockReader::of_rows(store.clone(), rows.clone());
+        Ok(Self::of(rows, blocks, VolumeRow::parse(&value)?))
+    }
+
+    fn of(engine: Arc<dyn Engine>, blocks: BlockReader, row: VolumeRow) -> Self {
+        Self {
             tables: Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino),
-            blocks: Blocks::new(writer.block_reader(), READER_CACHE_LEN),
+            blocks: Blocks::new(blocks, READER_CACHE_LEN),
             row,
-        })
+        }
     }
 
     /// Number of the root directory.

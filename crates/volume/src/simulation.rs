@@ -7,6 +7,7 @@
 
 mod perform;
 mod run;
+mod sealed;
 mod steps;
 
 use crate::options::PlantedBug;

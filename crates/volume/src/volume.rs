@@ -215,7 +215,13 @@ impl Volume {
         drop(layer);
         self.commits.store(committer.row.commit, Ordering::Relaxed);
         let freed = self.free(committer, &done.dead);
-        if let Err(error) = freed.and_then(|()| self.refresh_free()) {
+        let freed = freed.and_then(|()| self.refresh_free()).and_then(|()| {
+            match self.core.free.load(Ordering::Relaxed) {
+                0 => self.end_holds(committer),
+                _ => Ok(()),
+            }
+        });
+        if let Err(error) = freed {
             self.core.fail(&error);
             self.signal.progress.notify_all();
             return Err(error);
@@ -266,7 +272,7 @@ impl Volume {
         while !committer.drops.is_empty() {
             self.commit_locked(&mut committer, true)?;
         }
-        if !self.has_dead.swap(false, Ordering::Relaxed) {
+        if committer.keeps_dead(&self.core) || !self.has_dead.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         if committer.writer.dead_segments()?.is_empty() {
@@ -323,10 +329,11 @@ impl Volume {
             log::error!("the thread that commits panicked");
         }
         if self.core.options.is_read_only {
-            return Ok(());
+            return self.close_holds();
         }
         self.end_log()?;
         self.commit()?;
+        self.close_holds()?;
         match self.core.options.ignores_barriers {
             true => self.store.sync_all(),
             false => Ok(()),
@@ -442,8 +449,10 @@ impl Drop for Volume {
 
 mod admission;
 mod file_system;
+mod hold;
 mod syncing;
 
+pub use hold::Hold;
 #[cfg(test)]
 pub(crate) use syncing::Record;
 pub use syncing::settle;

@@ -1,8 +1,9 @@
 //! Tables in memory, lost when the process ends: for tests that simulate no crash.
 
-use super::{Batch, Engine, Table, VisitRow};
+use super::{Batch, Engine, Snapshot, Table, VisitRow};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use weald_format::Result;
 
 /// All rows; the key is table and row key.
@@ -43,5 +44,16 @@ impl Engine for MemoryEngine {
 
     fn compact(&self) -> Result<()> {
         Ok(())
+    }
+
+    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+        let rows = RwLock::new(self.rows.read().clone());
+        Ok(Box::new(Self { rows }))
+    }
+}
+
+impl Snapshot for MemoryEngine {
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        Engine::scan(self, table, start, visit)
     }
 }

@@ -6,11 +6,12 @@
 use super::group_cache::GroupCache;
 use super::groups::{Editor, Filler, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
-use super::{Batch, Change, Engine, Table, VisitRow};
+use super::{Batch, Change, Engine, Snapshot, Table, VisitRow};
 use crate::disk::DiskFile;
 use ::redb::{
-    Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadableDatabase,
-    ReadableTable, StorageBackend, StorageError, TableDefinition, TableError, TableHandle,
+    Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
+    ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition, TableError,
+    TableHandle,
 };
 use parking_lot::{RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
@@ -164,7 +165,12 @@ impl RedbEngine {
         let is_usable = !self.has_panicked.load(Ordering::Relaxed);
         let database = database.as_ref().filter(|_| is_usable);
         let database = database.ok_or_else(|| unreadable_page(&self.shown))?;
-        catch_panic(|| call(database)).unwrap_or_else(|| {
+        self.noted(catch_panic(|| call(database)))
+    }
+
+    /// The outcome of a call of redb, whose panic makes the tables unusable.
+    fn noted<T>(&self, outcome: Option<Result<T>>) -> Result<T> {
+        outcome.unwrap_or_else(|| {
             self.has_panicked.store(true, Ordering::Relaxed);
             Err(unreadable_page(&self.shown))
         })
@@ -296,6 +302,15 @@ impl RedbEngine {
         visit: &mut VisitRow<'_>,
     ) -> Result<()> {
         let read = database.begin_read().map_err(|e| self.failed(e))?;
+        self.scan_of(&read, (table, start), visit)
+    }
+
+    fn scan_of(
+        &self,
+        read: &ReadTransaction,
+        (table, start): (Table, &[u8]),
+        visit: &mut VisitRow<'_>,
+    ) -> Result<()> {
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
@@ -542,6 +557,30 @@ impl Engine for RedbEngine {
         // redb does not keep what it needs to reopen quickly while it compacts.
         self.commit(&Batch::default())
     }
+
+    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+        let read = self.call(|database| database.begin_read().map_err(|e| self.failed(e)))?;
+        Ok(Box::new(RedbSnapshot { read, engine: self }))
+    }
+}
+
+/// A transaction that reads, and the file that it reads, which is closed after it.
+#[derive(Debug)]
+struct RedbSnapshot {
+    read: ReadTransaction,
+    engine: Arc<RedbEngine>,
+}
+
+impl Snapshot for RedbSnapshot {
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        let engine = &*self.engine;
+        if engine.has_panicked.load(Ordering::Relaxed) {
+            return Err(unreadable_page(&engine.shown));
+        }
+        engine.noted(catch_panic(|| {
+            engine.scan_of(&self.read, (table, start), visit)
+        }))
+    }
 }
 
 #[cfg(test)]
@@ -620,6 +659,43 @@ mod tests {
         let names: Vec<_> = read.list_tables().expect("list").collect();
         assert_eq!(names.len(), Table::ALL.len());
         assert!(names.iter().all(|table| table.name() != "names"));
+    }
+
+    // Would catch a state that follows later commits, and a compaction that fails beside it.
+    #[test]
+    fn a_snapshot_stays_as_it_was() {
+        let disk = SimDisk::new(1);
+        drop(disk.open("meta", Access::Create).expect("create"));
+        let engine = Arc::new(open(&disk).expect("open"));
+        let put = |value: u8| {
+            let mut batch = Batch::default();
+            for number in 0..2000u32 {
+                let key = number.to_be_bytes();
+                match value {
+                    0 => batch.remove(Table::Names, &key),
+                    _ => batch.put(Table::Names, &key, vec![value; 40]),
+                }
+            }
+            engine.commit(&batch).expect("commit");
+        };
+        put(1);
+        let snapshot = engine.clone().snapshot().expect("snapshot");
+        for value in [2, 0, 3] {
+            put(value);
+            engine.compact().expect("compact");
+        }
+        let mut count = 0;
+        let mut visit = |_: &[u8], value: &[u8]| {
+            count += 1;
+            assert_eq!(value, [1; 40]);
+            Ok(std::ops::ControlFlow::Continue(()))
+        };
+        snapshot.scan(Table::Names, &[], &mut visit).expect("scan");
+        assert_eq!(count, 2000);
+        drop(snapshot);
+        put(0);
+        engine.compact().expect("compact");
+        assert_eq!(rows_of(&engine, Table::Names).0, 0);
     }
 
     // Would catch a conversion that is no transaction.

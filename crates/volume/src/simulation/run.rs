@@ -1,6 +1,7 @@
 //! A run: steps on a volume over a simulated disk, beside the model.
 
 use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
+use super::sealed::Sealing;
 use super::steps::{Beside, Op, Step, choose};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
@@ -218,6 +219,7 @@ struct Run {
     syncs_without_log: u64,
     disk: SimDisk,
     volume: Option<Arc<Volume>>,
+    sealing: Option<Sealing>,
     world: Arc<Mutex<World>>,
     random: Random,
 }
@@ -258,6 +260,7 @@ impl Run {
             syncs_without_log: random.below(3),
             disk,
             volume: None,
+            sealing: None,
             world: Arc::new(Mutex::new(World {
                 states: vec![model.clone()],
                 first: 0,
@@ -307,6 +310,8 @@ impl Run {
     fn steps(mut self, steps: &[Step]) -> Verdict {
         for step in steps {
             self.step(step)?;
+            // A server notices at once that a seal is over.
+            self.sealing = self.sealing.take().filter(|sealing| !sealing.is_over());
             self.after_step()?;
         }
         self.end()
@@ -333,6 +338,8 @@ impl Run {
                 Err(error) if !self.has_failed() => Err(format!("return space: {error}")),
                 _ => Ok(()),
             },
+            Step::Hold { is_late } => self.begin_seal(*is_late),
+            Step::Seal => self.end_seal(),
             Step::Fail(fault, count) => {
                 self.disk.fail_after(*count, *fault);
                 Ok(())
@@ -354,6 +361,39 @@ impl Run {
                 self.disk = self.disk.reboot();
                 self.recover()
             }
+        }
+    }
+
+    fn begin_seal(&mut self, is_late: bool) -> Verdict {
+        if self
+            .sealing
+            .as_ref()
+            .is_some_and(|sealing| !sealing.is_over())
+        {
+            return Ok(());
+        }
+        self.sealing = None;
+        let states = self.world.lock().count();
+        let model = self.world.lock().model.clone();
+        let begun = Sealing::begin(&self.volume(), &model, is_late);
+        self.acknowledge(begun.as_ref().map(drop).map_err(|e| e.to_string()), states)?;
+        self.sealing = begun.ok();
+        Ok(())
+    }
+
+    fn end_seal(&mut self) -> Verdict {
+        let Some(mut sealing) = self.sealing.take().filter(|sealing| !sealing.is_over()) else {
+            return Ok(());
+        };
+        let store = Store::open(Arc::new(self.disk.clone()));
+        let compared = match store {
+            Ok(store) => sealing.compare(&store),
+            Err(error) => Err(Difference::Unreadable(error.to_string())),
+        };
+        match compared {
+            Ok(()) => Ok(()),
+            Err(Difference::Unreadable(_)) if self.has_failed() => Ok(()),
+            Err(difference) => Err(format!("{difference:?}")),
         }
     }
 
@@ -441,6 +481,7 @@ impl Run {
     /// Opens the volume after a crash: it must be as one of the states, and consistent.
     fn recover(&mut self) -> Verdict {
         self.volume = None;
+        self.sealing = None;
         // The disk may fail while the volume is being opened, and again.
         let volume = loop {
             match self

@@ -181,6 +181,12 @@ pub enum Step {
     /// A commit, and what happens beside it.
     Commit(Vec<(Stage, Beside)>),
     ReturnSpace,
+    /// A seal begins. It copies the rows now, or when it reads them (`is_late`).
+    Hold {
+        is_late: bool,
+    },
+    /// The seal reads everything, and ends.
+    Seal,
     /// The call of the disk after this many others fails.
     Fail(Fault, u64),
     Compare,
@@ -381,6 +387,10 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
             22 => Step::Reopen,
             23..25 => Step::Kill,
             25..28 => Step::PowerCut,
+            28..31 => Step::Hold {
+                is_late: random.is_one_in(3),
+            },
+            31..33 => Step::Seal,
             _ => Step::Do(op(random)),
         };
         let rarity = if matches!(step, Step::Do(_)) { 15 } else { 3 };

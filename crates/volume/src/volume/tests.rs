@@ -132,3 +132,40 @@ fn packed_pieces_are_found_after_a_mount() {
     assert!(steps > 1, "600 pieces in one step");
     assert_eq!(fill(&volume, 1), first, "copies took space");
 }
+
+/// Would catch: a full disk on which a writer waits for a seal, or fails because of it.
+#[test]
+fn a_seal_gives_way_to_a_writer_on_a_full_disk() {
+    let disk = weald_store::simulated_disk::SimDisk::new(1);
+    let store = Store::create(Arc::new(disk.clone()), [7; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+    disk.limit(disk.used() + (24 << 20));
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options).expect("open");
+    let new = new_inode(FileKind::Regular);
+    let mut random = weald_store::simulated_disk::Random::new(1);
+    let mut fill = |name: &[u8], len: u64| {
+        let ino = volume.create(Ino::ROOT, name, &new, 1)?.ino;
+        for at in (0..len).step_by(1 << 16) {
+            let bytes: Vec<u8> = (0..1 << 16).map(|_| random.next() as u8).collect();
+            volume.write(ino, at, &bytes, 1)?;
+        }
+        Outcome::Ok(ino)
+    };
+    let old = fill(b"old", 12 << 20).expect("room for a file");
+    let mut hold = volume.hold().expect("hold");
+    hold.copy_rows(&mut |_| Ok(())).expect("copy");
+    volume.unlink(Ino::ROOT, b"old", 2).expect("unlink");
+    volume.forget(old).expect("forget");
+    fill(b"small", 1 << 20).expect("room beside the hold");
+    volume.commit().expect("commit");
+    assert!(!hold.is_over(), "a hold ends without need");
+    fill(b"new", 12 << 20).expect("the room that the hold had");
+    volume.commit().expect("commit");
+    assert!(hold.is_over());
+    drop(hold);
+    volume.hold().expect("another one");
+}

@@ -1,0 +1,56 @@
+//! The blocks that stay while an older state of an open volume is read.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use weald_store::Dead;
+
+/// Whether a reader has lost its state.
+pub type IsOver = Arc<AtomicBool>;
+
+/// Readers of older states, and the blocks that only they may need.
+#[derive(Debug, Default)]
+pub struct Holds {
+    readers: Vec<IsOver>,
+    /// Blocks that lost their last reference meanwhile.
+    dead: BTreeSet<u64>,
+    /// Whether the volume was closed, so that there are no readers any more.
+    pub is_closed: bool,
+}
+
+impl Holds {
+    /// Whether dead blocks stay.
+    pub fn keeps_dead(&self) -> bool {
+        !self.readers.is_empty()
+    }
+
+    /// Notes blocks that stay.
+    pub fn keep(&mut self, dead: &[Dead]) {
+        self.dead.extend(dead.iter().map(|(id, _)| *id));
+    }
+
+    /// Adds a reader.
+    pub fn begin(&mut self) -> IsOver {
+        let is_over = IsOver::default();
+        self.readers.push(is_over.clone());
+        is_over
+    }
+
+    /// Removes a reader. Returns the blocks that stayed for readers if it was the last one.
+    pub fn end(&mut self, reader: &IsOver) -> BTreeSet<u64> {
+        let count = self.readers.len();
+        self.readers.retain(|other| !Arc::ptr_eq(other, reader));
+        match self.readers.is_empty() && count > 0 {
+            true => std::mem::take(&mut self.dead),
+            false => BTreeSet::new(),
+        }
+    }
+
+    /// Removes all readers, which lose their states, and returns the blocks that stayed for them.
+    pub fn end_all(&mut self) -> BTreeSet<u64> {
+        for is_over in self.readers.drain(..) {
+            is_over.store(true, Ordering::Relaxed);
+        }
+        std::mem::take(&mut self.dead)
+    }
+}

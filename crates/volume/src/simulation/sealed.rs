@@ -1,0 +1,165 @@
+//! A seal beside operations, commits and crashes: it must read the tree of the moment it began.
+
+use super::perform::Difference;
+use crate::{Hold, Volume, VolumeReader};
+use rustix::io::Errno;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind, FileKind, Result};
+use weald_model::ModelFs;
+use weald_store::Store;
+use weald_store::engine::RowsFile;
+use weald_vfs::{Ino, WritableFs};
+
+/// A seal that is under way.
+pub struct Sealing {
+    hold: Hold,
+    rows: Option<Vec<u8>>,
+    /// The tree when it began.
+    model: ModelFs,
+}
+
+impl Sealing {
+    /// Begins a seal of `volume`, which is as `model`.
+    pub fn begin(volume: &Arc<Volume>, model: &ModelFs, is_late: bool) -> Result<Self> {
+        let mut sealing = Self {
+            hold: volume.hold()?,
+            rows: None,
+            model: model.clone(),
+        };
+        if !is_late {
+            sealing.copy()?;
+        }
+        Ok(sealing)
+    }
+
+    fn copy(&mut self) -> Result<()> {
+        let mut rows = Vec::new();
+        self.hold.copy_rows(&mut |bytes| {
+            rows.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        self.rows = Some(rows);
+        Ok(())
+    }
+
+    /// Whether it has lost its state.
+    pub fn is_over(&self) -> bool {
+        self.hold.is_over()
+    }
+
+    /// Reads everything, and compares it with the tree when it began.
+    pub fn compare(&mut self, store: &Store) -> std::result::Result<(), Difference> {
+        let unreadable = |error: Error| match error.kind() {
+            // A disk that failed answers this, and nothing else does.
+            ErrorKind::Io => Difference::Unreadable(error.to_string()),
+            _ => Difference::Differs(error.to_string()),
+        };
+        if self.rows.is_none() {
+            self.copy().map_err(unreadable)?;
+        }
+        let rows = self.rows.take().unwrap_or_default();
+        let rows = RowsFile::open(Box::new(rows)).map_err(unreadable)?;
+        let reader = VolumeReader::of_rows(store, Arc::new(rows), "v").map_err(unreadable)?;
+        let found = compare_inode(&reader, &self.model, Ino::ROOT, "/");
+        found.map_err(unreadable)
+    }
+}
+
+fn differs(path: &str, what: &str) -> Error {
+    Error::invalid(format!("sealed {path}: {what}"))
+}
+
+fn compare_inode(reader: &VolumeReader, model: &ModelFs, ino: Ino, path: &str) -> Result<()> {
+    let wanted = model.stat(ino).expect("an inode of the model");
+    let row = reader.inode(ino.0)?;
+    let found = (row.kind, row.permissions, row.uid, row.gid, row.nlink);
+    let of = (
+        wanted.kind,
+        wanted.permissions,
+        wanted.uid,
+        wanted.gid,
+        wanted.nlink,
+    );
+    if found != of || (row.size, row.mtime) != (wanted.size, wanted.mtime) {
+        return Err(differs(path, &format!("{row:?}, not {wanted:?}")));
+    }
+    let mut attributes = BTreeMap::new();
+    for name in model.xattr_names(ino).expect("names of attributes") {
+        let value = model.xattr(ino, &name).expect("an attribute of the model");
+        attributes.insert(name, value);
+    }
+    let mut found = BTreeMap::new();
+    for xattr in reader.xattrs(ino.0)?.iter() {
+        found.insert(xattr.name.clone(), xattr.value.clone());
+    }
+    if found != attributes {
+        return Err(differs(path, "other attributes"));
+    }
+    match wanted.kind {
+        FileKind::Directory => compare_dir(reader, model, ino, path),
+        FileKind::Regular => compare_content(reader, model, ino, path),
+        FileKind::Symlink if row.target != model.read_link(ino).expect("a target") => {
+            Err(differs(path, "another target"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn compare_dir(reader: &VolumeReader, model: &ModelFs, dir: Ino, path: &str) -> Result<()> {
+    let mut wanted = BTreeMap::new();
+    let listed = model.list(dir, 0, &mut |entry| {
+        wanted.insert(entry.name.to_vec(), entry.stat.ino.0);
+        true
+    });
+    listed.expect("a listing of the model");
+    let names = reader.names(dir.0)?;
+    let found: BTreeMap<_, _> = names
+        .iter()
+        .map(|row| (row.name.clone(), row.ino))
+        .collect();
+    if found != wanted {
+        return Err(differs(path, &format!("lists {found:?}, not {wanted:?}")));
+    }
+    for (name, ino) in wanted {
+        let path = format!("{path}{}/", String::from_utf8_lossy(&name));
+        compare_inode(reader, model, Ino(ino), &path)?;
+    }
+    Ok(())
+}
+
+fn compare_content(reader: &VolumeReader, model: &ModelFs, ino: Ino, path: &str) -> Result<()> {
+    let extents = reader.extents(ino.0)?;
+    for extent in extents.iter().filter(|extent| extent.block.is_some()) {
+        let mut wanted = Vec::new();
+        let read = model.read(ino, extent.start, extent.len as usize, &mut wanted);
+        read.expect("content of the model");
+        let mut is_equal = false;
+        reader.read(extent, &mut |bytes| is_equal = bytes == wanted)?;
+        if !is_equal {
+            return Err(differs(path, &format!("other content in {extent:?}")));
+        }
+    }
+    // Data of the model must not be a hole, unless it is zero.
+    let mut at = 0;
+    loop {
+        let start = match model.seek(ino, at, false) {
+            Err(failure) if failure.errno == Errno::NXIO => return Ok(()),
+            sought => sought.expect("data of the model"),
+        };
+        at = model.seek(ino, start, true).expect("a hole of the model");
+        let mut bytes = Vec::new();
+        let read = model.read(ino, start, (at - start) as usize, &mut bytes);
+        read.expect("content of the model");
+        for hole in extents.iter().filter(|extent| extent.block.is_none()) {
+            let from = hole.start.clamp(start, at) - start;
+            let to = (hole.start + hole.len).clamp(start, at) - start;
+            if bytes[from as usize..to as usize]
+                .iter()
+                .any(|byte| *byte != 0)
+            {
+                return Err(differs(path, &format!("data is missing in {hole:?}")));
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A state of an open volume that stays readable while the volume goes on: what a seal reads.
+//!
+//! A hold begins with a commit, whose state it keeps: a transaction of the tables until the rows
+//! are copied, and the blocks until it ends. Blocks that lose their last reference meanwhile keep
+//! rows and space; the end of the last hold removes those that still have none. So nothing needs to
+//! be written for a hold, and after a crash they are blocks without references as any other.
+//!
+//! Writers go first: when the disk is full, all holds end.
+
+use super::Volume;
+use crate::commit::Committer;
+use crate::holds::IsOver;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
+use weald_format::{Error, ErrorKind, Result, limits};
+use weald_store::Dead;
+use weald_store::engine::{RowsWriter, Snapshot, Table};
+
+/// Tables whose rows belong to one volume and whose rows a seal reads.
+const TABLES: [Table; 4] = [Table::Inodes, Table::Names, Table::Extents, Table::Xattrs];
+
+/// A state of a volume, which stays readable until this is dropped or the volume is closed.
+#[derive(Debug)]
+pub struct Hold {
+    volume: Weak<Volume>,
+    name: String,
+    row: VolumeRow,
+    snapshot: Option<Box<dyn Snapshot>>,
+    is_over: IsOver,
+}
+
+/// Numbers of blocks: a bit for each, in pages of 4096.
+#[derive(Default)]
+struct Ids(BTreeMap<u64, Box<[u64; 64]>>);
+
+impl Ids {
+    fn insert(&mut self, id: u64) {
+        let page = self.0.entry(id >> 12).or_insert_with(|| Box::new([0; 64]));
+        if let Some(word) = page.get_mut((id >> 6 & 63) as usize) {
+            *word |= 1 << (id & 63);
+        }
+    }
+
+    fn contains(&self, id: u64) -> bool {
+        let page = self.0.get(&(id >> 12));
+        let word = page.and_then(|page| page.get((id >> 6 & 63) as usize));
+        word.is_some_and(|word| word >> (id & 63) & 1 == 1)
+    }
+}
+
+impl Volume {
+    /// Commits all changes and holds the state after them.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`]; `Busy` if the volume is being closed, or cannot change and has
+    /// changes in its sync log.
+    pub fn hold(self: &Arc<Self>) -> Result<Hold> {
+        let mut committer = self.committer.lock();
+        if committer.holds.is_closed {
+            return Err(over());
+        }
+        match self.core.options.is_read_only {
+            false => self.commit_locked(&mut committer, false)?,
+            true if self.core.state.read().active.is_changed => {
+                let what = "the volume is mounted read-only, and a crash left changes in its log: \
+                            mount it for writing first";
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+            true => {}
+        }
+        let snapshot = committer.writer.engine().snapshot()?;
+        Ok(Hold {
+            volume: Arc::downgrade(self),
+            name: committer.name.clone(),
+            row: committer.row.clone(),
+            snapshot: Some(snapshot),
+            is_over: committer.holds.begin(),
+        })
+    }
+
+    fn end_hold(&self, reader: &IsOver) {
+        let mut committer = self.committer.lock();
+        let ids = committer.holds.end(reader);
+        // A failure is kept in the state, and every later call reports it.
+        let _ = self.forget_held(&mut committer, &ids);
+    }
+
+    /// Ends all holds, because the volume is closed.
+    pub(super) fn close_holds(&self) -> Result<()> {
+        let mut committer = self.committer.lock();
+        committer.holds.is_closed = true;
+        self.end_holds(&mut committer)
+    }
+
+    /// Ends all holds, because a writer needs space.
+    pub(super) fn give_way(&self) -> Result<()> {
+        self.end_holds(&mut self.committer.lock())
+    }
+
+    /// Ends all holds, because their blocks have to go.
+    pub(super) fn end_holds(&self, committer: &mut Committer) -> Result<()> {
+        let ids = committer.holds.end_all();
+        self.forget_held(committer, &ids)
+    }
+
+    fn forget_held(&self, committer: &mut Committer, ids: &BTreeSet<u64>) -> Result<()> {
+        if ids.is_empty() || self.core.state.read().failure.is_some() {
+            return Ok(());
+        }
+        let keep = &mut |dead: &[Dead]| self.core.blocks.reader().keep_removed_rows(dead);
+        let forgotten = committer.writer.forget_unused(ids, keep);
+        let freed = forgotten.and_then(|dead| self.free(committer, &dead));
+        freed
+            .and_then(|()| self.refresh_free())
+            .inspect_err(|error| {
+                self.core.fail(error);
+                self.signal.progress.notify_all();
+            })
+    }
+}
+
+impl Hold {
+    /// Hands the rows of the state over, once, as a file that [`weald_store::engine::RowsFile`]
+    /// opens: the row of the volume, its rows, and those of its blocks.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`; `Busy` if the hold ends meanwhile; those of `put`.
+    /// # Cost
+    /// Reads the tables once. A bit of memory for each block, more if the blocks of the volume lie
+    /// far apart.
+    pub fn copy_rows(&mut self, put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
+        let taken = self.snapshot.take();
+        let snapshot = taken.ok_or_else(|| Error::invalid("the rows were copied already"))?;
+        // A reader of the tables must not outlive the volume for long: it keeps the store open.
+        let is_over = self.is_over.clone();
+        let mut checked = |bytes: &[u8]| match is_over.load(Ordering::Relaxed) {
+            true => Err(over()),
+            false => put(bytes),
+        };
+        let mut rows = RowsWriter::new(&mut checked);
+        let mut ids = Ids::default();
+        self.each_extent(&*snapshot, &mut |block| ids.insert(block))?;
+        for table in Table::ALL {
+            match table {
+                Table::Volumes => {
+                    rows.row(table, self.name.as_bytes(), &self.row.encode())?;
+                }
+                Table::Blocks => snapshot.scan(table, &[], &mut |key, value| {
+                    let id = weald_store::engine::number_of(key);
+                    if id.is_some_and(|id| ids.contains(id)) {
+                        rows.row(table, key, value)?;
+                    }
+                    Ok(ControlFlow::Continue(()))
+                })?,
+                table if TABLES.contains(&table) => {
+                    let start = self.row.snapshot.to_be_bytes();
+                    snapshot.scan(table, &start, &mut |key, value| {
+                        if split_key(key)?.0 != self.row.snapshot {
+                            return Ok(ControlFlow::Break(()));
+                        }
+                        rows.row(table, key, value)?;
+                        Ok(ControlFlow::Continue(()))
+                    })?;
+                }
+                _ => {}
+            }
+        }
+        rows.finish()
+    }
+
+    fn each_extent(&self, snapshot: &dyn Snapshot, visit: &mut dyn FnMut(u64)) -> Result<()> {
+        let start = self.row.snapshot.to_be_bytes();
+        snapshot.scan(Table::Extents, &start, &mut |key, value| {
+            if split_key(key)?.0 != self.row.snapshot {
+                return Ok(ControlFlow::Break(()));
+            }
+            let row = ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?;
+            row.0.iter().for_each(|piece| visit(piece.block));
+            Ok(ControlFlow::Continue(()))
+        })
+    }
+
+    /// Whether the hold has ended, so that blocks of the state may be gone: the volume was closed,
+    /// or the disk is full.
+    pub fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        // The tables give pages of the snapshot back with the commit that follows.
+        self.snapshot = None;
+        if let Some(volume) = self.volume.upgrade() {
+            volume.end_hold(&self.is_over);
+        }
+    }
+}
+
+fn over() -> Error {
+    let what = "the volume was unmounted meanwhile, or its disk is full";
+    Error::new(ErrorKind::Busy, what)
+}
