@@ -167,6 +167,6 @@ fn ask_report(
     Ok(Some(server))
 }
 
-fn unexpected() -> Error {
+pub(crate) fn unexpected() -> Error {
     Error::invalid("a server says something else than expected")
 }

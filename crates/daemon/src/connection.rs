@@ -1,6 +1,7 @@
 //! A connection of a client: receives one request and answers it.
 
 use crate::hand_over::give::give;
+use crate::hold::hold;
 use crate::message::{Hello, Refusal, Reply, Request, receive, send};
 use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
@@ -66,6 +67,7 @@ impl Connection {
             Ok(Request::Report) => self.report(false),
             Ok(Request::ReportSpace) => self.report(true),
             Ok(Request::TakeOver) => give(&self.shared, &self.stream),
+            Ok(Request::Hold(name)) => hold(&self.shared, &self.stream, &name, &descriptors),
             Err(error) => self.refuse(&error),
         }
     }

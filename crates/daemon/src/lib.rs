@@ -6,12 +6,13 @@
 //!
 //! The modules; each uses only those above it here:
 //!
-//! 1. `report` and `prometheus` say what a server does, `message` is the protocol, `volume_options`
-//!    are the words of `-o` for volumes.
+//! 1. `report` and `prometheus` say what a server does, `message` is the protocol, `byte_frames`
+//!    are its long answers, `volume_options` are the words of `-o` for volumes.
 //! 2. `runtime_dir` is the directory of the sockets; `mount_lock` waits for the end of a mount.
 //! 3. `opened_request` is a request with open files, `served` one mount.
-//! 4. `client` sends requests.
-//! 5. `shared` has the mounts of a server; `hand_over/give` passes them on.
+//! 4. `client` sends requests, `held_volume` that of a seal.
+//! 5. `shared` has the mounts of a server; `hand_over/give` passes them on; `hold` keeps a state of
+//!    a volume for a seal.
 //! 6. `connection` answers one client, `server` accepts clients, `hand_over` starts a server with
 //!    the mounts of another.
 //!
@@ -29,9 +30,12 @@
 //!    again in a hand-over. The image digest and the mount id must then be unchanged.
 #![forbid(unsafe_code)]
 
+mod byte_frames;
 mod client;
 mod connection;
 mod hand_over;
+mod held_volume;
+mod hold;
 mod message;
 mod mount_lock;
 mod opened_request;
@@ -46,6 +50,7 @@ mod volume_options;
 
 pub use client::{Started, attach, mount, reports, space_reports};
 pub use hand_over::{start_lasting, take_over};
+pub use held_volume::HeldVolume;
 pub use message::{MountRequest, PROTOCOL, Prefetch};
 pub use mount_lock::MountWaiter;
 pub use opened_request::OpenedRequest;

@@ -21,7 +21,7 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 
 /// Longest frame in bytes: a request has a few paths, a report a few kilobytes per mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
@@ -47,6 +47,10 @@ pub(crate) enum Request {
     /// As `Report`, with the space of volumes, which takes longer.
     ReportSpace,
     TakeOver,
+    /// Sent with the file that the writer of a store locks, open for writing: hold the present
+    /// state of the volume with this name while the connection lasts. The answer is `Held`, then
+    /// [byte frames](crate::byte_frames) with a copy of its rows, then `Done`.
+    Hold(String),
 }
 
 /// A mount request. All paths are absolute, except those in `options`, which are relative to
@@ -84,13 +88,17 @@ pub enum Prefetch {
     File(OsString),
 }
 
-/// Answer of a server to a mount request or a report request.
+/// Answer of a server to a request.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Mounted,
     /// Followed by one message per mount, as counted in the report.
     Server(ServerReport),
     Mount(Box<MountReport>),
+    Held,
+    /// This server does not have the volume.
+    NotHere,
+    Done,
     Refused(Refusal),
 }
 
@@ -438,7 +446,7 @@ mod tests {
     /// Would catch: a panic, an endless wait or a huge allocation on malformed input.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":4,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":5,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {

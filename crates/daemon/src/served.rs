@@ -5,7 +5,7 @@ use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
-use crate::volume_mount::{self, OpenVolume};
+use crate::volume_mount::{self, FileId, OpenVolume};
 use parking_lot::Mutex;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -20,6 +20,7 @@ use weald_fuse::{Mount, MountOptions, MountPoint, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
 use weald_store::Store;
 use weald_store::disk::HostDisk;
+use weald_volume::Volume;
 
 /// A mount in the list of its server.
 pub(crate) struct Served {
@@ -264,6 +265,18 @@ impl Served {
             Content::Volume(_) => return None,
         };
         (!Arc::ptr_eq(&cache, shared)).then_some(cache)
+    }
+
+    /// The volume of this mount, if it has this name and lies in the store whose writer locks the
+    /// file `lock_file`.
+    pub(crate) fn volume(&self, name: &str, lock_file: FileId) -> Option<Arc<Volume>> {
+        match &self.live.lock().as_ref()?.content {
+            Content::Volume(open) if open.lock_file == lock_file => {
+                let is_it = self.handed.request.stored.as_deref() == Some(name);
+                is_it.then(|| Arc::clone(&open.volume))
+            }
+            _ => None,
+        }
     }
 
     /// Writes all changes of a volume to disk.

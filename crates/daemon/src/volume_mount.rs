@@ -3,21 +3,27 @@
 use crate::message::MountRequest;
 use crate::report::VolumeProperties;
 use crate::volume_options::VolumeMountOptions;
+use rustix::fs::AtFlags;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use weald_format::{Error, Result};
 use weald_fuse::{Mount, MountPoint, Trace, WritableOptions};
-use weald_store::Store;
 use weald_store::disk::HostDisk;
+use weald_store::{LOCK_FILE, Store};
 use weald_vfs::WritableFs;
 use weald_volume::Volume;
 
 /// A volume that is mounted.
 pub(crate) struct OpenVolume {
     pub(crate) volume: Arc<Volume>,
+    /// The file that the writer of its store locks.
+    pub(crate) lock_file: FileId,
     pub(crate) properties: VolumeProperties,
 }
+
+/// Device and inode number of a file.
+pub(crate) type FileId = (u64, u64);
 
 /// Whether `name` is a volume of `store`.
 ///
@@ -43,6 +49,11 @@ pub(crate) fn mount(
         let what = "a volume has no --prefetch and no --record: images have them";
         return Err(Error::invalid(what));
     }
+    let lock_file = rustix::fs::statat(&holder, LOCK_FILE, AtFlags::SYMLINK_NOFOLLOW);
+    let lock_file = lock_file.map_err(|errno| {
+        let path = store_path.join(LOCK_FILE);
+        Error::io(path.display().to_string(), errno.into())
+    })?;
     let store = Store::open(Arc::new(HostDisk::of_dir(holder, store_path)))?;
     let dir = Path::new(&request.dir).display();
     let who = format!("process {} (weald mount, on {dir})", std::process::id());
@@ -61,5 +72,10 @@ pub(crate) fn mount(
     let mount = weald_fuse::mount_writable(fs, source, point, &options.mount, &writable, trace);
     let mount = mount.map_err(|error| error.context(point.path().display()))?;
     let properties = info.into();
-    Ok((mount, OpenVolume { volume, properties }))
+    let open = OpenVolume {
+        volume,
+        lock_file: (lock_file.st_dev, lock_file.st_ino),
+        properties,
+    };
+    Ok((mount, open))
 }

@@ -27,9 +27,9 @@ pub const HELP: Help = Help {
          It compresses its data and keeps repeated data once. It shares a store with images, \
          which do not change; weald store makes the store.",
         "The mounted volume is the writer of its store: while it is mounted, no other volume of \
-         the store is mounted for writing, and commands that write to the store are refused with \
-         the process id of its server. Put volumes that are used at the same time into stores of \
-         their own.",
+         the store is mounted, and commands that write to the store are refused with the process \
+         id of its server. weald volume set and weald volume seal --image go to that server. Put \
+         volumes that are used at the same time into stores of their own.",
         "weald mount --help says which data is safe when (DURABILITY).",
     ],
     examples: &[

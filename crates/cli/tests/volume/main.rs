@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod images;
+mod sealing;
 
 use serde_json::Value;
 use std::ffi::OsStr;

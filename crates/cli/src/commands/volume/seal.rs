@@ -1,8 +1,9 @@
 //! `weald volume seal`: an image of a volume.
 
+mod mounted;
 mod source;
 
-use super::{Named, VolumePath};
+use super::{Ask, Mounted, Named, VolumePath};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::refuse_stored_target;
@@ -10,16 +11,17 @@ use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, set_memory};
 use crate::progress::{bytes, count};
 use crate::shape::OUTPUT;
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::{Args, ValueHint};
+use mounted::MountedState;
 use source::{SealSource, Used};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use weald_builder::stream::{EncodedBlock, build_of_blocks, build_of_own_blocks};
 use weald_builder::{BuildOptions, Observer, Report};
-use weald_format::ErrorKind;
-use weald_store::Imported;
+use weald_format::{Error, ErrorKind};
+use weald_store::{Imported, StoreWriter};
 use weald_volume::VolumeReader;
 
 /// Sections of the help.
@@ -28,7 +30,12 @@ pub const HELP: Help = Help {
     notes: &[
         "The image has the files of the volume as they are: names, attributes, mtimes, extended \
          attributes, hard links, holes. Like every image it keeps no atimes and ctimes. The \
-         volume stays as it is. It must not be mounted.",
+         volume stays as it is.",
+        "With --image, the volume may be mounted, by the same user, and written meanwhile: the \
+         image has its state at the moment of the call. The server of the mount writes all changes \
+         to disk, and keeps the space of what is removed until the seal ends. If the disk of the \
+         store becomes full or the volume is unmounted meanwhile, the seal fails. A copy of the \
+         tables goes to TMPDIR, about 150 bytes for a file.",
         "With --name, the image lies in the store of the volume and shares all blocks of data \
          with it: it takes the space of its names and attributes. The image and the volume can be \
          changed and removed without each other.",
@@ -42,7 +49,7 @@ pub const HELP: Help = Help {
             "weald volume seal /srv/store:home --name home-2024-02",
         ),
         (
-            "Write the volume to an image file",
+            "Back a volume up to an image file, mounted or not",
             "weald volume seal /srv/store:home --image home.weald",
         ),
         (
@@ -83,25 +90,25 @@ pub(super) struct SealArgs {
 pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
     let named = Named::open(&args.path.volume)?;
     named.find()?;
-    named.refuse_mounted("sealed")?;
     let mut options = BuildOptions {
         threads: args.resources.threads,
         ..BuildOptions::default()
     };
     set_memory(&mut options, args.resources.memory);
     options.validate()?;
-    weald_volume::settle(&named.store, &named.name)?;
-    let display = args.display.display()?;
-    let start = Instant::now();
-    let sealed = match (&args.image, &args.name) {
+    let target = match (&args.image, &args.name) {
         (Some(image), _) => {
             refuse_stored_target(image)?;
-            let to = (image.as_path(), args.force);
-            to_file(&named, to, &options, &display).map(|report| (report, None))
+            Target::File(image, args.force)
         }
-        (None, Some(name)) => to_store(&named, name, &options, &display)
-            .map(|(report, imported)| (report, Some((name, imported)))),
+        (None, Some(name)) => Target::Store(name),
         (None, None) => bail!("expected --image FILE or --name NAME"),
+    };
+    let display = args.display.display()?;
+    let start = Instant::now();
+    let sealed = match named.mounted(Ask::Mounts)? {
+        Some(mount) => seal_mounted(&named, &mount, target, &options, &display),
+        None => seal_closed(&named, target, &options, &display),
     };
     display.finish();
     let (report, stored) = sealed?;
@@ -109,44 +116,92 @@ pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn to_file(
+/// Place of the image.
+#[derive(Clone, Copy)]
+enum Target<'a> {
+    /// A file, and whether it may replace another.
+    File(&'a Path, bool),
+    /// A name in the store of the volume.
+    Store(&'a String),
+}
+
+/// The report of the builder, and what the store says of an image in it.
+type Sealed<'a> = (Report, Option<(&'a String, Imported)>);
+
+fn seal_closed<'a>(
     named: &Named,
-    (image, is_forced): (&Path, bool),
+    target: Target<'a>,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> anyhow::Result<Sealed<'a>> {
+    weald_volume::settle(&named.store, &named.name)?;
+    let writer = named.store.write(super::write_options("seal"))?;
+    let reader = VolumeReader::open(&writer, &named.name)?;
+    match target {
+        Target::File(image, is_forced) => {
+            let report = to_file(&reader, (image, is_forced), options, observer)?;
+            Ok((report, None))
+        }
+        Target::Store(name) => {
+            let (report, imported) = to_store((writer, &reader), name, options, observer)?;
+            Ok((report, Some((name, imported))))
+        }
+    }
+}
+
+/// Seals a volume that a server has mounted, and that goes on meanwhile.
+fn seal_mounted<'a>(
+    named: &Named,
+    mount: &Mounted,
+    target: Target<'a>,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> anyhow::Result<Sealed<'a>> {
+    let Target::File(image, is_forced) = target else {
+        named.refuse_mounted("sealed into its store")?;
+        bail!("{}: was unmounted just now: try again", named.shown());
+    };
+    if !is_forced {
+        weald_io::refuse_existing(image).map_err(with_force)?;
+    }
+    let state = MountedState::open(named, mount)?;
+    let report = to_file(state.reader(), (image, is_forced), options, observer);
+    Ok((state.explained(report)?, None))
+}
+
+fn with_force(error: Error) -> anyhow::Error {
+    match error.kind() {
+        ErrorKind::Busy => anyhow!("{error}; --force replaces it"),
+        _ => error.into(),
+    }
+}
+
+fn to_file(
+    reader: &VolumeReader,
+    to: (&Path, bool),
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Report> {
-    let writer = named.store.write(super::write_options("seal"))?;
-    let reader = VolumeReader::open(&writer, &named.name)?;
-    let mut source = SealSource::new(&reader)?;
+    let mut source = SealSource::new(reader)?;
     let used = Used::of(&source)?;
     let blocks = &mut |id| {
         let (record, stored) = reader.block(id, used.ranges(id))?;
         Ok(EncodedBlock::Bytes(record, stored))
     };
-    match build_of_blocks(&mut source, blocks, (image, is_forced), options, observer) {
-        Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
-        other => Ok(other?),
-    }
+    build_of_blocks(&mut source, blocks, to, options, observer).map_err(with_force)
 }
 
 fn to_store(
-    named: &Named,
+    (writer, reader): (StoreWriter, &VolumeReader),
     name: &str,
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<(Report, Imported)> {
-    let writer = named.store.write(super::write_options("seal"))?;
-    let reader = VolumeReader::open(&writer, &named.name)?;
-    let mut source = SealSource::new(&reader)?;
+    let mut source = SealSource::new(reader)?;
     let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
     let target = (writer, name);
-    Ok(build_of_own_blocks(
-        &mut source,
-        blocks,
-        target,
-        options,
-        observer,
-    )?)
+    let built = build_of_own_blocks(&mut source, blocks, target, options, observer);
+    Ok(built?)
 }
 
 fn print(

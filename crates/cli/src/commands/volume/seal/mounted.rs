@@ -1,0 +1,67 @@
+//! A state of a mounted volume, read beside its server.
+
+use crate::commands::mount::runtime_dir_path;
+use crate::commands::volume::{Mounted, Named};
+use anyhow::{Context, bail};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use weald_daemon::{HeldVolume, RuntimeDir};
+use weald_io::Spool;
+use weald_store::LOCK_FILE;
+use weald_store::engine::RowsFile;
+use weald_volume::VolumeReader;
+
+/// A state that the server of a volume keeps.
+pub struct MountedState {
+    held: HeldVolume,
+    reader: VolumeReader,
+    shown: String,
+}
+
+impl MountedState {
+    /// Lets the server of `mount` write all changes to disk and keep the state after them. A copy
+    /// of the tables goes to a temporary file.
+    pub fn open(named: &Named, (pid, _): &Mounted) -> anyhow::Result<Self> {
+        let lock = named.dir.join(LOCK_FILE);
+        let opened = File::options().read(true).write(true).open(&lock);
+        let opened = opened.with_context(|| {
+            let lock = lock.display();
+            format!("{lock}: cannot be opened for writing, as sealing a mounted volume needs")
+        })?;
+        let mut rows = Spool::create(&std::env::temp_dir())?;
+        let mut put = |bytes: &[u8]| rows.append(bytes).map(drop);
+        let runtime_dir = RuntimeDir::find(&runtime_dir_path())?;
+        let held = match &runtime_dir {
+            Some(dir) => HeldVolume::begin(dir, opened.as_fd(), &named.name, &mut put)?,
+            None => None,
+        };
+        let shown = named.shown();
+        let Some(held) = held else {
+            bail!("{shown}: process {pid} has unmounted it just now: try again");
+        };
+        let rows = Arc::new(RowsFile::open(Box::new(rows))?);
+        let reader = VolumeReader::of_rows(&named.store, rows, &named.name)?;
+        Ok(Self {
+            held,
+            reader,
+            shown,
+        })
+    }
+
+    /// The state.
+    pub fn reader(&self) -> &VolumeReader {
+        &self.reader
+    }
+
+    /// The outcome of reading the state; an error names the reason if the state is gone.
+    pub fn explained<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
+        match outcome {
+            Err(error) if self.held.is_over() => Err(error.context(format!(
+                "{}: was unmounted while it was sealed, or its disk became full: seal it again",
+                self.shown
+            ))),
+            outcome => outcome,
+        }
+    }
+}
