@@ -5,7 +5,12 @@ use crate::ground::Ground;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+use std::sync::Arc;
+use weald_store::Store;
+use weald_store::disk::HostDisk;
 use weald_testkit::Rng;
+use weald_vfs::{Ino, NewStat, WritableFs};
+use weald_volume::{OpenOptions, Volume};
 
 fn segments(ground: &Ground) -> Vec<PathBuf> {
     let list = fs::read_dir(ground.at("store/segments")).expect("list");
@@ -384,4 +389,54 @@ fn an_output_whose_reader_ended_is_no_error() {
         assert_eq!(ground.sh(&script), "0\n", "{command}");
     }
     ground.sh("! $WEALD store export store:v1 - 2>said >/dev/full; grep -q 'No space left' said");
+}
+
+/// Would catch: damage of the log of a volume that a check passes, or that it reports without the
+/// path, the way out or the status.
+#[test]
+fn damage_of_the_log_of_a_volume_is_found() {
+    let ground = Ground::with_store();
+    ground.weald(&["volume", "create", "store:home"]);
+    let disk = Arc::new(HostDisk::new(&ground.at("store")));
+    let store = Store::open(disk).expect("the store");
+    let options = OpenOptions {
+        syncs_without_log: 0,
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "home", options).expect("the volume");
+    for mode in 0..4 {
+        let new = NewStat {
+            permissions: Some(0o700 + mode),
+            ..NewStat::default()
+        };
+        volume.set_stat(Ino::ROOT, &new, 1).expect("a change");
+        volume.sync().expect("a sync");
+    }
+    // As a crash leaves it: the first sync committed, and the others are in the log.
+    ground.sh("cp -a store after; cp -a store torn");
+    drop((volume, store));
+    let report = ground.json(&["store", "check", "--json", "after"]);
+    assert_eq!(report[0]["log_record_count"], 3);
+    assert_eq!(report[0]["clean"], true);
+    let path = ground.at("after/volumes/.00000001.log");
+    let log = fs::OpenOptions::new().write(true).open(path).expect("log");
+    log.write_all_at(&[0; 16], 4096 + 4096).expect("damage");
+    let check = ground.0.weald(["store", "check", "after"]).expect(1).text();
+    for word in ["damaged: home", "volumes/.00000001.log", "log=drop"] {
+        assert!(check.contains(word), "{word}: {check}");
+    }
+    let check = ["volume", "check", "after:home"];
+    assert!(ground.0.weald(check).expect(1).text().contains("log=drop"));
+    let report = ground.0.weald(["store", "check", "--json", "after"]);
+    let report = report.expect(1).text();
+    assert!(report.contains("\"log_record_count\":1"), "{report}");
+    // Nobody was told of the last record, if it is torn.
+    ground.sh("rm -r after; mv torn after");
+    let path = ground.at("after/volumes/.00000001.log");
+    let log = fs::OpenOptions::new().write(true).open(path).expect("log");
+    log.write_all_at(&[0; 16], 3 * 4096).expect("a torn end");
+    let report = ground.json(&["store", "check", "--json", "after"]);
+    assert_eq!(report[0]["log_record_count"], 2);
+    assert_eq!(report[0]["clean"], true);
 }
