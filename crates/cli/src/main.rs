@@ -60,22 +60,12 @@ fn main() -> ExitCode {
     survive_file_size_limit();
     match commands::run(cli.command) {
         Ok(code) => code,
-        Err(error) if has_lost_reader(&error) => ExitCode::SUCCESS,
+        Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {
             messages::error(&error);
             ExitCode::from(status::FAILED)
         }
     }
-}
-
-/// Whether a command ended because nobody reads its standard output any more, as text or as an
-/// output file called `-`.
-fn has_lost_reader(error: &anyhow::Error) -> bool {
-    let is_broken = |cause: &(dyn std::error::Error + 'static)| {
-        let error = cause.downcast_ref::<std::io::Error>();
-        error.is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
-    };
-    output::is_closed() || error.chain().any(is_broken) && output::has_no_reader()
 }
 
 /// Installs a handler for SIGXFSZ. The default action of the signal ends the process at `ulimit

@@ -517,11 +517,13 @@ fn a_bad_mount_point_is_named() {
         try_mount(&base.path().join("missing")).kind(),
         ErrorKind::NotFound
     );
-    fs::write(base.path().join("file"), "").expect("write");
-    let error = try_mount(&base.path().join("file"));
+    let file = base.path().join("file");
+    fs::write(&file, "").expect("write");
+    let error = try_mount(&file);
+    let expected = format!("mount point: {}: not a directory", file.display());
     assert_eq!(
-        (error.kind(), error.to_string().as_str()),
-        (ErrorKind::Invalid, "mount point: not a directory")
+        (error.kind(), error.to_string()),
+        (ErrorKind::Invalid, expected)
     );
 }
 
