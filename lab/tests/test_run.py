@@ -142,6 +142,18 @@ destroy = "echo destroy >> {seen}"
     assert said[-4:] == ["lost+found", "test0.tar.gz", "test1.tar.gz", "destroy"]
 
 
+def test_a_command_that_ctrl_c_ended_ends_the_run(tmp_path: Path) -> None:
+    stacks = tmp_path / "stacks.toml"
+    stacks.write_text("""[[stack]]
+name = "mine"
+mount = "kill -INT $$"
+unmount = ":"
+""", "utf-8")
+    result = lab("run", "--stack-file", stacks, "--shape", "1x2", "--rounds", "2", "--out",
+                 tmp_path / "out")
+    assert result.exit_code == 130, result.output
+
+
 def test_interrupt_cleans_up_and_resume_goes_on(tmp_path: Path, neighbour: Path) -> None:
     out = tmp_path / "out"
     file = out / record.FILE_NAME

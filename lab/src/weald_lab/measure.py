@@ -32,7 +32,7 @@ class Command:
 
 @dataclass
 class Probe:
-    """Processes and devices that are read beside the command: the server of a mount, and the device below."""
+    """Read beside the command: the server of a mount, and the devices below."""
 
     server_path: Path | None = None
     block_devices: list[str] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import tomllib
 from dataclasses import dataclass, field
@@ -85,10 +86,17 @@ class Stack:
         """Runs a command that must succeed; returns its output."""
         done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False,
                               env=self.place.environment, stdin=subprocess.DEVNULL)
+        _pass_interrupt(done.returncode)
         if done.returncode:
             raise LabError(f"{self.name}: {' '.join(map(str, words))}: exit {done.returncode}: "
                            f"{(done.stderr or done.stdout).strip()}")
         return done.stdout
+
+
+def _pass_interrupt(returncode: int) -> None:
+    """Ctrl-C that ended a command ends the run: it is no failure of the command."""
+    if returncode == -signal.SIGINT:
+        raise KeyboardInterrupt
 
 
 class Disk:
@@ -295,6 +303,7 @@ class CommandStack(Stack):
         done = subprocess.run(["sh", "-ec", text], capture_output=True, text=True, check=False,
                               env=self.place_environment, cwd=self.home,
                               stdin=subprocess.DEVNULL)
+        _pass_interrupt(done.returncode)
         if done.returncode:
             raise LabError(f"{self.name}: {key}: {text}: exit {done.returncode}: "
                            f"{(done.stderr or done.stdout).strip()}")
