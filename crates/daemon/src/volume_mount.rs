@@ -56,7 +56,7 @@ pub(crate) fn mount(
     })?;
     let store = Store::open(Arc::new(HostDisk::of_dir(holder, store_path)))?;
     let dir = Path::new(&request.dir).display();
-    let who = format!("process {} (weald mount, on {dir})", std::process::id());
+    let writer_name = format!("process {} (weald mount, on {dir})", std::process::id());
     let infos = weald_volume::list(&store)?;
     let info = infos.iter().find(|info| info.name == name);
     let info = info.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
@@ -65,7 +65,7 @@ pub(crate) fn mount(
         ..options.writable
     };
     let trace = request.trace.as_ref();
-    let volume = Volume::open(&store, name, options.open_options(who))?;
+    let volume = Volume::open(&store, name, options.open_options(writer_name))?;
     let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
     let fs = Arc::clone(&volume) as Arc<dyn WritableFs>;
     let source = &request.image;

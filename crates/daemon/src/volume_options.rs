@@ -103,8 +103,8 @@ impl VolumeMountOptions {
         Ok(options)
     }
 
-    /// Options to open the volume with; `who` is this process, for writers that are refused.
-    pub fn open_options(&self, who: String) -> OpenOptions {
+    /// Options to open the volume with; `writer_name` is this process, for refused writers.
+    pub fn open_options(&self, writer_name: String) -> OpenOptions {
         let default = OpenOptions::default();
         OpenOptions {
             is_read_only: self.writable.is_read_only,
@@ -116,7 +116,7 @@ impl VolumeMountOptions {
             log_len: if self.has_log { default.log_len } else { 0 },
             drops_damaged_log: self.drops_damaged_log,
             is_preloaded: self.is_in_memory,
-            who,
+            writer_name,
             ..default
         }
     }

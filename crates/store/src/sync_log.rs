@@ -306,9 +306,9 @@ impl SyncLog {
     }
 
     /// Longest body that the layer has room for, bytes.
-    pub fn room(&self) -> u64 {
-        let room = self.half_len - self.at;
-        room.saturating_sub(DELTA_HEADER_LEN as u64)
+    pub fn free_len(&self) -> u64 {
+        let free_len = self.half_len - self.at;
+        free_len.saturating_sub(DELTA_HEADER_LEN as u64)
     }
 
     /// Whether most of the half is taken.
@@ -325,7 +325,7 @@ impl SyncLog {
     /// # Panics
     /// If the body does not fit.
     pub fn append(&mut self, body: &[u8], unsynced: u64) -> Result<WrittenRecord> {
-        assert!(body.len() as u64 <= self.room(), "a record has no room");
+        assert!(body.len() as u64 <= self.free_len(), "a record has no room");
         self.next.sequence = self.count + 1;
         self.next.unsynced = unsynced;
         #[cfg(feature = "planted-bugs")]

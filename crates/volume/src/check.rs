@@ -108,8 +108,8 @@ pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
 /// `NotFound`; `Busy` while the store is being written; `Io`, `Corrupt` if the tables cannot be
 /// opened, or do not have the volume.
 pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report> {
-    let who = format!("process {}", std::process::id());
-    let writer = store.write(WriteOptions::new(who))?;
+    let writer_name = format!("process {}", std::process::id());
+    let writer = store.write(WriteOptions::new(writer_name))?;
     let volume = writer.volume_row(name)?;
     let mut report = Report::default();
     let checked = writer.check(options.reads_data, &mut |_| {});

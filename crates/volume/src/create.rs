@@ -27,8 +27,8 @@ pub struct VolumeInfo {
 }
 
 fn writer(store: &Store) -> Result<weald_store::StoreWriter> {
-    let who = format!("process {}", std::process::id());
-    store.write(WriteOptions::new(who))
+    let writer_name = format!("process {}", std::process::id());
+    store.write(WriteOptions::new(writer_name))
 }
 
 fn codec_row(spec: CodecSpec) -> Result<(Codec, i64)> {

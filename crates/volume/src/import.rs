@@ -65,8 +65,8 @@ pub fn create_from(
     (options, secret, now): (&VolumeOptions, [u8; 16], Nanoseconds),
     on_progress: &mut OnProgress<'_>,
 ) -> Result<VolumeImport> {
-    let who = format!("process {} (weald volume create)", std::process::id());
-    let mut writer = store.write(WriteOptions::new(who.clone()))?;
+    let writer_name = format!("process {} (weald volume create)", std::process::id());
+    let mut writer = store.write(WriteOptions::new(writer_name.clone()))?;
     let (row, root) = first_rows(options, secret, now)?;
     let first = &|snapshot| root_batch(snapshot, &root, options.chunking);
     let shared = match source.name {
@@ -76,7 +76,7 @@ pub fn create_from(
     let (hidden, row) = writer.create_hidden_volume(name, row, first)?;
     let open_options = OpenOptions {
         background: false,
-        who,
+        writer_name,
         ..OpenOptions::default()
     };
     let volume = Volume::of_writer(store, writer, (&hidden, row), open_options)?;
@@ -107,8 +107,8 @@ type Place = Option<(u64, u32)>;
 
 /// Opens the store again, which removes volumes without a name, and frees their space.
 fn remove_unfinished(store: &Store) -> Result<()> {
-    let who = format!("process {} (weald volume create)", std::process::id());
-    let mut writer: StoreWriter = store.write(WriteOptions::new(who))?;
+    let writer_name = format!("process {} (weald volume create)", std::process::id());
+    let mut writer: StoreWriter = store.write(WriteOptions::new(writer_name))?;
     let options = CollectOptions {
         copy_below_percent: 0,
         ..CollectOptions::default()

@@ -116,7 +116,7 @@ pub struct OpenOptions {
     /// Threads that encode blocks.
     pub threads: usize,
     /// Process id and command, shown to a second writer of the store.
-    pub who: String,
+    pub writer_name: String,
     /// Commit in a thread of its own. Without it, the operation that fills the memory commits.
     pub background: bool,
     /// A deliberate bug that a simulation must find.
@@ -138,7 +138,7 @@ impl Default for OpenOptions {
             drops_damaged_log: false,
             is_preloaded: false,
             threads: 1,
-            who: format!("process {}", std::process::id()),
+            writer_name: format!("process {}", std::process::id()),
             background: true,
             #[cfg(any(test, feature = "planted-bugs"))]
             bug: None,

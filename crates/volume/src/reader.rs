@@ -42,7 +42,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `NotFound`, `Io`, `Corrupt`; `Busy` if the sync log may have changes, see
-    /// [`crate::settle`].
+    /// [`crate::apply_sync_log`].
     pub fn open(writer: &StoreWriter, name: &str) -> Result<Self> {
         let row = writer.volume_row(name)?;
         if row.has_sync_log {

@@ -89,7 +89,7 @@ impl Volume {
         let ignores_barriers = options.ignores_barriers && !options.is_read_only;
         let unsynced = ignores_barriers.then(|| store.without_barriers());
         let store = unsynced.as_ref().unwrap_or(store);
-        let writer = store.write(WriteOptions::new(options.who.clone()))?;
+        let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
         let row = writer.volume_row(name)?;
         if ignores_barriers {
             store.mark_unsynced()?;
@@ -455,7 +455,7 @@ mod syncing;
 pub use hold::Hold;
 #[cfg(test)]
 pub(crate) use syncing::Record;
-pub use syncing::settle;
+pub use syncing::apply_sync_log;
 
 #[cfg(test)]
 mod tests;

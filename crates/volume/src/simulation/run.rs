@@ -292,7 +292,7 @@ impl Run {
             log_len: self.log_len,
             syncs_without_log: self.syncs_without_log,
             bug: self.bug,
-            who: "the simulation".to_owned(),
+            writer_name: "the simulation".to_owned(),
             ..OpenOptions::default()
         };
         Volume::open(&store, "v", options)

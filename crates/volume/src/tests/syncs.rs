@@ -219,7 +219,7 @@ fn collections_salvage_and_removal_know_the_log() {
     writer.collect(&all, check_cancelled).expect("collect");
     drop(writer);
     store.salvage("salvage").expect("salvage");
-    crate::settle(&store, "v").expect("settle");
+    crate::apply_sync_log(&store, "v").expect("applied");
     after.check();
     let volume = after.open();
     assert!(read(&volume, other) == noise(300_000, 1));

@@ -25,12 +25,12 @@ use weald_store::{SYNCS_MAX, Store, WriteOptions, WrittenRecord};
 ///
 /// # Errors
 /// `NotFound`; `Busy` if another process writes to the store; `Corrupt`, `Io`, `Full`.
-pub fn settle(store: &Store, name: &str) -> Result<()> {
+pub fn apply_sync_log(store: &Store, name: &str) -> Result<()> {
     let options = OpenOptions {
         background: false,
         ..OpenOptions::default()
     };
-    let writer = store.write(WriteOptions::new(options.who.clone()))?;
+    let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
     let has_sync_log = writer.volume_row(name)?.has_sync_log;
     drop(writer);
     match has_sync_log {
@@ -144,7 +144,7 @@ impl Volume {
             }
             // Rows take less than their cost.
             let is_large = state.active.cost > 2 * BODY_LEN_MAX;
-            if is_large || state.active.written > log.room().min(BODY_LEN_MAX) {
+            if is_large || state.active.written > log.free_len().min(BODY_LEN_MAX) {
                 return Ok(None);
             }
             let unsynced = state.logging.len() as u64;
@@ -155,7 +155,7 @@ impl Volume {
         self.core.hook.reach(crate::hook::Stage::Logging);
         let body = self.encoded(&layer);
         drop(layer);
-        if body.len() as u64 > log.room().min(BODY_LEN_MAX) {
+        if body.len() as u64 > log.free_len().min(BODY_LEN_MAX) {
             self.take_back();
             return Ok(None);
         }

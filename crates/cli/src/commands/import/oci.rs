@@ -218,9 +218,9 @@ impl Import<'_> {
 
     fn add_to_store(&self, dir: &Path, name: &str) -> anyhow::Result<ExitCode> {
         store::silence_engine();
-        let who = format!("process {} (weald import oci)", std::process::id());
+        let writer_name = format!("process {} (weald import oci)", std::process::id());
         let target = StoreTarget {
-            writer: store::open_dir(dir)?.write(WriteOptions::new(who))?,
+            writer: store::open_dir(dir)?.write(WriteOptions::new(writer_name))?,
             dir,
             name,
             like: None,

@@ -134,7 +134,7 @@ fn seal_closed<'a>(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Sealed<'a>> {
-    weald_volume::settle(&named.store, &named.name)?;
+    weald_volume::apply_sync_log(&named.store, &named.name)?;
     let writer = named.store.write(super::write_options("seal"))?;
     let reader = VolumeReader::open(&writer, &named.name)?;
     match target {

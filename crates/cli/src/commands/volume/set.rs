@@ -258,7 +258,7 @@ impl Files {
         }
         let options = OpenOptions {
             is_read_only,
-            who: super::write_options("set").writer_name,
+            writer_name: super::write_options("set").writer_name,
             ..OpenOptions::default()
         };
         Ok(Self::Own(Volume::open(&named.store, &named.name, options)?))

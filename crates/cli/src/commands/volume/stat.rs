@@ -68,7 +68,7 @@ pub(super) fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
         None => {
             let options = OpenOptions {
                 is_read_only: true,
-                who: format!("process {} (weald volume stat)", std::process::id()),
+                writer_name: format!("process {} (weald volume stat)", std::process::id()),
                 ..OpenOptions::default()
             };
             let volume = Volume::open(&named.store, &named.name, options)?;
