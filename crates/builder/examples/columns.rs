@@ -3,43 +3,20 @@
 //! each block of entries on its own; the parts add up to less than the whole, since each is
 //! compressed with the help of the others.
 
-use std::sync::Arc;
-use weald_codec::{CodecSpec, Decoder, DictionaryBytes, Encoder};
+#[path = "../tests/records/mod.rs"]
+mod records;
+
+use weald_codec::{CodecSpec, Encoder};
 use weald_format::Timestamp;
-use weald_format::container::{FOOTER_LEN, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
+use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlock, EntryBlockBuilder, EntryFields, EntryKind, time_mask};
 
-fn read(image: &[u8]) -> Vec<EntryBlock> {
-    let mut blocks = Vec::new();
-    let mut dictionary = None;
-    let mut at = SUPERBLOCK_LEN;
-    while at < image.len() - FOOTER_LEN {
-        let header = &image[at..at + HEADER_LEN];
-        let record = RecordRef::parse_header(header, at as u64).expect("header");
-        let stored = &image[at + HEADER_LEN..record.end() as usize];
-        at = record.end() as usize;
-        if !matches!(
-            record.record_type,
-            RecordType::Dictionary | RecordType::Entries
-        ) {
-            continue;
-        }
-        let raw = Decoder::default()
-            .decode(
-                record.codec,
-                stored,
-                record.raw_len as usize,
-                dictionary.as_ref(),
-            )
-            .expect("record");
-        match record.record_type {
-            RecordType::Dictionary => {
-                dictionary = Some(Arc::new(DictionaryBytes::new(&raw).expect("dictionary")));
-            }
-            _ => blocks.push(EntryBlock::parse(&raw).expect("entries")),
-        }
-    }
-    blocks
+fn entry_blocks(image: &[u8]) -> Vec<EntryBlock> {
+    let records = records::records(image).into_iter();
+    records
+        .filter(|(record, _)| record.record_type == RecordType::Entries)
+        .map(|(_, raw)| EntryBlock::parse(&raw).expect("entries"))
+        .collect()
 }
 
 /// One entry of a block, as a part leaves it.
@@ -144,7 +121,7 @@ fn main() {
         panic!("usage: columns IMAGE COUNT");
     };
     let count: f64 = count.parse().expect("a number");
-    let blocks = read(&std::fs::read(image).expect("readable"));
+    let blocks = entry_blocks(&std::fs::read(image).expect("readable"));
     let whole = stored_len(&blocks, |_| {});
     let print = |name: &str, len: usize| println!("{:7.2} {name}", len as f64 / count);
     print("entries", whole);

@@ -1,46 +1,14 @@
 //! The rules of section 18 of `docs/format.md`, which only a writer can satisfy.
 
+mod records;
 mod support;
 
+use records::records;
 use std::path::Path;
 use support::{Source, fixed, small};
 use weald_builder::{BuildOptions, CodecSpec, Observer, Silent, build_image};
-use weald_codec::{Decoder, DictionaryBytes};
-use weald_format::Digest;
-use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType};
+use weald_format::container::{Codec, RecordType};
 use weald_format::directory::{Directory, IndexPage};
-
-/// Header, stored and raw bytes of all records, front to back.
-fn records(image: &[u8]) -> Vec<(RecordRef, Vec<u8>)> {
-    let mut out = Vec::new();
-    let mut at = 64;
-    let mut dictionary = None;
-    while at < image.len() - 128 {
-        let record = RecordRef::parse_header(&image[at..at + HEADER_LEN], at as u64).unwrap();
-        let stored = &image[at + HEADER_LEN..record.end() as usize];
-        assert_eq!(record.digest, Digest::of(stored));
-        let raw = Decoder::default()
-            .decode(
-                record.codec,
-                stored,
-                record.raw_len as usize,
-                dictionary.as_ref(),
-            )
-            .unwrap();
-        if record.record_type == RecordType::Dictionary {
-            dictionary = Some(std::sync::Arc::new(DictionaryBytes::new(&raw).unwrap()));
-        }
-        at = record.end() as usize;
-        out.push((record, raw));
-    }
-    assert_eq!(
-        at,
-        image.len() - 128,
-        "the records do not end at the footer"
-    );
-    Footer::parse(&image[at..], at as u64).unwrap();
-    out
-}
 
 fn everything() -> Vec<u8> {
     Source::everything().image(&small(CodecSpec::Zstd(3)))

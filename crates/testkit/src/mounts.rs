@@ -5,7 +5,7 @@
 //! by its number, because an orphan stays a zombie if nobody reaps it. Tests wait for children, and
 //! look up mounts below this directory only.
 
-use crate::command::{Output, weald_command};
+use crate::command::{Output, weald_command, weald_path};
 use rustix::mount::UnmountFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -92,6 +92,22 @@ impl Ground {
             .current_dir(&self.path)
             .env("WEALD_RUNTIME_DIR", self.runtime_dir())
             .stdin(Stdio::null());
+        command
+    }
+
+    /// Makes a command that runs a script of bash in this directory, with these servers; `$WEALD`
+    /// is the binary.
+    ///
+    /// # Panics
+    /// As [`weald_path`].
+    pub fn script(&self, script: &str) -> Command {
+        let mut command = Command::new("bash");
+        command
+            .args(["-euo", "pipefail", "-c", script])
+            .current_dir(&self.path)
+            .env("WEALD", weald_path())
+            .env("WEALD_RUNTIME_DIR", self.runtime_dir())
+            .env("LC_ALL", "C");
         command
     }
 

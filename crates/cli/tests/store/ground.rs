@@ -83,14 +83,7 @@ impl Ground {
     /// Runs a script in the directory; `$WEALD` is the binary. The script must succeed.
     #[track_caller]
     pub fn sh(&self, script: &str) -> String {
-        let mut command = Command::new("bash");
-        command
-            .args(["-euo", "pipefail", "-c", script])
-            .current_dir(self.0.path())
-            .env("WEALD", weald_path())
-            .env("WEALD_RUNTIME_DIR", self.0.runtime_dir())
-            .env("LC_ALL", "C");
-        finish(&mut command).expect(0).text()
+        finish(&mut self.0.script(script)).expect(0).text()
     }
 
     /// Checks that `weald store check --data` finds no defect.

@@ -64,15 +64,7 @@ impl Ground {
 
     /// Runs a script in the directory; `$WEALD` is the binary.
     fn run(&self, script: &str) -> Output {
-        let mut command = Command::new("bash");
-        command
-            .args(["-euo", "pipefail", "-c", script])
-            .current_dir(self.0.path())
-            .env("WEALD", weald_path())
-            .env("WEALD_RUNTIME_DIR", self.0.runtime_dir())
-            .env("HOME", self.0.path())
-            .env("LC_ALL", "C");
-        finish(&mut command)
+        finish(self.0.script(script).env("HOME", self.0.path()))
     }
 
     #[track_caller]
