@@ -31,8 +31,8 @@ impl<'a> ByteSender<'a> {
     /// `Io`, also if the receiver takes nothing for the timeout of the connection.
     pub(crate) fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
-            let room = FRAME_LEN.saturating_sub(self.waiting.len());
-            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            let free_len = FRAME_LEN.saturating_sub(self.waiting.len());
+            let (now, later) = bytes.split_at(free_len.min(bytes.len()));
             self.waiting.extend_from_slice(now);
             bytes = later;
             if self.waiting.len() >= FRAME_LEN {

@@ -8,11 +8,14 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use weald_format::{Error, Result};
-use weald_fuse::{Mount, MountPoint, Trace, WritableOptions};
+use weald_fuse::{Mount, MountPoint, RUNNING_SYNCS_MAX, Trace, WritableOptions};
 use weald_store::disk::HostDisk;
-use weald_store::{LOCK_FILE, Store};
+use weald_store::{LOCK_FILE, SYNCS_MAX, Store};
 use weald_vfs::WritableFs;
 use weald_volume::Volume;
+
+// A volume has as many records of its log under way as its mount answers syncs at a time.
+const _: () = assert!(RUNNING_SYNCS_MAX == SYNCS_MAX);
 
 /// A volume that is mounted.
 pub(crate) struct OpenVolume {

@@ -54,6 +54,7 @@ pub use mount_point::MountPoint;
 pub use mount_writable::mount_writable;
 pub use options::{Access, KernelOptions, MountOptions, size as parse_size};
 pub use stats::{Counters, OperationCount};
+pub use syncs::RUNNING_SYNCS_MAX;
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};
 pub use writable_options::{AccessTime, WritableOptions};

@@ -16,7 +16,7 @@ pub(crate) struct WaitingSync {
 
 /// Most workers that sync at a time: a file system has two records of its log under way, so that
 /// the disk does not wait for the answers to one of them.
-const RUNNING_MAX: usize = 2;
+pub const RUNNING_SYNCS_MAX: usize = 2;
 
 #[derive(Debug, Default)]
 struct State {
@@ -35,7 +35,7 @@ impl SyncQueue {
     /// The queue of a session with so many workers, of which one never syncs.
     pub(crate) fn new(worker_count: usize) -> Self {
         Self {
-            running_max: worker_count.saturating_sub(1).clamp(1, RUNNING_MAX),
+            running_max: worker_count.saturating_sub(1).clamp(1, RUNNING_SYNCS_MAX),
             state: Mutex::default(),
         }
     }

@@ -192,12 +192,12 @@ pub struct HostDisk {
 }
 
 /// Directory of a file: the store's own, or one in it.
-enum Place<'a> {
+enum ParentDir<'a> {
     Own(BorrowedFd<'a>),
     Below(OwnedFd),
 }
 
-impl AsFd for Place<'_> {
+impl AsFd for ParentDir<'_> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         match self {
             Self::Own(dir) => *dir,
@@ -236,14 +236,14 @@ impl HostDisk {
     }
 
     /// The directory of the file `name`, and the name in it.
-    fn place<'a>(&self, name: &'a str) -> io::Result<(Place<'_>, &'a str)> {
+    fn parent_of<'a>(&self, name: &'a str) -> io::Result<(ParentDir<'_>, &'a str)> {
         let dir = self.dir()?;
         Ok(match name.split_once('/') {
             Some((below, name)) => {
                 let below = weald_sys::open_place_at(dir, below.as_bytes())?;
-                (Place::Below(below), name)
+                (ParentDir::Below(below), name)
             }
-            None => (Place::Own(dir), name),
+            None => (ParentDir::Own(dir), name),
         })
     }
 
@@ -256,7 +256,7 @@ impl HostDisk {
     }
 
     fn open_file(&self, name: &str, access: Access) -> io::Result<File> {
-        let (place, name) = self.place(name)?;
+        let (parent, name) = self.parent_of(name)?;
         let how = match access {
             Access::Read => OFlags::RDONLY,
             Access::Write => OFlags::RDWR,
@@ -265,7 +265,7 @@ impl HostDisk {
         // A FIFO with the name of a file must not block the open.
         let how = how | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::openat(
-            place,
+            parent,
             name,
             how,
             Mode::from_raw_mode(0o666),
@@ -354,9 +354,9 @@ impl Disk for HostDisk {
         if dir.is_empty() {
             return fs::create_dir(&self.path).map_err(|e| self.failed(dir, e));
         }
-        let made = self.place(dir).and_then(|(place, name)| {
+        let made = self.parent_of(dir).and_then(|(parent, name)| {
             Ok(rustix::fs::mkdirat(
-                place,
+                parent,
                 name,
                 Mode::from_raw_mode(0o777),
             )?)
@@ -366,7 +366,7 @@ impl Disk for HostDisk {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let renamed = || -> io::Result<()> {
-            let ((from_dir, from), (to_dir, to)) = (self.place(from)?, self.place(to)?);
+            let ((from_dir, from), (to_dir, to)) = (self.parent_of(from)?, self.parent_of(to)?);
             Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
         };
         renamed().map_err(|e| self.failed(from, e))
@@ -374,8 +374,8 @@ impl Disk for HostDisk {
 
     fn remove(&self, name: &str) -> Result<()> {
         let removed = self
-            .place(name)
-            .and_then(|(place, name)| Ok(rustix::fs::unlinkat(place, name, AtFlags::empty())?));
+            .parent_of(name)
+            .and_then(|(parent, name)| Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?));
         removed.map_err(|e| self.failed(name, e))
     }
 

@@ -100,7 +100,7 @@ fn first_row(bytes: &[u8]) -> Option<Row<'_>> {
 
 /// The rows of one table.
 #[derive(Debug, Default)]
-struct Place {
+struct TableRows {
     /// Keys of some rows, and where these begin.
     index: Vec<(Vec<u8>, u64)>,
     end: u64,
@@ -109,7 +109,7 @@ struct Place {
 /// Tables that do not change, in a file of rows.
 pub struct RowsFile {
     source: Box<dyn ReadAt>,
-    places: BTreeMap<u8, Place>,
+    tables: BTreeMap<u8, TableRows>,
 }
 
 impl std::fmt::Debug for RowsFile {
@@ -128,7 +128,7 @@ impl RowsFile {
     pub fn open(source: Box<dyn ReadAt>) -> Result<Self> {
         let mut rows = Self {
             source,
-            places: BTreeMap::new(),
+            tables: BTreeMap::new(),
         };
         rows.make_index()?;
         Ok(rows)
@@ -150,13 +150,13 @@ impl RowsFile {
                     return Err(damaged("not in order"));
                 }
                 let start = at + used as u64;
-                let place = self.places.entry(row.table).or_default();
+                let table_rows = self.tables.entry(row.table).or_default();
                 let is_due = |(_, indexed): &(_, u64)| start - indexed >= INDEX_STEP;
-                if place.index.last().is_none_or(is_due) {
-                    place.index.push((row.key.to_vec(), start));
+                if table_rows.index.last().is_none_or(is_due) {
+                    table_rows.index.push((row.key.to_vec(), start));
                 }
                 used += row.len;
-                place.end = at + used as u64;
+                table_rows.end = at + used as u64;
                 row_count += 1;
                 last = Some((row.table, row.key.to_vec()));
             }
@@ -195,16 +195,16 @@ impl Engine for RowsFile {
     }
 
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        let Some(place) = self.places.get(&number_of(table)) else {
+        let Some(table_rows) = self.tables.get(&number_of(table)) else {
             return Ok(());
         };
-        let behind = place
+        let behind = table_rows
             .index
             .partition_point(|(key, _)| key.as_slice() <= start);
-        let parts = place.index.get(behind.saturating_sub(1)..);
+        let parts = table_rows.index.get(behind.saturating_sub(1)..);
         let mut parts = parts.unwrap_or_default().iter().peekable();
         while let Some((_, from)) = parts.next() {
-            let end = parts.peek().map_or(place.end, |(_, next)| *next);
+            let end = parts.peek().map_or(table_rows.end, |(_, next)| *next);
             let bytes = self.bytes(*from..end)?;
             let mut rest = bytes.as_slice();
             while let Some(row) = first_row(rest) {

@@ -42,7 +42,7 @@ impl Volume {
                 return Err(Errno::NOSPC.into());
             }
             self.commit().map_err(|e| refused(Errno::IO, e))?;
-            self.give_way().map_err(|e| refused(Errno::IO, e))?;
+            self.end_all_holds().map_err(|e| refused(Errno::IO, e))?;
             self.return_space().map_err(|e| refused(Errno::IO, e))?;
             self.compact().map_err(|e| refused(Errno::IO, e))?;
             is_fresh = true;

@@ -96,7 +96,7 @@ impl Volume {
     }
 
     /// Ends all holds, because a writer needs space.
-    pub(super) fn give_way(&self) -> Result<()> {
+    pub(super) fn end_all_holds(&self) -> Result<()> {
         self.end_holds(&mut self.committer.lock())
     }
 
