@@ -152,6 +152,11 @@ impl Error {
         self.0.kind
     }
 
+    /// Description without the position of a `Corrupt` error.
+    pub fn what(&self) -> &str {
+        &self.0.what
+    }
+
     /// Position of a `Corrupt` error in the image.
     pub fn place(&self) -> Option<&Place> {
         self.0.place.as_ref()

@@ -218,11 +218,7 @@ impl Store {
             return error.duplicate().context(format_args!("{shown}:{name}"));
         }
         // The reason is one part of the message, of which the parts end at colons.
-        let reason = error.to_string().replace(": ", ", ");
-        let reason = reason
-            .split(" (image map at byte")
-            .next()
-            .unwrap_or_default();
+        let reason = error.what().replace(": ", ", ");
         let what = format!(
             "{shown}:{name}: the map of this image is damaged ({reason}): 'weald store salvage \
              {shown}' sets the image aside"

@@ -365,14 +365,9 @@ impl Run {
     }
 
     fn begin_seal(&mut self, is_late: bool) -> Verdict {
-        if self
-            .sealing
-            .as_ref()
-            .is_some_and(|sealing| !sealing.is_over())
-        {
+        if self.sealing.is_some() {
             return Ok(());
         }
-        self.sealing = None;
         let states = self.world.lock().count();
         let model = self.world.lock().model.clone();
         let begun = Sealing::begin(&self.volume(), &model, is_late);
@@ -382,7 +377,7 @@ impl Run {
     }
 
     fn end_seal(&mut self) -> Verdict {
-        let Some(mut sealing) = self.sealing.take().filter(|sealing| !sealing.is_over()) else {
+        let Some(mut sealing) = self.sealing.take() else {
             return Ok(());
         };
         let store = Store::open(Arc::new(self.disk.clone()));
