@@ -23,7 +23,8 @@
 #                 root. The whole tests of special remotes took 25 minutes of it on a loaded machine
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
-# make soak       random trees and options, MINUTES=30, then stores (10^5 seeds) and volumes (10^6) with faults; needs root
+# make soak       hours: random trees for MINUTES=30, stores (10^5 seeds) and volumes (10^6) with faults, 500 kills, fsx;
+#                 PART=trees|stores|volumes|crashes|fsx runs one part; needs root
 # make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local
@@ -142,7 +143,7 @@ fuzz:
 
 soak:
 	bash scripts/setup.sh build test
-	bash scripts/soak.sh $(or $(MINUTES),30)
+	bash scripts/soak.sh $(PART)
 
 setup:
 	bash scripts/setup.sh build demo test bench

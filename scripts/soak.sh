@@ -1,12 +1,16 @@
 #!/bin/bash
-# soak.sh [MINUTES]: packs torture trees of new seeds with random options, and compares each with
-# its source. Packs each tree also with one and with many threads, and compares the bytes.
-# WEALD_SEED starts with a seed that failed.
+# soak.sh [PART]...: tests for hours. Without arguments, all parts:
+#   trees    packs random trees with random options for MINUTES (30), compares each with its source
+#            and the images of one thread and of many threads. WEALD_SEED: the first seed
+#   stores   stores on a simulated disk with faults. WEALD_SEEDS (0..100000)
+#   volumes  volumes on a simulated disk with faults. WEALD_SEEDS (0..1000000); an hour on two cores
+#   crashes  real servers killed and disks shut down. WEALD_KILLS (500), WEALD_CUTS (50)
+#   fsx      random operations on a file of a mounted volume. FSX_SEEDS (20), FSX_COUNT (1000000)
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-minutes=${1:-30}
+minutes=${MINUTES:-30}
 seed=${WEALD_SEED:-$((SRANDOM % 1000000))}
 
 pick() { printf '%s' "${@:RANDOM % $# + 1:1}"; }
@@ -35,30 +39,48 @@ one_round() {
     rm -rf "$work/tree" "$work/out" "$work/one" "$work/many"
 }
 
+soak_trees() {
+    local end=$((SECONDS + minutes * 60)) rounds=0
+    mkdir "$work/mnt"
+    while [ $SECONDS -lt $end ]; do
+        one_round
+        seed=$((seed + 1))
+        rounds=$((rounds + 1))
+    done
+    say "soak: $rounds rounds, no difference"
+}
+
+# simulate CRATE TEST SEEDS: runs a test of simulated disks over a range of seeds.
+simulate() {
+    step "$1 on a simulated disk with faults, seeds $3"
+    WEALD_SEEDS=$3 cargo test --quiet --release --locked -p "$1" --lib "$2"
+    say "soak: $1 equals its model for the seeds $3"
+}
+
+soak_stores() { simulate weald-store a_store_equals_its_model_after_every_fault "${WEALD_SEEDS:-0..100000}"; }
+
+soak_volumes() { simulate weald-volume a_volume_is_a_prefix "${WEALD_SEEDS:-0..1000000}"; }
+
+soak_crashes() {
+    step "servers are killed and disks lose power under load"
+    WEALD_KILLS=${WEALD_KILLS:-500} WEALD_CUTS=${WEALD_CUTS:-50} bash "$root/scripts/volume-crash.sh"
+}
+
+soak_fsx() {
+    step "fsx on a mounted volume"
+    FSX_SEEDS=${FSX_SEEDS:-20} FSX_COUNT=${FSX_COUNT:-1000000} bash "$root/scripts/volume-suites.sh" fsx
+    say "soak: fsx found no difference"
+}
+
 need cargo rsync
 need_root "making trees with devices, foreign owners and capabilities"
 need_fuse
 build_programs
 make_work
-mkdir "$work/mnt"
-end=$((SECONDS + minutes * 60))
-rounds=0
-while [ $SECONDS -lt $end ]; do
-    one_round
-    seed=$((seed + 1))
-    rounds=$((rounds + 1))
+[ $# -gt 0 ] || set -- trees stores volumes crashes fsx
+for part in "$@"; do
+    case $part in
+    trees | stores | volumes | crashes | fsx) "soak_$part" ;;
+    *) die "soak.sh has no part \"$part\": trees, stores, volumes, crashes, fsx" ;;
+    esac
 done
-say "soak: $rounds rounds, no difference"
-
-seeds=${WEALD_SEEDS:-0..100000}
-step "stores on a simulated disk with faults, seeds $seeds"
-WEALD_SEEDS=$seeds cargo test --quiet --locked -p weald-store --lib a_store_equals_its_model_after_every_fault
-say "soak: every store was equal to its model"
-
-seeds=${WEALD_SEEDS:-0..1000000}
-step "volumes on a simulated disk with faults, seeds $seeds"
-WEALD_SEEDS=$seeds cargo test --quiet --release --locked -p weald-volume --lib a_volume_is_a_prefix
-say "soak: every volume was a prefix of its operations"
-
-step "servers are killed and disks lose power under load"
-WEALD_KILLS=${WEALD_KILLS:-500} WEALD_CUTS=${WEALD_CUTS:-50} bash "$root/scripts/volume-crash.sh"
