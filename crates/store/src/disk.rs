@@ -9,10 +9,12 @@
 //!    returns.
 //! 3. A rename is atomic: after a crash the name refers to the old file or to the new file.
 
+mod read_only;
 #[cfg(test)]
 mod tests;
 mod unsynced;
 
+pub use read_only::ReadOnlyDisk;
 pub use unsynced::UnsyncedDisk;
 
 use rustix::fs::{AtFlags, Mode, OFlags};
@@ -461,10 +463,11 @@ impl DiskFile for HostFile {
     }
 
     fn read_anew(&self) -> Result<()> {
-        self.sync()?;
+        let synced = self.sync();
         // The kernel drops pages that are not dirty. A failed sync leaves such pages.
         rustix::fs::fadvise(&self.file, 0, None, rustix::fs::Advice::DontNeed)
-            .map_err(|e| self.failed(e.into()))
+            .map_err(|e| self.failed(e.into()))?;
+        synced
     }
 
     fn punch(&self, offset: u64, len: u64) -> Result<()> {

@@ -171,6 +171,8 @@ struct State {
     fault: Option<(u64, Fault)>,
     fault_count: u64,
     is_off: bool,
+    /// Whether the disk refuses to be changed, without a count of its calls.
+    is_read_only: bool,
     /// Bytes that all files may have together.
     capacity: u64,
 }
@@ -195,6 +197,7 @@ fn failed(code: i32) -> Error {
     Error::io("simulated disk", std::io::Error::from_raw_os_error(code))
 }
 
+const EROFS: i32 = 30;
 const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const ENOSPC: i32 = 28;
@@ -214,6 +217,7 @@ impl SimDisk {
             fault: None,
             fault_count: 0,
             is_off: false,
+            is_read_only: false,
             capacity: u64::MAX,
         })))
     }
@@ -267,6 +271,7 @@ impl SimDisk {
             fault: None,
             fault_count: 0,
             is_off: false,
+            is_read_only: false,
             capacity: state.capacity,
         })))
     }
@@ -288,8 +293,39 @@ impl SimDisk {
             fault: None,
             fault_count: 0,
             is_off: false,
+            is_read_only: false,
             capacity: state.capacity,
         })))
+    }
+
+    /// Returns a copy of the disk as the processes see it, which no call can change.
+    pub fn frozen(&self) -> Self {
+        let state = self.0.lock();
+        Self(Arc::new(Mutex::new(State {
+            files: state.files.clone(),
+            current: state.current.clone(),
+            durable: state.durable.clone(),
+            pending: BTreeMap::new(),
+            locks: Vec::new(),
+            next_handle: 0,
+            random: state.random.clone(),
+            calls: 0,
+            fault: None,
+            fault_count: 0,
+            is_off: false,
+            is_read_only: true,
+            capacity: state.capacity,
+        })))
+    }
+
+    /// Names and bytes of all files.
+    pub fn contents(&self) -> BTreeMap<String, Vec<u8>> {
+        let state = self.0.lock();
+        let files = state.current.files.iter();
+        let bytes_of = |no: FileNo| state.files[no].current.clone();
+        files
+            .map(|(name, &no)| (name.clone(), bytes_of(no)))
+            .collect()
     }
 
     /// Number of failures that happened since the disk was made, or [`SimDisk::reboot`].
@@ -390,6 +426,14 @@ impl State {
         pages.filter(is_hole).count() as u64 * PAGE_LEN as u64
     }
 
+    /// Refuses a change of a frozen disk.
+    fn refuse_read_only(&self) -> Result<()> {
+        match self.is_read_only {
+            true => Err(failed(EROFS)),
+            false => Ok(()),
+        }
+    }
+
     fn change_names(&mut self, dir: String, changes: Vec<NameChange>) {
         self.current.apply(&changes);
         self.pending.entry(dir).or_default().push(changes);
@@ -400,6 +444,9 @@ impl Disk for SimDisk {
     fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
         let mut state = self.0.lock();
         let found = state.current.files.get(name).copied();
+        if access != Access::Read && found.is_some() == (access == Access::Write) {
+            state.refuse_read_only()?;
+        }
         let file = match (access, found) {
             (Access::Create | Access::CreatePrivate, None) => {
                 self.growing_call(&mut state)?;
@@ -442,6 +489,7 @@ impl Disk for SimDisk {
 
     fn make_dir(&self, dir: &str) -> Result<()> {
         let mut state = self.0.lock();
+        state.refuse_read_only()?;
         self.growing_call(&mut state)?;
         state.change_names(dir_of(dir), vec![NameChange::Dir(dir.to_owned())]);
         Ok(())
@@ -449,6 +497,7 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut state = self.0.lock();
+        state.refuse_read_only()?;
         self.plain_call(&mut state)?;
         let file = *state
             .current
@@ -465,6 +514,7 @@ impl Disk for SimDisk {
 
     fn remove(&self, name: &str) -> Result<()> {
         let mut state = self.0.lock();
+        state.refuse_read_only()?;
         if !state.current.files.contains_key(name) {
             return Err(failed(ENOENT));
         }
@@ -504,6 +554,7 @@ impl SimFile {
 
     fn changed(&self, change: Pending) -> Result<()> {
         self.with(|disk, state| {
+            state.refuse_read_only()?;
             let fault = disk.call(state)?;
             let is_full = state.capacity < u64::MAX
                 && state.used() + state.growth(self.file, &change) > state.capacity;

@@ -4,7 +4,7 @@
 //! writer replaces a map as a whole. Any number of readers therefore work beside one writer,
 //! without locks and also from read-only media.
 
-use crate::disk::{Access, Disk, DiskFile};
+use crate::disk::{Access, Disk, DiskFile, ReadOnlyDisk};
 use crate::engine::redb::RedbEngine;
 use crate::engine::{Batch, Engine, Table};
 use crate::layout;
@@ -152,6 +152,26 @@ impl Store {
         let bytes = read_file(&*disk, layout::SUPERBLOCK, STORE_SUPERBLOCK_LEN as u64 * 16)?;
         let superblock = StoreSuperblock::parse(&bytes).map_err(|e| e.context(disk.shown()))?;
         Ok(Self { disk, superblock })
+    }
+
+    /// The store for callers that read its tables: if its file system is read-only, one whose
+    /// changes stay in memory, since the engine and the recovery of the store write. Such a store
+    /// is kept as long as its changes are needed.
+    #[must_use]
+    pub fn for_reading(&self) -> Self {
+        use std::io::ErrorKind::ReadOnlyFilesystem;
+        let opened = self.disk.open(layout::LOCK, Access::Write);
+        let is_refused = |error: Error| {
+            let cause = error.io_source().map(std::io::Error::kind);
+            cause == Some(ReadOnlyFilesystem)
+        };
+        match opened.is_err_and(is_refused) {
+            true => Self {
+                disk: Arc::new(ReadOnlyDisk::new(self.disk.clone())),
+                superblock: self.superblock,
+            },
+            false => self.clone(),
+        }
     }
 
     /// Keeps programs without groups of rows out of the store: to them, its tables would look

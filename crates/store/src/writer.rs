@@ -173,7 +173,7 @@ fn explain_denied(error: Error) -> Error {
         Some(std::io::ErrorKind::ReadOnlyFilesystem) => (
             "Read-only file system",
             "this needs a store that can be written to: copy the store to another file system; \
-             images can be read where they are",
+             images and, with 'weald mount -o ro', volumes can be read where they are",
         ),
         _ => return error,
     };

@@ -109,7 +109,7 @@ pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
 /// opened, or do not have the volume.
 pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report> {
     let writer_name = format!("process {}", std::process::id());
-    let writer = store.write(WriteOptions::new(writer_name))?;
+    let writer = store.for_reading().write(WriteOptions::new(writer_name))?;
     let volume = writer.volume_row(name)?;
     let mut report = Report::default();
     let checked = writer.check(options.reads_data, &mut |_| {});

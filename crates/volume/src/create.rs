@@ -147,7 +147,7 @@ pub fn root_batch(snapshot: u32, root: &InodeRow, chunking: Chunking) -> Batch {
 /// # Errors
 /// `Busy` while a volume of the store is open; [`Store::volume_names`] needs no lock.
 pub fn list(store: &Store) -> Result<Vec<VolumeInfo>> {
-    let rows = writer(store)?.volume_rows()?;
+    let rows = writer(&store.for_reading())?.volume_rows()?;
     let info = |(name, row): (String, VolumeRow)| {
         Ok(VolumeInfo {
             name,

@@ -192,6 +192,8 @@ pub enum PlantedBug {
     LogAheadCounted,
     /// Records behind the end that a crash left stay alive when the log receives new ones.
     LogRestKept,
+    /// A volume that is open for reading only does not show the changes in the sync log.
+    LogHiddenReadOnly,
     /// A group of rows that is divided loses its last rows.
     DividedRowsLost,
     /// The space of dead blocks is freed while a seal reads them.
@@ -201,7 +203,7 @@ pub enum PlantedBug {
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -223,6 +225,7 @@ impl PlantedBug {
         Self::LogAheadAcknowledged,
         Self::LogAheadCounted,
         Self::LogRestKept,
+        Self::LogHiddenReadOnly,
         Self::DividedRowsLost,
         Self::HeldBlocksFreed,
     ];

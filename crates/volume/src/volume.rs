@@ -87,8 +87,11 @@ impl Volume {
     /// `NotFound`; `Busy` if another process writes to the store; `Corrupt`, `Io`.
     pub fn open(store: &Store, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
         let ignores_barriers = options.ignores_barriers && !options.is_read_only;
-        let unsynced = ignores_barriers.then(|| store.without_barriers());
-        let store = unsynced.as_ref().unwrap_or(store);
+        let store = &match (options.is_read_only, ignores_barriers) {
+            (true, _) => store.for_reading(),
+            (_, true) => store.without_barriers(),
+            _ => store.clone(),
+        };
         let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
         let row = writer.volume_row(name)?;
         if ignores_barriers {

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod images;
+mod read_only;
 mod sealing;
 
 use serde_json::Value;

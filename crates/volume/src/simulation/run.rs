@@ -284,8 +284,13 @@ impl Run {
     }
 
     fn open(&self) -> weald_format::Result<Arc<Volume>> {
-        let store = Store::open(Arc::new(self.disk.clone()))?;
+        self.open_on(&self.disk, false)
+    }
+
+    fn open_on(&self, disk: &SimDisk, is_read_only: bool) -> weald_format::Result<Arc<Volume>> {
+        let store = Store::open(Arc::new(disk.clone()))?;
         let options = OpenOptions {
+            is_read_only,
             background: false,
             cache_len: self.cache_len,
             index_len: self.index_len,
@@ -477,8 +482,10 @@ impl Run {
     fn recover(&mut self) -> Verdict {
         self.volume = None;
         self.sealing = None;
+        let mut frozen;
         // The disk may fail while the volume is being opened, and again.
         let volume = loop {
+            frozen = self.disk.frozen();
             match self
                 .checked()
                 .and_then(|()| self.open().map_err(|e| format!("open: {e:?}")))
@@ -507,6 +514,9 @@ impl Run {
             let count = world.states.len();
             return Err(format!("none of {count} states; the last one: {first:?}"));
         };
+        if world.now % 2 == 0 {
+            self.compare_frozen(&frozen, &found)?;
+        }
         found.drop_orphans();
         world.states = vec![found.clone()];
         world.first = 0;
@@ -514,6 +524,20 @@ impl Run {
         drop(world);
         self.volume = Some(volume);
         Ok(())
+    }
+
+    /// On a disk that cannot be written to, the volume and its check must show the state that the
+    /// next mount finds.
+    fn compare_frozen(&self, disk: &SimDisk, found: &ModelFs) -> Verdict {
+        self.checked_on(disk)?;
+        let volume = self.open_on(disk, true);
+        let volume = volume.map_err(|error| format!("open read-only: {error}"))?;
+        compare(&*volume, found).map_err(|difference| format!("read-only: {difference:?}"))?;
+        let changed = volume.set_stat(Ino::ROOT, &NewStat::default(), 0);
+        if !changed.is_err_and(|failure| failure.errno == Errno::ROFS) {
+            return Err("a change of a read-only volume succeeds".to_owned());
+        }
+        volume.close().map_err(|error| format!("close: {error}"))
     }
 
     /// Flips bits of a closed volume. Its remaining answers must be right, unless a check finds the
@@ -548,7 +572,11 @@ impl Run {
 
     /// The check finds nothing.
     fn checked(&self) -> Verdict {
-        let store = Store::open(Arc::new(self.disk.clone())).map_err(|e| format!("open: {e:?}"))?;
+        self.checked_on(&self.disk)
+    }
+
+    fn checked_on(&self, disk: &SimDisk) -> Verdict {
+        let store = Store::open(Arc::new(disk.clone())).map_err(|e| format!("open: {e:?}"))?;
         let options = CheckOptions { reads_data: true };
         let report = check(&store, "v", &options).map_err(|e| format!("check: {e}"))?;
         match report.findings.is_empty() {

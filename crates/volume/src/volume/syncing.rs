@@ -350,6 +350,10 @@ impl Volume {
             committer.row.has_sync_log = false;
         }
         for layer in replay.layers {
+            #[cfg(any(test, feature = "planted-bugs"))]
+            if self.core.options.is_read_only && self.core.has_bug(PlantedBug::LogHiddenReadOnly) {
+                break;
+            }
             if layer.is_changed {
                 let mut state = self.core.state.write();
                 for (dir, row) in &layer.quotas {

@@ -289,7 +289,7 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.location.store)?;
+    let store = open(&args.location.store)?.for_reading();
     let writer = store.write(WriteOptions::new(writer_name("check")))?;
     let checked = writer.check(args.data, &mut |_| {})?;
     if !args.quiet {

@@ -134,8 +134,12 @@ fn seal_closed<'a>(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Sealed<'a>> {
-    weald_volume::apply_sync_log(&named.store, &named.name)?;
-    let writer = named.store.write(super::write_options("seal"))?;
+    let store = match target {
+        Target::File(..) => named.store.for_reading(),
+        Target::Store(_) => named.store.clone(),
+    };
+    weald_volume::apply_sync_log(&store, &named.name)?;
+    let writer = store.write(super::write_options("seal"))?;
     let reader = VolumeReader::open(&writer, &named.name)?;
     match target {
         Target::File(image, is_forced) => {
