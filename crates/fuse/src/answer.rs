@@ -48,6 +48,12 @@ pub(crate) trait Answers: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Answer<Self::Chunk>;
 
+    /// Directories whose listings the kernel must drop from its cache before it gets the answer to
+    /// `request`, which was carried out.
+    fn outdated_listings(&self, _request: &Request<'_>) -> Vec<NodeId> {
+        Vec::new()
+    }
+
     /// Inode number of a node, for traces.
     fn ino(&self, node: NodeId) -> InodeNo;
 }

@@ -20,6 +20,7 @@ mod faults;
 mod fusermount;
 mod handshake;
 mod listing;
+mod listing_cache;
 mod metadata_tree;
 mod mount;
 mod mount_point;

@@ -13,19 +13,34 @@ const ALIGNMENT: usize = 8;
 pub(crate) struct Listing<'a> {
     out: &'a mut Vec<u8>,
     len_max: usize,
+    /// Offset that follows the last entry.
+    next: u64,
+    /// Bytes that the entries take without their attributes.
+    plain_len: usize,
 }
 
 impl<'a> Listing<'a> {
     pub(crate) fn new(out: &'a mut Vec<u8>, size: u32) -> Self {
         let len_max = size.min(LISTING_LEN_MAX) as usize;
-        Self { out, len_max }
+        Self {
+            out,
+            len_max,
+            next: 0,
+            plain_len: 0,
+        }
+    }
+
+    /// Offset that follows the last entry, and bytes that the entries take without their
+    /// attributes, as the kernel caches them. `None` without an entry.
+    pub(crate) fn extent(&self) -> Option<(u64, usize)> {
+        (self.plain_len > 0).then_some((self.next, self.plain_len))
     }
 
     /// Appends an entry; returns true if the buffer has no room for it. `next` is the offset of
     /// the following entry.
     pub(crate) fn add(&mut self, node: NodeId, next: u64, kind: u32, name: &[u8]) -> bool {
         let dirent = dirent(node.0, next, kind, name);
-        self.push(dirent.as_bytes(), name)
+        self.push(dirent.as_bytes(), next, name)
     }
 
     /// Like [`Listing::add`], with attributes.
@@ -38,10 +53,10 @@ impl<'a> Listing<'a> {
     ) -> bool {
         let dirent = dirent(entry.attr.ino, next, kind, name);
         let entry = *entry;
-        self.push(Direntplus { entry, dirent }.as_bytes(), name)
+        self.push(Direntplus { entry, dirent }.as_bytes(), next, name)
     }
 
-    fn push(&mut self, record: &[u8], name: &[u8]) -> bool {
+    fn push(&mut self, record: &[u8], next: u64, name: &[u8]) -> bool {
         let len = (record.len() + name.len()).next_multiple_of(ALIGNMENT);
         let end = self.out.len() + len;
         if end > self.len_max {
@@ -50,6 +65,8 @@ impl<'a> Listing<'a> {
         self.out.extend_from_slice(record);
         self.out.extend_from_slice(name);
         self.out.resize(end, 0);
+        self.next = next;
+        self.plain_len += (size_of::<Dirent>() + name.len()).next_multiple_of(ALIGNMENT);
         false
     }
 }
@@ -77,6 +94,7 @@ mod tests {
         assert!(!listing.add(NodeId(6), 4, 4, b"12345678"));
         assert!(!listing.add(NodeId(7), 5, 4, b"123456789"[..1].as_ref()));
         assert!(listing.add(NodeId(8), 6, 4, b"x"));
+        assert_eq!(listing.extent(), Some((5, 32 + 32 + 32)));
         assert_eq!(out.len(), 32 + 32 + 32);
         assert_eq!(&out[24..32], b"a\0\0\0\0\0\0\0");
         assert_eq!(&out[56..64], b"12345678");

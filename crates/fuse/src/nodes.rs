@@ -3,6 +3,7 @@
 //! The kernel counts a reference for each answer that names an inode, and gives references back
 //! with FORGET. An inode without a name must stay until the kernel has given back the last one.
 
+use crate::listing_cache::ListingCache;
 use crate::wire::NodeId;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,6 +19,7 @@ struct Node {
     /// Its last name was removed, or it never had one.
     is_unnamed: bool,
     facts: Facts,
+    listing_cache: ListingCache,
 }
 
 /// Facts that hold until the attributes of the inode change.
@@ -109,6 +111,19 @@ impl Nodes {
     /// Drops the facts about an inode whose attributes change.
     pub(crate) fn change(&self, node: NodeId) {
         self.note(node, |facts| *facts = Facts::default());
+    }
+
+    /// Changes what is known of the kernel's cache of a directory's listing; the answer of a
+    /// directory that the kernel does not know is `false`.
+    pub(crate) fn with_listing_cache(
+        &self,
+        dir: NodeId,
+        work: impl FnOnce(&mut ListingCache) -> bool,
+    ) -> bool {
+        self.with(dir, |nodes| {
+            let known = nodes.get_mut(&dir);
+            known.is_some_and(|known| work(&mut known.listing_cache))
+        })
     }
 
     /// Forgets everything; returns the inodes without a name.

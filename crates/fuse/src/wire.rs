@@ -126,6 +126,9 @@ pub(crate) const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 /// `open_flags` of [`OpenOut`]: the kernel may cache the listing.
 pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 
+/// Code of the notification `FUSE_NOTIFY_INVAL_INODE`.
+pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
+
 /// `open_flags` of [`OpenOut`]: close(2) sends no FLUSH.
 pub(crate) const FOPEN_NOFLUSH: u32 = 1 << 5;
 /// `open_flags` of [`OpenIn`] and [`CreateIn`]: the truncation must clear set-uid bits.
@@ -188,6 +191,14 @@ records! {
         len: u32,
         error: i32,
         unique: u64,
+    }
+
+    /// `FUSE_NOTIFY_INVAL_INODE`, which the server sends unasked: the kernel drops cached pages of an
+    /// inode. A length of 0 means all from the offset.
+    InvalInodeOut (24) {
+        ino: u64,
+        offset: i64,
+        length: i64,
     }
 
     /// `INIT`, the first request; older kernels send only the first four fields.

@@ -15,7 +15,7 @@ use crate::seats::Seats;
 use crate::stats::{Counters, WorkerStats, sum};
 use crate::syncs::{SyncQueue, WaitingSync};
 use crate::trace::{Event, Trace};
-use crate::wire::{Opcode, OutHeader};
+use crate::wire::{InvalInodeOut, NOTIFY_INVAL_INODE, NodeId, Opcode, OutHeader};
 use rustix::io::Errno;
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -164,6 +164,9 @@ impl<D: Answers> Worker<'_, D> {
         let stats = self.connection.workers.get(self.no);
         stats.inspect(|stats| stats.begin());
         let answer = self.answer_of(opcode, request, out);
+        for dir in self.driver.outdated_listings(request) {
+            self.drop_listing(dir);
+        }
         let done = self.send(request.unique, answer, out);
         let took = begun.elapsed();
         stats.inspect(|stats| stats.end(Some(opcode), took, done));
@@ -260,6 +263,16 @@ impl<D: Answers> Worker<'_, D> {
         }
     }
 
+    /// Makes the kernel drop its cache of a directory's listing.
+    fn drop_listing(&self, dir: NodeId) {
+        let body = InvalInodeOut {
+            ino: dir.0,
+            ..InvalInodeOut::default()
+        };
+        // A notification has the request number 0, and its code in the place of the error.
+        self.write(0, NOTIFY_INVAL_INODE, [body.as_bytes()].into_iter());
+    }
+
     /// Writes an answer; returns its bytes without the header.
     fn write<'b>(
         &self,
@@ -280,7 +293,8 @@ impl<D: Answers> Worker<'_, D> {
             parts.push(IoSlice::new(bytes));
         }
         match rustix::io::writev(&self.connection.device, &parts) {
-            // ENOENT: the calling process was killed. ENODEV: unmounted, as the next read reports.
+            // ENOENT: the calling process was killed, or the kernel does not know the inode of a
+            // notification. ENODEV: unmounted, as the next read reports.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => log::error!("an answer of {len} bytes did not reach the kernel: {errno}"),
         }

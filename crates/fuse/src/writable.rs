@@ -5,11 +5,7 @@
 //! references ([`Nodes`]), so that an unlinked file stays while it is open.
 //!
 //! **Caches.** All changes pass through the kernel, which keeps its own caches right. So it may
-//! keep names, attributes and pages until memory is short. It must not cache listings
-//! (`FOPEN_CACHE_DIR`): a listing that goes on after its position was removed, from a cache that
-//! was filled later, can end there, and one that others complete can lack a new name. Without
-//! OPENDIR the kernel gathers listings all the same. It uses one after an empty answer only, so
-//! that no listing ends with that ([`END_OF_LISTING`]).
+//! keep names, attributes and pages until memory is short, and short listings ([`ListingCache`]).
 //!
 //! **Writes.** Every write(2) arrives before it returns: no write-back cache
 //! (`docs/design/0025-volume.md`).
@@ -21,6 +17,7 @@ use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
 use crate::attr::{type_bits, writable_attributes, writable_statx};
 use crate::faults::Faults;
 use crate::listing::Listing;
+use crate::listing_cache::ListingCache;
 use crate::nodes::Nodes;
 use crate::request::{Operation, Request};
 use crate::wire::{
@@ -51,8 +48,8 @@ const INODE_LEN: u64 = 512;
 /// Largest answer to COPY_FILE_RANGE: its length has 32 bits.
 const COPY_LEN_MAX: u64 = 1 << 30;
 
-/// Answer behind the last entry of a listing: too short for an entry, and not empty. The kernel
-/// reads no entry from it, and does not take what it gathered for a complete listing.
+/// Answer behind the last entry of a listing that the kernel must not cache: too short for an
+/// entry, and not empty. The kernel reads no entry from it, and does not complete its cache.
 const END_OF_LISTING: [u8; 8] = [0; 8];
 
 const SEEK_DATA: u32 = 3;
@@ -133,11 +130,14 @@ const fn node(ino: Ino) -> NodeId {
 
 impl WritableDriver {
     pub(crate) fn new(fs: Arc<dyn WritableFs>, flags: u64, policy: Policy) -> Self {
+        let nodes = Nodes::new();
+        // The kernel has the root from the start, and never forgets it.
+        nodes.add(NodeId::ROOT);
         Self {
             fs,
             policy,
             flags,
-            nodes: Nodes::new(),
+            nodes,
             faults: Faults::default(),
         }
     }
@@ -259,7 +259,7 @@ impl WritableDriver {
             }
             // The kernel then sends no RELEASEDIR either.
             Opcode::Opendir if self.can_drop_opendir() => Err(Errno::NOSYS),
-            // No flag: see "Caches" above.
+            // No flag: the kernel caches no listing of a directory that is opened by a request.
             Opcode::Opendir => Ok(record(out, &OpenOut::default())),
             Opcode::Statfs => self.statfs(node, out),
             Opcode::Fsync | Opcode::Fsyncdir => {
@@ -377,6 +377,45 @@ impl WritableDriver {
         out: &mut Vec<u8>,
     ) -> Answered {
         let mut listing = Listing::new(out, size);
+        self.list_dots(dir, offset, has_attributes, &mut listing)?;
+        let after = if offset > 2 { offset } else { 0 };
+        let listed = self.fs.list(ino(dir), after, &mut |listed| {
+            let (stat, name) = (listed.stat, listed.name);
+            let kind = type_bits(stat.kind);
+            let is_full = match has_attributes {
+                true => {
+                    let entry = self.entry(stat);
+                    listing.add_with_attributes(&entry, listed.cookie, kind, name)
+                }
+                false => listing.add(node(stat.ino), listed.cookie, kind, name),
+            };
+            if has_attributes && !is_full {
+                self.nodes.add(node(stat.ino));
+            }
+            !is_full
+        });
+        let listed = self.check("listing", dir, listed);
+        let extent = listing.extent();
+        if extent.is_none() {
+            // A failure behind the first entry is the answer to the next request, which starts
+            // there.
+            listed?;
+        }
+        if self.can_drop_opendir() && !self.may_be_cached(dir, offset, extent) {
+            out.extend_from_slice(&END_OF_LISTING);
+        }
+        self.note_access(dir);
+        Ok(Answer::Buffered)
+    }
+
+    /// Adds "." and ".." to a listing from `offset`.
+    fn list_dots(
+        &self,
+        dir: NodeId,
+        offset: u64,
+        has_attributes: bool,
+        listing: &mut Listing<'_>,
+    ) -> Result<(), Errno> {
         for (at, name) in [(0, &b"."[..]), (1, b"..")] {
             if offset > at {
                 continue;
@@ -400,33 +439,24 @@ impl WritableDriver {
                 false => listing.add(node(stat.ino), at + 1, kind, name),
             };
         }
-        let after = if offset > 2 { offset } else { 0 };
-        let listed = self.fs.list(ino(dir), after, &mut |listed| {
-            let (stat, name) = (listed.stat, listed.name);
-            let kind = type_bits(stat.kind);
-            let is_full = match has_attributes {
-                true => {
-                    let entry = self.entry(stat);
-                    listing.add_with_attributes(&entry, listed.cookie, kind, name)
-                }
-                false => listing.add(node(stat.ino), listed.cookie, kind, name),
-            };
-            if has_attributes && !is_full {
-                self.nodes.add(node(stat.ino));
-            }
-            !is_full
+        Ok(())
+    }
+
+    /// Notes an answer to a listing from `offset`: where its entries end and the bytes that they
+    /// take. False for an answer without entries that must not complete the kernel's cache.
+    fn may_be_cached(&self, dir: NodeId, offset: u64, extent: Option<(u64, usize)>) -> bool {
+        let Some((next, len)) = extent else {
+            // With `strictatime`, every listing changes the access time.
+            return self.policy.access_time != AccessTime::Always
+                && self
+                    .nodes
+                    .with_listing_cache(dir, |cache| cache.complete(offset));
+        };
+        self.nodes.with_listing_cache(dir, |cache| {
+            cache.fill(offset, next, len);
+            true
         });
-        let listed = self.check("listing", dir, listed);
-        if out.is_empty() {
-            // A failure behind the first entry is the answer to the next request, which starts
-            // there.
-            listed?;
-            if self.can_drop_opendir() {
-                out.extend_from_slice(&END_OF_LISTING);
-            }
-        }
-        self.note_access(dir);
-        Ok(Answer::Buffered)
+        true
     }
 
     fn statfs(&self, node: NodeId, out: &mut Vec<u8>) -> Answered {
@@ -527,6 +557,12 @@ impl Answers for WritableDriver {
         }
         self.try_answer(opcode, request, out)
             .unwrap_or_else(Answer::Failed)
+    }
+
+    fn outdated_listings(&self, request: &Request<'_>) -> Vec<NodeId> {
+        let mut dirs = self.changed_directories(request);
+        dirs.retain(|&dir| self.nodes.with_listing_cache(dir, ListingCache::change));
+        dirs
     }
 
     fn ino(&self, node: NodeId) -> InodeNo {

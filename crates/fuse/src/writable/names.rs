@@ -129,6 +129,32 @@ impl WritableDriver {
         }
     }
 
+    /// Directories in whose listings `request` may have changed an entry.
+    pub(super) fn changed_directories(&self, request: &Request<'_>) -> Vec<NodeId> {
+        let dir = request.node;
+        match &request.operation {
+            Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Symlink { .. }
+            | Operation::Create { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. } => vec![dir],
+            Operation::Rename(renaming) if renaming.new_dir == dir => vec![dir],
+            Operation::Rename(renaming) => {
+                let new_dir = renaming.new_dir;
+                let mut dirs = vec![dir, new_dir];
+                // The entry ".." of a directory that moved.
+                for (dir, name) in [(dir, renaming.old), (new_dir, renaming.new)] {
+                    let moved = self.fs.lookup(ino(dir), name);
+                    dirs.extend(moved.into_iter().map(|moved| node(moved.ino)));
+                }
+                dirs
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// Takes care of an inode that lost a name.
     fn removed(&self, stat: &Stat) {
         let is_unnamed = stat.nlink == 0;

@@ -39,7 +39,10 @@ fn chmod(path: &Path, bits: u32) {
 
 /// Requests named `operation` that the kernel sent so far.
 fn request_count(live: &Live, operation: &str) -> u64 {
-    let counters = live.mount.as_ref().expect("mounted").counters();
+    let mount = live.mount.as_ref().expect("mounted");
+    // A request is counted a moment after its answer.
+    wait_until("all answers", || mount.counters().in_flight == 0);
+    let counters = mount.counters();
     let found = counters.operations.iter().find(|o| o.name == operation);
     found.map_or(0, |found| found.count)
 }
