@@ -2,12 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod hidden_name;
 mod output;
 mod place;
 mod read_at;
 mod spool;
 
-pub use output::{OutputFile, TargetKind, refuse_existing, truncate, with_hidden_name};
+pub use hidden_name::with_hidden_name;
+pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
 pub use place::open_or_make_dir;
 pub use read_at::{FileSource, ReadAt};
 pub use spool::Spool;

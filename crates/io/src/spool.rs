@@ -101,7 +101,7 @@ fn unnamed_file(dir: &Path) -> std::io::Result<File> {
     if let Ok(file) = weald_sys::create_unnamed_at(&dir, 0o600) {
         return Ok(file);
     }
-    let (file, name) = crate::output::create_hidden(&dir, b"spool", 0o600)?;
+    let (file, name) = crate::hidden_name::create_hidden(&dir, b"spool", 0o600)?;
     weald_sys::remove_file_at(&dir, &name)?;
     Ok(file)
 }

@@ -5,181 +5,25 @@
 //! record for every inode with several names, and a limited number of directory pairs known to be
 //! equal.
 
+mod aspect;
+mod links;
+mod tree;
+
+pub use aspect::{Aspect, Change};
+pub use tree::{Child, Facts, FileReader, LinkKey, Tree};
+
 use crate::text::shown;
 use crate::time::utc_nanoseconds;
+use links::Links;
 use std::cmp::Ordering;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::ops::ControlFlow;
-use weald_format::{Attributes, Error, FileKind, Result, Times, Timestamp, XattrSet};
+use weald_format::{Error, FileKind, Result, Timestamp, XattrSet};
 
 /// Bytes of two files that are compared at a time.
 const PIECE_LEN: usize = 1 << 20;
 /// Most pairs of directories that are remembered as equal, about 24 bytes each.
 const EQUAL_COUNT_MAX: usize = 1 << 20;
-
-/// Identifies an inode with several names within its tree; on a host, by device and inode number.
-pub type LinkKey = (u64, u64);
-
-/// Facts about an inode that every tree has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Facts {
-    /// The same for all names of an inode.
-    pub link_key: LinkKey,
-    /// Its type.
-    pub kind: FileKind,
-    /// Permissions, owner, device.
-    pub attributes: Attributes,
-    /// Number of hard links.
-    pub nlink: u64,
-    /// Bytes of a regular file.
-    pub size: u64,
-    /// Times. A time that is `None` on one side is not compared.
-    pub times: Times,
-}
-
-/// One entry of a directory.
-#[derive(Debug, Clone)]
-pub struct Child<N> {
-    /// The name; empty for the root.
-    pub name: Vec<u8>,
-    /// Facts about its inode.
-    pub facts: Facts,
-    /// The tree's own reference to it.
-    pub node: N,
-}
-
-/// A tree to compare. Every method may fail with an error of its storage. `dir` is the directory
-/// that listed `child`, `None` for the root.
-pub trait Tree {
-    /// A reference to an inode.
-    type Node;
-    /// A directory that is being listed.
-    type Dir;
-
-    /// The root directory.
-    fn root(&self) -> Result<Child<Self::Node>>;
-    /// Starts to list the directory `child`.
-    fn open_dir(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<Self::Dir>;
-    /// The next entry of `dir` in byte order of names.
-    fn next_child(&self, dir: &mut Self::Dir) -> Result<Option<Child<Self::Node>>>;
-    /// The target of a symlink.
-    fn link_target(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<Vec<u8>>;
-    /// The extended attributes, sorted by name.
-    fn xattrs(&self, dir: Option<&Self::Dir>, child: &Child<Self::Node>) -> Result<XattrSet>;
-    /// An identifier that two directories of this tree share only if everything below them is
-    /// equal, apart from which names belong to one inode. `None` if the tree has no such
-    /// identifier.
-    fn subtree_id(&self, _child: &Child<Self::Node>) -> Option<u64> {
-        None
-    }
-    /// Opens a regular file.
-    fn open_file(
-        &self,
-        dir: Option<&Self::Dir>,
-        child: &Child<Self::Node>,
-    ) -> Result<Box<dyn FileReader + '_>>;
-}
-
-/// Reads a regular file.
-pub trait FileReader {
-    /// The offset of the next data at or behind `offset`; everything before it is a hole. The
-    /// length of the file if no data follow.
-    ///
-    /// # Errors
-    /// Errors of the storage.
-    fn next_data(&mut self, offset: u64) -> Result<u64>;
-
-    /// Fills `buf` with the bytes from `offset` on; returns their number, which is less than the
-    /// length of `buf` only at the end of the file.
-    ///
-    /// # Errors
-    /// Errors of the storage.
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> Result<usize>;
-}
-
-/// A property in which two inodes at one path can differ.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Aspect {
-    /// Type of the inode; if it differs, nothing else is compared.
-    Kind,
-    /// Permission bits.
-    Mode,
-    /// Owner.
-    Uid,
-    /// Group.
-    Gid,
-    /// Device number.
-    Device,
-    /// Length of a regular file; if it differs, the content is not compared.
-    Size,
-    /// Content of a regular file.
-    Content,
-    /// Target of a symlink.
-    Target,
-    /// Last change of content.
-    Mtime,
-    /// Last access.
-    Atime,
-    /// Last change of inode.
-    Ctime,
-    /// Birth.
-    Btime,
-    /// Extended attributes.
-    Xattrs,
-    /// The other names of the inode.
-    Links,
-}
-
-impl Aspect {
-    /// All aspects, in the order in which they are reported.
-    pub const ALL: [Self; 14] = [
-        Self::Kind,
-        Self::Mode,
-        Self::Uid,
-        Self::Gid,
-        Self::Device,
-        Self::Size,
-        Self::Content,
-        Self::Target,
-        Self::Mtime,
-        Self::Atime,
-        Self::Ctime,
-        Self::Btime,
-        Self::Xattrs,
-        Self::Links,
-    ];
-
-    /// Its word in options and output.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Kind => "type",
-            Self::Mode => "mode",
-            Self::Uid => "uid",
-            Self::Gid => "gid",
-            Self::Device => "device",
-            Self::Size => "size",
-            Self::Content => "content",
-            Self::Target => "target",
-            Self::Mtime => "mtime",
-            Self::Atime => "atime",
-            Self::Ctime => "ctime",
-            Self::Btime => "btime",
-            Self::Xattrs => "xattrs",
-            Self::Links => "links",
-        }
-    }
-}
-
-/// One aspect that differs, with both values as text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
-    /// The aspect.
-    pub aspect: Aspect,
-    /// Value in the first tree.
-    pub left: String,
-    /// Value in the second tree.
-    pub right: String,
-}
 
 /// A difference at one path.
 #[derive(Debug)]
@@ -615,45 +459,6 @@ fn xattr_words(left: &XattrSet, right: &XattrSet) -> Option<(String, String)> {
             .join(",")
     };
     (left != right).then(|| (words(left, right), words(right, left)))
-}
-
-/// For inodes with several names: which inode of one tree corresponds to which of the other.
-#[derive(Default)]
-struct Links {
-    to_right: HashMap<LinkKey, (LinkKey, Box<[u8]>)>,
-    to_left: HashMap<LinkKey, (LinkKey, Box<[u8]>)>,
-}
-
-impl Links {
-    /// Adds a pair. Returns whether it is known, and the first names of both inodes if the pair
-    /// contradicts a known one.
-    fn add(
-        &mut self,
-        left: LinkKey,
-        right: LinkKey,
-        path: &[u8],
-    ) -> (bool, Option<(String, String)>) {
-        let word = |known: Option<&(LinkKey, Box<[u8]>)>| {
-            known.map_or_else(String::new, |(_, first)| {
-                format!("linked to {}", shown(first))
-            })
-        };
-        let (of_left, of_right) = (self.to_right.get(&left), self.to_left.get(&right));
-        let (is_known, words) = match (of_left, of_right) {
-            (Some(a), Some(b)) if a.0 == right && b.0 == left => (true, None),
-            (None, None) => (false, None),
-            (a, b) => (false, Some((word(a), word(b)))),
-        };
-        // The new side is added even after a contradiction, so that its other names contradict,
-        // too.
-        self.to_right
-            .entry(left)
-            .or_insert_with(|| (right, path.into()));
-        self.to_left
-            .entry(right)
-            .or_insert_with(|| (left, path.into()));
-        (is_known, words)
-    }
 }
 
 #[cfg(test)]

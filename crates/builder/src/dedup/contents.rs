@@ -2,93 +2,36 @@
 //! and content pages.
 
 mod pages;
+mod prepare;
+mod recipes;
+mod table;
 
-use crate::compress::cluster::Clusters;
-use crate::compress::compressors::{Compressors, Dictionaries};
+pub use table::ContentTable;
+
+use crate::compress::compressors::Compressors;
 use crate::compress::entropy::is_incompressible;
 use crate::compress::instruction_set;
 use crate::compress::record_history::{HISTORY_SHARE_MAX, TailHistories, history_len_max};
 use crate::dedup::similar::{Choice, SimilarContents};
 use crate::dedup::starting_images::StartingImages;
-use crate::dedup::streams::{ARM64, CATEGORIES, GENERAL, INCOMPRESSIBLE, MADE, WINDOW_SHARES, X86};
+use crate::dedup::streams::{ARM64, CATEGORIES, GENERAL, INCOMPRESSIBLE, MADE, X86};
 use crate::options::plan::Plan;
 use crate::options::{Categories, block_len_of};
-use crate::read::recode::{self, Recoded};
 use crate::scan::source::Layout;
 use crate::segment::look_back::LookBack;
 use crate::segment::segmenter::{SegmentSink, Segmenter};
-use crate::write::image_writer::{ImageWriter, Outgoing};
+use crate::write::image_writer::ImageWriter;
 use crate::write::metadata::MetadataWriter;
-use hashbrown::{HashMap, HashSet, HashTable};
+use hashbrown::{HashMap, HashSet};
 use pages::Pages;
+use prepare::BaseContent;
 use std::path::Path;
-use std::sync::Arc;
-use weald_codec::arm64::INSTRUCTION_LEN;
-use weald_codec::{CodecSpec, Encoder, FSVERITY_DIGEST_LEN, FsVerity, SharedDictionary};
-use weald_format::container::RecordType;
+use weald_codec::{FSVERITY_DIGEST_LEN, FsVerity};
 use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE};
 use weald_format::pages::{BaseRun, Extent, ExtentRun, Heads, Source};
-use weald_format::{ContentId, Digest, Error, Result};
+use weald_format::{ContentId, Digest, Result};
 use weald_image::Image;
-
-/// Digests of all contents so far, and the ids by digest.
-#[derive(Default)]
-pub struct ContentTable {
-    digests: Vec<Digest>,
-    ids: HashTable<u32>,
-}
-
-fn bucket_hash(digest: &Digest) -> u64 {
-    let mut bytes = [0; 8];
-    bytes.copy_from_slice(&digest.0[..8]);
-    u64::from_le_bytes(bytes)
-}
-
-impl ContentTable {
-    /// Returns the content with this digest, if the image has one.
-    pub fn find(&self, digest: &Digest) -> Option<ContentId> {
-        let same = |&id: &u32| self.digests[id as usize] == *digest;
-        self.ids
-            .find(bucket_hash(digest), same)
-            .map(|&id| ContentId(u64::from(id)))
-    }
-
-    /// Returns the digest of a content.
-    pub fn digest(&self, id: ContentId) -> Digest {
-        self.digests[id.0 as usize]
-    }
-
-    /// Number of contents.
-    pub fn count(&self) -> u64 {
-        self.digests.len() as u64
-    }
-
-    /// Adds a content with this digest, and returns its number.
-    ///
-    /// # Errors
-    /// `Limit` for more than 2^32 contents.
-    pub fn insert(&mut self, digest: Digest) -> Result<ContentId> {
-        let id = u32::try_from(self.digests.len())
-            .map_err(|_| Error::limit("more than 2^32 contents"))?;
-        self.digests.push(digest);
-        let digests = &self.digests;
-        self.ids.insert_unique(bucket_hash(&digest), id, |&id| {
-            bucket_hash(&digests[id as usize])
-        });
-        Ok(ContentId(u64::from(id)))
-    }
-}
-
-/// Location of a content in a base image.
-#[derive(Debug, Clone, Copy)]
-struct BaseContent {
-    /// Index of the base image.
-    no: usize,
-    /// Number in the new image of the first stream of that base image.
-    first_stream: usize,
-    id: ContentId,
-}
 
 /// Writes contents one after the other.
 pub struct ContentWriter<'a> {
@@ -154,9 +97,9 @@ impl<'a> ContentWriter<'a> {
         starting: &'a StartingImages,
         dictionary: Option<Vec<u8>>,
     ) -> Result<Self> {
-        let dictionaries = dictionaries(image, plan, starting, dictionary)?;
-        let mut look_backs = look_backs(image, plan, spool_dir, starting)?;
-        let clusters = clusters(plan, total_len, spool_dir, &mut look_backs)?;
+        let dictionaries = prepare::dictionaries(image, plan, starting, dictionary)?;
+        let mut look_backs = prepare::look_backs(image, plan, spool_dir, starting)?;
+        let clusters = prepare::clusters(plan, total_len, spool_dir, &mut look_backs)?;
         let mut table = ContentTable::default();
         let mut made = HashSet::new();
         let (mut logical_len, mut made_len) = (0, 0);
@@ -181,7 +124,7 @@ impl<'a> ContentWriter<'a> {
         let appended = starting.appended.as_ref().map(|indexed| &*indexed.image);
         let keeps_fsverity = plan.keep_fsverity || appended.is_some_and(Image::keeps_fsverity);
         if let (Some(old), true) = (appended, plan.keep_fsverity) {
-            add_missing_fsverity(&mut pages, old)?;
+            prepare::add_missing_fsverity(&mut pages, old)?;
         }
         let mut segmenter =
             Segmenter::new(look_backs, plan.match_len_min, plan.table_len, total_len);
@@ -203,7 +146,7 @@ impl<'a> ContentWriter<'a> {
             made_before_len: made_len,
             starting,
             similar,
-            base_ids: base_ids(starting),
+            base_ids: prepare::base_ids(starting),
             base_streams,
             open_parts: Vec::new(),
             content_len: 0,
@@ -415,116 +358,6 @@ impl<'a> ContentWriter<'a> {
         self.end(layout.len, digest)
     }
 
-    /// Adds the content `data`, parts of which recipes can make. The plain contents of those parts
-    /// are added first.
-    ///
-    /// # Errors
-    /// As [`ContentWriter::data`].
-    pub fn add_with_recipes(
-        &mut self,
-        data: &[u8],
-        recoded: &mut Recoded,
-        digest: Digest,
-    ) -> Result<ContentId> {
-        let streams = recoded.streams.clone();
-        recoded.plains.resize(streams.len(), None);
-        let plains = streams
-            .iter()
-            .zip(&mut recoded.plains)
-            .map(|(s, plain)| self.add_plain(s, &s.bytes_in(data), plain.take()))
-            .collect::<Result<Vec<_>>>()?;
-        self.open_parts.clear();
-        let (mut at, mut is_made) = (0, false);
-        for (stream, plain) in streams.iter().zip(plains) {
-            let Some(mut address) = self.add_recipes(stream, plain)? else {
-                continue;
-            };
-            is_made = true;
-            for range in &stream.ranges {
-                self.data(&data[at..range.start])?;
-                let len = range.len() as u64;
-                self.update_fsverity(&data[range.clone()]);
-                self.pages.push_made(address, len)?;
-                self.content_len += len;
-                address += len;
-                at = range.end;
-            }
-        }
-        self.data(&data[at..])?;
-        let id = self.end(data.len() as u64, digest)?;
-        if is_made {
-            self.made.insert(id);
-        }
-        Ok(id)
-    }
-
-    /// Adds the recipes that make `stream` of the content `plain`. Returns the address of the data
-    /// that they make, or `None` if recipes make `plain` itself.
-    fn add_recipes(&mut self, stream: &recode::Stream, plain: ContentId) -> Result<Option<u64>> {
-        if self.made.contains(&plain) {
-            return Ok(None);
-        }
-        let address = self.pages.made_len;
-        for recipe in stream.recipes(plain) {
-            self.pages.push_recipe(recipe)?;
-        }
-        Ok(Some(address))
-    }
-
-    /// Adds to the open content the part `bytes` that recipes make of `plain`, a content that
-    /// [`ContentWriter::add_plain`] returned. Returns false if no recipe may refer to `plain`.
-    ///
-    /// # Errors
-    /// As [`ContentWriter::data`].
-    pub fn add_made_part(
-        &mut self,
-        stream: &recode::Stream,
-        plain: ContentId,
-        bytes: &[u8],
-    ) -> Result<bool> {
-        let Some(address) = self.add_recipes(stream, plain)? else {
-            return Ok(false);
-        };
-        self.update_fsverity(bytes);
-        let len = stream.len() as u64;
-        self.content_len += len;
-        self.pages.push_made(address, len).map(|()| true)
-    }
-
-    /// Ends the open content, parts of which recipes make.
-    ///
-    /// # Errors
-    /// As [`ContentWriter::data`].
-    pub fn end_with_recipes(&mut self, len: u64, digest: Digest) -> Result<ContentId> {
-        let id = self.end(len, digest)?;
-        self.made.insert(id);
-        Ok(id)
-    }
-
-    /// Returns the plain content that `stream` is made of, and adds it if it is missing. Its bytes
-    /// are `plain`, or the builder decodes them from `bytes`. No content may be open.
-    ///
-    /// # Errors
-    /// As [`ContentWriter::data`].
-    pub fn add_plain(
-        &mut self,
-        stream: &recode::Stream,
-        bytes: &[u8],
-        plain: Option<Vec<u8>>,
-    ) -> Result<ContentId> {
-        if let Some(id) = self.find(&stream.plain_digest)? {
-            return Ok(id);
-        }
-        let plain = plain.unwrap_or_else(|| recode::plain_of(stream, bytes));
-        self.plain_len += plain.len() as u64;
-        match stream.kind.is_packed() {
-            true => self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)],
-            false => self.begin(&plain),
-        }
-        self.data(&plain)?;
-        self.end(plain.len() as u64, stream.plain_digest)
-    }
-
     /// Writes everything that is still buffered. `old` are the streams of the generation before.
     /// `on_progress` is called after each block with the bytes that still wait for compression and
     /// the length of the image.
@@ -585,146 +418,4 @@ impl<'a> ContentWriter<'a> {
             plain_len: self.plain_len,
         })
     }
-}
-
-/// Creates the look-back data of each stream, which new data is compared with: first the image's
-/// own streams, then those of its bases.
-fn look_backs(
-    image: &mut ImageWriter,
-    plan: &Plan,
-    spool_dir: &Path,
-    starting: &StartingImages,
-) -> Result<Vec<LookBack>> {
-    let look_back = |category, share| {
-        let block_len = block_len_of(category, plan.block_len);
-        LookBack::new(block_len, plan.window_len / share, spool_dir)
-    };
-    let mut look_backs: Vec<LookBack> = CATEGORIES
-        .into_iter()
-        .zip(WINDOW_SHARES)
-        .map(|(category, share)| look_back(category, share))
-        .collect();
-    look_backs[usize::from(ARM64)].align(INSTRUCTION_LEN as u64);
-    // The segmenter reads blocks that are stored uncompressed back from the output: they need no
-    // spool.
-    if let Some(output) = image.reader()?.map(Arc::new) {
-        if plan.codec == CodecSpec::None {
-            look_backs[usize::from(GENERAL)].read_back_from(output.clone());
-        }
-        look_backs[usize::from(INCOMPRESSIBLE)].read_back_from(output);
-    }
-    if let Some(indexed) = &starting.appended {
-        for (stream, look_back) in (0..).zip(&mut look_backs) {
-            if stream != MADE {
-                look_back.begin_with(&indexed.image, stream, indexed.is_sampled_on_demand);
-            }
-        }
-    }
-    for (image, stream) in starting.streams_elsewhere() {
-        let mut look_back = look_back(Category::Base, u64::MAX);
-        if !image.has_recipe_output(stream) {
-            look_back.begin_with(&image, stream, false);
-        }
-        look_backs.push(look_back);
-    }
-    Ok(look_backs)
-}
-
-/// Creates the clusters, which reorder the blocks of compressed streams; `None` if the plan has no
-/// clustering.
-fn clusters(
-    plan: &Plan,
-    total_len: Option<u64>,
-    spool_dir: &Path,
-    look_backs: &mut [LookBack],
-) -> Result<Option<Clusters>> {
-    if plan.cluster_len == 0 {
-        return Ok(None);
-    }
-    let codecs = [
-        (GENERAL, plan.codec),
-        (X86, plan.x86_codec),
-        (ARM64, plan.arm64_codec),
-    ];
-    let is_compressed = |(_, codec): &(u8, CodecSpec)| *codec != CodecSpec::None;
-    let front = |(no, _): (u8, CodecSpec)| (no, look_backs[usize::from(no)].front_len());
-    let held: Vec<(u8, u64)> = codecs
-        .into_iter()
-        .filter(is_compressed)
-        .map(front)
-        .collect();
-    if held.is_empty() {
-        return Ok(None);
-    }
-    let clusters = Clusters::new(plan, total_len, &held, spool_dir)?;
-    let reader = Arc::new(clusters.reader()?);
-    for (no, _) in held {
-        look_backs[usize::from(no)].read_back_from(reader.clone());
-    }
-    Ok(Some(clusters))
-}
-
-/// Adds the fs-verity digests of the contents of `old`, if it keeps none.
-fn add_missing_fsverity(pages: &mut Pages<'_>, old: &Image) -> Result<()> {
-    if old.keeps_fsverity() {
-        return Ok(());
-    }
-    for id in (0..old.summary().content_count).map(ContentId) {
-        pages.push_fsverity(&old.fsverity_of(id)?)?;
-    }
-    Ok(())
-}
-
-/// Locations of the contents of all base images, by digest.
-fn base_ids(starting: &StartingImages) -> HashMap<Digest, BaseContent> {
-    let mut found = HashMap::new();
-    let mut first_stream = CATEGORIES.len();
-    for (no, indexed) in starting.bases.iter().enumerate() {
-        for (id, digest) in (0..).map(ContentId).zip(&indexed.digests) {
-            let content = BaseContent {
-                no,
-                first_stream,
-                id,
-            };
-            found.entry(*digest).or_insert(content);
-        }
-        first_stream += indexed.image.directory().streams.len();
-    }
-    found
-}
-
-/// Prepares the dictionaries of all streams for the encoders. An appended image keeps its own;
-/// otherwise the new dictionary of ordinary data is written.
-fn dictionaries(
-    image: &mut ImageWriter,
-    plan: &Plan,
-    starting: &StartingImages,
-    mut new: Option<Vec<u8>>,
-) -> Result<Dictionaries> {
-    let mut dictionaries = Dictionaries::default();
-    let streams = [
-        (GENERAL, plan.codec),
-        (X86, plan.x86_codec),
-        (ARM64, plan.arm64_codec),
-    ];
-    for (stream, codec) in streams {
-        let old = match &starting.appended {
-            Some(indexed) => indexed.image.stream_dictionary(stream)?,
-            None => None,
-        };
-        let is_new = old.is_none();
-        let bytes = old.or_else(|| new.take().filter(|_| stream == GENERAL));
-        let (Some(bytes), Some(level)) = (bytes, codec.dictionary_level()) else {
-            continue;
-        };
-        if is_new {
-            let raw_len = bytes.len() as u64;
-            let stored = Encoder::new(CodecSpec::Zstd(19), raw_len)?.encode(&bytes)?;
-            let no = stream + 1;
-            let record = Outgoing::new(RecordType::Dictionary, no, stored, raw_len, 1);
-            image.write(&record)?;
-        }
-        dictionaries.insert(stream, SharedDictionary::new(level, &bytes)?);
-    }
-    Ok(dictionaries)
 }

@@ -336,3 +336,93 @@ impl RunDecoder<'_> {
         Ok(ExtentRun::Own(Extent { len, source }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pages::damage::check_damaged;
+
+    #[test]
+    fn extents_round_trip() {
+        let at = |stream, address, len| Extent {
+            len,
+            source: Source::Stream { stream, address },
+        };
+        let hole = Extent {
+            len: 1 << 41,
+            source: Source::Hole,
+        };
+        let extents = vec![
+            at(0, 100, 10),
+            at(1, 0, 7),
+            at(0, 110, 5),
+            at(0, 3, 9),
+            at(0, 12, 9),
+            hole,
+            at(0, 115, 1),
+            at(1, 9, 4),
+            at(1, 13, 2),
+        ];
+        let mut heads = vec![100, 0];
+        let bytes = ExtentPage::encode(&extents, &mut heads);
+        // An extent two bytes beyond the head moves the head. The next extent starts at the head
+        // and needs no address.
+        assert_eq!(heads, [116, 15]);
+        let page = ExtentPage::parse(&bytes).unwrap();
+        assert_eq!(
+            (0..9).map(|i| page.get(i).unwrap().1).collect::<Vec<_>>(),
+            extents
+        );
+        assert_eq!(page.find(17), Some(2));
+        assert_eq!(page.find(page.logical_len()), None);
+        check_damaged(&bytes, ExtentPage::parse);
+    }
+
+    #[test]
+    fn runs_of_base_images_become_their_extents() {
+        let at = |stream, address, len| Extent {
+            len,
+            source: Source::Stream { stream, address },
+        };
+        let run = |base, start, len| BaseRun { base, start, len };
+        let runs = [
+            ExtentRun::Own(at(0, 0, 10)),
+            ExtentRun::Base(run(0, 1000, 50)),
+            ExtentRun::Base(run(1, 7, 20)),
+            ExtentRun::Own(at(1, 3, 5)),
+            ExtentRun::Base(run(0, 1050, 4)),
+        ];
+        let bytes = ExtentPage::encode_runs(&runs, &mut vec![0, 0]);
+        // Each run resolves to two extents, the second of which is a hole. The test records the
+        // requests.
+        let resolve = |asked: &mut Vec<BaseRun>, bytes: &[u8]| {
+            ExtentPage::parse_with_bases(bytes, &mut |run, take| {
+                asked.push(run);
+                take(at(1, run.start, 1))?;
+                let source = Source::Hole;
+                take(Extent {
+                    len: run.len - 1,
+                    source,
+                })
+            })
+        };
+        let mut asked = Vec::new();
+        let page = resolve(&mut asked, &bytes).unwrap();
+        assert_eq!(asked, [run(0, 1000, 50), run(1, 7, 20), run(0, 1050, 4)]);
+        assert!(page.has_base_runs() && page.logical_len() == 89);
+        assert_eq!(page.count(), 8);
+        assert_eq!(page.get(6), Some((85, at(1, 1050, 1))));
+        for len in 0..bytes.len() {
+            assert!(resolve(&mut Vec::new(), &bytes[..len]).is_err(), "{len}");
+        }
+        let rule = |bytes: &[u8]| ExtentPage::parse(bytes).unwrap_err().to_string();
+        assert!(rule(&bytes).contains("F-11.2"));
+        // More extents than a page may have, then fewer bytes than the run says.
+        let endless = ExtentPage::parse_with_bases(&bytes, &mut |run, take| loop {
+            take(at(0, run.start, 1))?;
+        });
+        assert!(endless.unwrap_err().to_string().contains("F-11.6"));
+        let short = ExtentPage::parse_with_bases(&bytes, &mut |_, take| take(at(0, 0, 1)));
+        assert!(short.unwrap_err().to_string().contains("F-11.6"));
+    }
+}

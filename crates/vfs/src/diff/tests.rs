@@ -2,6 +2,7 @@
 
 use super::*;
 use std::collections::BTreeMap;
+use weald_format::{Attributes, Times};
 
 /// A tree in memory: paths with their inodes. The listing of the directory `broken` fails.
 #[derive(Default, Clone)]
