@@ -151,36 +151,40 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
             None => found.push((key, vec![record], vec![r.items])),
         }
     }
-    let mut sections = Vec::new();
-    for ((record_type, stream), refs, items) in found {
-        let pages = refs
-            .chunks(REFS_PER_PAGE)
-            .zip(items.chunks(REFS_PER_PAGE))
-            .map(|(refs, items)| {
-                if let ([record], [items]) = (refs, items) {
-                    return PageRef::direct(*record, *items);
-                }
-                let raw = IndexPage::encode(refs, items);
-                let record = put(
-                    &mut out,
-                    RecordType::Index,
-                    Codec::None,
-                    raw.len() as u64,
-                    &raw,
-                );
-                let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
-                PageRef {
-                    record,
-                    record_count: refs.len() as u64,
-                    item_count,
-                }
-            });
-        sections.push(Section {
-            record_type,
-            stream: u64::from(stream),
-            pages: pages.collect(),
+    let sections = found
+        .into_iter()
+        .map(|((record_type, stream), refs, items)| {
+            let pages = refs.chunks(REFS_PER_PAGE).zip(items.chunks(REFS_PER_PAGE));
+            Section {
+                record_type,
+                stream: u64::from(stream),
+                pages: pages
+                    .map(|(refs, items)| put_page(&mut out, refs, items))
+                    .collect(),
+            }
         });
+    let sections = sections.collect();
+    put_end(&mut out, name_count, sections);
+    out
+}
+
+/// Appends an index page of `refs`, unless it would have one reference alone.
+fn put_page(out: &mut Vec<u8>, refs: &[RecordRef], items: &[u64]) -> PageRef {
+    if let ([record], [items]) = (refs, items) {
+        return PageRef::direct(*record, *items);
     }
+    let raw = IndexPage::encode(refs, items);
+    let record = put(out, RecordType::Index, Codec::None, raw.len() as u64, &raw);
+    let item_count = items.iter().fold(0u64, |sum, i| sum.saturating_add(*i));
+    PageRef {
+        record,
+        record_count: refs.len() as u64,
+        item_count,
+    }
+}
+
+/// Appends the directory and the footer.
+fn put_end(out: &mut Vec<u8>, name_count: u64, sections: Vec<Section>) {
     let stream = |category| Stream {
         category,
         block_len_max: BLOCK_LEN_MAX,
@@ -197,13 +201,8 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
     };
     let raw = directory.encode();
     let at = out.len();
-    put(
-        &mut out,
-        RecordType::Directory,
-        Codec::None,
-        raw.len() as u64,
-        &raw,
-    );
+    let raw_len = raw.len() as u64;
+    put(out, RecordType::Directory, Codec::None, raw_len, &raw);
     let footer = Footer {
         generation: 1,
         directory_offset: at as u64,
@@ -214,7 +213,6 @@ pub fn seal(records: &[Framed]) -> Vec<u8> {
         tree_digest: directory.tree_digest,
     };
     out.extend_from_slice(footer.encode().as_bytes());
-    out
 }
 
 /// Replaces the checksum of a superblock, header or footer by the correct one.
