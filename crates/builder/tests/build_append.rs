@@ -103,26 +103,7 @@ fn every_generation_shows_its_own_tree() {
         let built = build(&source, &anew, &options);
         assert_eq!(built.tree_digest, reports.last().unwrap().tree_digest);
     }
-    let listed = generations(&image).unwrap();
-    let numbers: Vec<u64> = listed.iter().map(|g| g.number).collect();
-    assert_eq!(numbers, [4, 3, 2, 1]);
-    for generation in &listed {
-        let report = &reports[generation.number as usize - 1];
-        assert_eq!(generation.image_digest, report.image_digest);
-        assert_eq!(generation.tree_digest, report.tree_digest);
-        // A digest finds its generation. Truncated behind a generation, the file is that
-        // generation.
-        let by_digest = OpenOptions {
-            expected_digest: Some(generation.image_digest),
-            ..OpenOptions::default()
-        };
-        let found = Image::open_path(&image, 0, &by_digest).unwrap();
-        assert_eq!(found.summary().generation, generation.number);
-        let cut = scratch.path().join("cut");
-        let bytes = fs::read(&image).unwrap();
-        fs::write(&cut, &bytes[..generation.image_len as usize]).unwrap();
-        assert_same(&cut, &copies[generation.number as usize - 1]);
-    }
+    assert_listed(&image, &reports, &copies);
     // A rewrite keeps only the last generation.
     let rewritten = scratch.path().join("rewritten");
     let rewrite = RewriteOptions {
@@ -139,11 +120,35 @@ fn every_generation_shows_its_own_tree() {
     rewrite_image(&last, &rewritten, false, &rewrite, &weald_builder::Silent).unwrap();
     assert_eq!(generations(&rewritten).unwrap().len(), 1);
     assert_same(&rewritten, &source);
+}
+
+/// Checks that `image` has four generations, those of `reports`, with the trees in `copies`.
+fn assert_listed(image: &Path, reports: &[Report], copies: &[PathBuf]) {
+    let listed = generations(image).unwrap();
+    let numbers: Vec<u64> = listed.iter().map(|g| g.number).collect();
+    assert_eq!(numbers, [4, 3, 2, 1]);
+    for generation in &listed {
+        let report = &reports[generation.number as usize - 1];
+        assert_eq!(generation.image_digest, report.image_digest);
+        assert_eq!(generation.tree_digest, report.tree_digest);
+        // A digest finds its generation. Truncated behind a generation, the file is that
+        // generation.
+        let by_digest = OpenOptions {
+            expected_digest: Some(generation.image_digest),
+            ..OpenOptions::default()
+        };
+        let found = Image::open_path(image, 0, &by_digest).unwrap();
+        assert_eq!(found.summary().generation, generation.number);
+        let cut = image.with_file_name("cut");
+        let bytes = fs::read(image).unwrap();
+        fs::write(&cut, &bytes[..generation.image_len as usize]).unwrap();
+        assert_same(&cut, &copies[generation.number as usize - 1]);
+    }
     let none = OpenOptions {
         generation: Some(5),
         ..OpenOptions::default()
     };
-    let error = Image::open_path(&image, 0, &none).err().unwrap();
+    let error = Image::open_path(image, 0, &none).err().unwrap();
     assert!(
         error
             .to_string()

@@ -97,6 +97,19 @@ fn contents_have_the_requested_order() {
         build(&source, &other, &options);
         assert!(std::fs::read(&image).unwrap() == std::fs::read(&other).unwrap());
     }
+    digests.dedup();
+    assert_eq!(digests.len(), 1);
+}
+
+/// Would catch: similar contents that are stored apart, and an order that depends on threads or
+/// changes the tree.
+#[test]
+fn similar_contents_are_neighbours() {
+    let scratch = Scratch::tmpfs("64m");
+    let source = scratch.dir("source");
+    make(&source);
+    let (image, other) = (scratch.path().join("image"), scratch.path().join("other"));
+    let mut digests = vec![build(&source, &image, &options(Order::Path)).tree_digest];
     for (order, threads) in [
         (Order::Similarity, 1),
         (Order::Similarity, 4),

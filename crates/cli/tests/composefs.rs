@@ -76,21 +76,42 @@ fn what_was_exported_is_imported_and_exported_again() {
     );
 }
 
+/// Root of a dump.
+const ROOT_LINE: &str = "/ 0 40755 2 0 0 0 1.0 - - -";
+
+/// An object of the exported tree.
+struct Object {
+    /// Path below the directory of objects.
+    name: String,
+    len: u64,
+}
+
+impl Object {
+    fn first_of(bench: &Bench) -> Self {
+        let name = bench.sh("cd objects; ls -d ??/* | sed -n 1p");
+        let name = name.trim().to_owned();
+        let metadata = fs::metadata(bench.at("objects").join(&name));
+        let len = metadata.expect("object").len();
+        Self { name, len }
+    }
+
+    /// A dump with one file of the length of this object, whose bytes are at `path`.
+    fn dump(&self, path: &str, digest: &str) -> String {
+        let len = self.len;
+        format!("{ROOT_LINE}\n/f {len} 100644 1 0 0 0 1.0 {path} - {digest}\n")
+    }
+}
+
 /// Would catch: a file that passes for another, a path that leads out of the directory of objects,
-/// a message that does not say what to do, and an import that leaves a file behind.
+/// and an import that leaves a file behind.
 #[test]
-fn bad_input_is_refused() {
+fn bad_dumps_are_refused() {
     let bench = exported();
-    let root = "/ 0 40755 2 0 0 0 1.0 - - -";
-    let name = bench.sh("cd objects; ls -d ??/* | sed -n 1p");
-    let name = name.trim();
+    let root = ROOT_LINE;
+    let object = Object::first_of(&bench);
+    let Object { name, len } = &object;
     let digest = name.replace('/', "");
-    let len = fs::metadata(bench.at("objects").join(name))
-        .expect("object")
-        .len();
-    let file = |path: &str, digest: &str| {
-        format!("{root}\n/f {len} 100644 1 0 0 0 1.0 {path} - {digest}\n")
-    };
+    let file = |path: &str, digest: &str| object.dump(path, digest);
     let other = "0".repeat(64);
     let cases = [
         (String::new(), "dump: the dump is empty"),
@@ -144,7 +165,17 @@ fn bad_input_is_refused() {
         assert!(output.stderr.contains(reason), "{text}\n{}", output.stderr);
         assert!(!bench.at("new.weald").exists());
     }
-    fs::write(bench.at("dump"), file(name, &digest)).expect("write");
+}
+
+/// Would catch: a message that does not say what to do, and an import or export that uses a damaged
+/// or foreign object, or leaves a file behind.
+#[test]
+fn bad_objects_are_refused() {
+    let bench = exported();
+    let object = Object::first_of(&bench);
+    let name = &object.name;
+    let digest = name.replace('/', "");
+    fs::write(bench.at("dump"), object.dump(name, &digest)).expect("write");
     let output = bench.weald(["import", "composefs", "--from-dump", "dump", "new.weald"]);
     assert!(
         output.stderr.contains("--objects names the directory"),

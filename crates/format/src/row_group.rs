@@ -118,6 +118,10 @@ pub fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::FileKind;
+    use crate::container::{Codec, RecordRef, RecordType};
+    use crate::store::{BlockRow, Location};
+    use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
 
     fn rows(list: &[(&str, &str)]) -> Rows {
         let mut rows = Rows::default();
@@ -175,77 +179,82 @@ mod tests {
         }
     }
 
+    fn block_row(n: u64) -> (Vec<u8>, Vec<u8>) {
+        let record = RecordRef {
+            record_type: RecordType::Data,
+            codec: Codec::Lz4,
+            offset: 0,
+            stored_len: 1000 + n * n,
+            raw_len: 5000,
+            digest: crate::Digest::of(&n.to_le_bytes()),
+        };
+        let location = Location {
+            segment: 3,
+            offset: 64 + n * 1064,
+        };
+        let row = BlockRow {
+            location,
+            references: n % 3,
+            record,
+        };
+        (n.to_be_bytes().to_vec(), row.encode())
+    }
+
+    fn inode_row(n: u64) -> (Vec<u8>, Vec<u8>) {
+        let is_symlink = n.is_multiple_of(5);
+        let time = i128::from(n) * 777_777_777 - 5_000_000_000;
+        let row = InodeRow {
+            kind: [FileKind::Regular, FileKind::Symlink][usize::from(is_symlink)],
+            permissions: 0o644,
+            uid: 1000,
+            gid: 1000,
+            nlink: 1,
+            rdev: 0,
+            size: n * 10,
+            allocated: n * 10,
+            atime: time - 3,
+            mtime: -time,
+            ctime: time + 9,
+            btime: time,
+            parent: n / 7,
+            quota: 0,
+            xattr_count: 0,
+            target: vec![b't'; usize::from(is_symlink) * n as usize],
+        };
+        (number_key(1, n), row.encode())
+    }
+
+    fn name_row(n: u64) -> (Vec<u8>, Vec<u8>) {
+        let row = NameRow {
+            name: format!("name {n}").into_bytes(),
+            ino: 500 - n,
+            kind: FileKind::Regular,
+        };
+        let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
+        (pair_key(1, n, hash << 7 | 2), row.encode())
+    }
+
+    fn extents_row(n: u64) -> (Vec<u8>, Vec<u8>) {
+        let piece = |start, block| Piece {
+            start,
+            len: n as u32 * 3 + 1,
+            block,
+            offset: n as u32 * 100,
+        };
+        let pieces = vec![piece(0, 70), piece(2000, 69 + n)];
+        (pair_key(1, n, n % 2), ExtentsRow(pieces).encode())
+    }
+
+    /// Rows 1 to `count` of a table of this shape.
     fn sample(shape: Shape, count: u64) -> Rows {
-        use crate::FileKind;
-        use crate::container::{Codec, RecordRef, RecordType};
-        use crate::store::{BlockRow, Location};
-        use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
+        let row = match shape {
+            Shape::Blocks => block_row,
+            Shape::Inodes => inode_row,
+            Shape::Names => name_row,
+            Shape::Extents => extents_row,
+        };
         let mut rows = Rows::default();
-        for n in 1..=count {
-            let piece = |start, block| Piece {
-                start,
-                len: n as u32 * 3 + 1,
-                block,
-                offset: n as u32 * 100,
-            };
-            let is_symlink = n % 5 == 0;
-            let (key, value) = match shape {
-                Shape::Blocks => {
-                    let record = RecordRef {
-                        record_type: RecordType::Data,
-                        codec: Codec::Lz4,
-                        offset: 0,
-                        stored_len: 1000 + n * n,
-                        raw_len: 5000,
-                        digest: crate::Digest::of(&n.to_le_bytes()),
-                    };
-                    let location = Location {
-                        segment: 3,
-                        offset: 64 + n * 1064,
-                    };
-                    let row = BlockRow {
-                        location,
-                        references: n % 3,
-                        record,
-                    };
-                    (n.to_be_bytes().to_vec(), row.encode())
-                }
-                Shape::Inodes => {
-                    let time = i128::from(n) * 777_777_777 - 5_000_000_000;
-                    let row = InodeRow {
-                        kind: [FileKind::Regular, FileKind::Symlink][usize::from(is_symlink)],
-                        permissions: 0o644,
-                        uid: 1000,
-                        gid: 1000,
-                        nlink: 1,
-                        rdev: 0,
-                        size: n * 10,
-                        allocated: n * 10,
-                        atime: time - 3,
-                        mtime: -time,
-                        ctime: time + 9,
-                        btime: time,
-                        parent: n / 7,
-                        quota: 0,
-                        xattr_count: 0,
-                        target: vec![b't'; usize::from(is_symlink) * n as usize],
-                    };
-                    (number_key(1, n), row.encode())
-                }
-                Shape::Names => {
-                    let row = NameRow {
-                        name: format!("name {n}").into_bytes(),
-                        ino: 500 - n,
-                        kind: FileKind::Regular,
-                    };
-                    let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-                    (pair_key(1, n, hash << 7 | 2), row.encode())
-                }
-                Shape::Extents => {
-                    let pieces = vec![piece(0, 70), piece(2000, 69 + n)];
-                    (pair_key(1, n, n % 2), ExtentsRow(pieces).encode())
-                }
-            };
+        for (key, value) in (1..=count).map(row) {
             rows.push(&key, &value).unwrap();
         }
         rows

@@ -89,10 +89,8 @@ fn open(side: &Side, path: &str, flags: OFlags) -> Answer {
     Ok(format!("{:o}", rustix::fs::fstat(&fd)?.st_mode))
 }
 
-// Would catch names that are cut off, path lengths that are counted wrongly, and lookups through
-// files that are not directories.
-#[test]
-fn paths_resolve_as_on_ext4() {
+/// Paths, and what a lookup of each answers.
+fn path_rows() -> Vec<(String, Expected)> {
     use Expected::{Done, Refused};
     let (not_dir, none, too_long, many) = (
         Refused(Errno::NOTDIR),
@@ -101,7 +99,7 @@ fn paths_resolve_as_on_ext4() {
         Refused(Errno::LOOP),
     );
     let long = long_name();
-    let rows: Vec<(String, Expected)> = vec![
+    vec![
         (".".into(), Done),
         ("dir/.".into(), Done),
         ("dir/./sub/..//inside".into(), Done),
@@ -139,7 +137,14 @@ fn paths_resolve_as_on_ext4() {
         ("loop-a".into(), many),
         (format!("chain{LINK_COUNT_MAX}"), Done),
         (format!("chain{}", LINK_COUNT_MAX + 1), many),
-    ];
+    ]
+}
+
+// Would catch names that are cut off, path lengths that are counted wrongly, and lookups through
+// files that are not directories.
+#[test]
+fn paths_resolve_as_on_ext4() {
+    let rows = path_rows();
     let sides = Sides::new(make);
     // Twice: the kernel may answer the second time from its cache.
     for _ in 0..2 {

@@ -241,6 +241,47 @@ fn lost_segments_are_told_and_salvaged_around() {
     }
 }
 
+/// Arguments of `store` with invalid input, and the words of each refusal.
+const BAD_INPUT: &[(&[&str], &[&str])] = &[
+    (&["import", "store", "v1.weald"], &["store:v1", "rm"]),
+    (
+        &["import", "store", "cut.weald"],
+        &["cut.weald", "truncated"],
+    ),
+    (&["import", "store", "bad.weald"], &["bad.weald"]),
+    (&["import", "store", "text"], &["text: not a Weald image"]),
+    (
+        &["import", "store", "v1"],
+        &["v1: a directory, not a Weald image"],
+    ),
+    (&["import", "store", "store"], &["store: a store of images"]),
+    (&["import", "store", "gone"], &["gone: No such file"]),
+    (&["import", "foreign", "v1.weald"], &["foreign"]),
+    (
+        &["import", "store", "v1.weald", "--name", "../x"],
+        &["name", "'/'"],
+    ),
+    (&["import", "store", "v1.weald", "--name", "a/b"], &["name"]),
+    (
+        &["import", "store", "v1.weald", "--name", ".hidden"],
+        &["name"],
+    ),
+    (&["import", "store", "v1.weald", "--name", ""], &["name"]),
+    (
+        &["import", "store", "v1.weald", "v2.weald", "--name", "x"],
+        &["one by one"],
+    ),
+    (&["rm", "store:../meta"], &["name"]),
+    (&["rm", "store:v1", "store:gone"], &["no such image"]),
+    (
+        &["export", "store:v1", "v2.weald"],
+        &["--force replaces it"],
+    ),
+    (&["export", "store:v1", "gone/file"], &["gone"]),
+    (&["ls", "foreign"], &["foreign"]),
+    (&["gc", "foreign"], &["foreign"]),
+];
+
 /// Would catch: invalid input that is accepted, and a refused command that leaves files.
 #[test]
 fn bad_input_changes_nothing() {
@@ -249,48 +290,7 @@ fn bad_input_changes_nothing() {
         printf 12345678 | dd of=bad.weald bs=1 seek=5000 conv=notrunc status=none
         echo text > text; mkdir -p foreign/images foreign/segments; echo x > foreign/store");
     let before = ground.contents("store");
-    for (args, words) in [
-        (
-            &["import", "store", "v1.weald"][..],
-            &["store:v1", "rm"][..],
-        ),
-        (
-            &["import", "store", "cut.weald"],
-            &["cut.weald", "truncated"],
-        ),
-        (&["import", "store", "bad.weald"], &["bad.weald"]),
-        (&["import", "store", "text"], &["text: not a Weald image"]),
-        (
-            &["import", "store", "v1"],
-            &["v1: a directory, not a Weald image"],
-        ),
-        (&["import", "store", "store"], &["store: a store of images"]),
-        (&["import", "store", "gone"], &["gone: No such file"]),
-        (&["import", "foreign", "v1.weald"], &["foreign"]),
-        (
-            &["import", "store", "v1.weald", "--name", "../x"],
-            &["name", "'/'"],
-        ),
-        (&["import", "store", "v1.weald", "--name", "a/b"], &["name"]),
-        (
-            &["import", "store", "v1.weald", "--name", ".hidden"],
-            &["name"],
-        ),
-        (&["import", "store", "v1.weald", "--name", ""], &["name"]),
-        (
-            &["import", "store", "v1.weald", "v2.weald", "--name", "x"],
-            &["one by one"],
-        ),
-        (&["rm", "store:../meta"], &["name"]),
-        (&["rm", "store:v1", "store:gone"], &["no such image"]),
-        (
-            &["export", "store:v1", "v2.weald"],
-            &["--force replaces it"],
-        ),
-        (&["export", "store:v1", "gone/file"], &["gone"]),
-        (&["ls", "foreign"], &["foreign"]),
-        (&["gc", "foreign"], &["foreign"]),
-    ] {
+    for (args, words) in BAD_INPUT {
         ground.refused(&[&["store"], args].concat(), words);
     }
     let other = "1".repeat(64);

@@ -151,28 +151,39 @@ fn a_forest_as_mtree_equals_a_forest_as_tar() {
     }
 }
 
-#[test]
-fn contents_that_differ_from_their_description_are_refused() {
+/// SHA-256 digest of `hello` and a newline.
+const HELLO_SUM: &str = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+
+/// A bench with contents inside and outside the directory `root`.
+fn bench_with_contents() -> Bench {
     let bench = Bench::new();
     bench.sh(
         "mkdir -p root/dir outside; echo hello > root/dir/file; echo other > outside/file; \
      ln -s ../outside root/way",
     );
-    let build = |text: &str, root: &[&str]| {
-        fs::write(bench.0.path().join("description"), text).expect("a description");
-        let args = [
-            "build",
-            "-q",
-            "-f",
-            "--from",
-            "mtree",
-            "description",
-            "image",
-        ];
-        bench.weald([&args[..], root].concat())
-    };
-    let root = ["--contents-root", "root"];
-    let sum = "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03";
+    bench
+}
+
+/// Builds an image from the description `text` with these further arguments.
+fn build_described(bench: &Bench, text: &str, more: &[&str]) -> Output {
+    fs::write(bench.0.path().join("description"), text).expect("a description");
+    let args = [
+        "build",
+        "-q",
+        "-f",
+        "--from",
+        "mtree",
+        "description",
+        "image",
+    ];
+    bench.weald([&args[..], more].concat())
+}
+
+#[test]
+fn contents_that_differ_from_their_description_are_refused() {
+    let bench = bench_with_contents();
+    let build = |text: &str, more: &[&str]| build_described(&bench, text, more);
+    let (root, sum) = (["--contents-root", "root"], HELLO_SUM);
     build(&format!("./dir/file type=file size=6 sha256={sum}"), &root).expect(0, "");
     build("./renamed type=file contents=./dir/file", &root).expect(0, "");
     let cat = bench.weald(["cat", "image", "renamed"]).expect(0, "");
@@ -210,6 +221,15 @@ fn contents_that_differ_from_their_description_are_refused() {
         assert_eq!(output.code, Some(2), "{line}");
         assert!(output.stderr.contains(what), "{line}: {}", output.stderr);
     }
+}
+
+/// Would catch: an empty file with the digest of another, a symlink that leads out of the directory
+/// of contents, and a missing file that is not reported.
+#[test]
+fn contents_that_cannot_be_found_are_reported() {
+    let bench = bench_with_contents();
+    let build = |text: &str, more: &[&str]| build_described(&bench, text, more);
+    let (root, sum) = (["--contents-root", "root"], HELLO_SUM);
     // An empty file needs no contents, but its digest must be that of empty data.
     let of_nothing = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855";
     build(

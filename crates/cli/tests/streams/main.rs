@@ -6,7 +6,7 @@ mod lists;
 mod support;
 
 use std::fs;
-use support::Bench;
+use support::{Bench, Output};
 
 /// A source with holes, hard links across directories, devices, xattrs, long names and targets, and
 /// times with fractions.

@@ -146,19 +146,41 @@ impl Parts {
             subtree_count,
             directory_count,
         };
-        let data = noise(1, 160);
-        let from = |address, len| Extent {
-            len,
-            source: Source::Stream { stream: 0, address },
-        };
         let mut parts = Self {
-            mask: time_mask::MTIME,
             entries: vec![x, y, a, b, d, e, h1, h2, z, root],
             templates: vec![
                 template(0, 2, 2, 0),
                 template(2, 7, 9, 1),
                 template(9, 1, 10, 1),
             ],
+            ..Self::without_names()
+        };
+        parts.tree_digest = parts.digest();
+        parts
+    }
+
+    /// Contents, attributes, xattrs and links of the base tree, which has no entries yet.
+    fn without_names() -> Self {
+        let data = noise(1, 160);
+        let from = |address, len| Extent {
+            len,
+            source: Source::Stream { stream: 0, address },
+        };
+        let attributes = |permissions, uid, gid| Attributes {
+            permissions,
+            uid,
+            gid,
+            rdev: 0,
+        };
+        let link = |name_no| Link {
+            name_no,
+            first_no: 3,
+            nlink: 2,
+        };
+        Self {
+            mask: time_mask::MTIME,
+            entries: Vec::new(),
+            templates: Vec::new(),
             content_start: 0,
             content_lens: vec![100, 50, 1010],
             extents: vec![
@@ -171,36 +193,12 @@ impl Parts {
             ],
             recipes: Vec::new(),
             blocks: vec![data[..120].to_vec(), data[120..].to_vec()],
-            attributes: vec![
-                Attributes {
-                    permissions: 0o644,
-                    uid: 1,
-                    gid: 2,
-                    rdev: 0,
-                },
-                Attributes {
-                    permissions: 0o600,
-                    uid: 0,
-                    gid: 0,
-                    rdev: 0,
-                },
-            ],
+            attributes: vec![attributes(0o644, 1, 2), attributes(0o600, 0, 0)],
             xattrs: vec![vec![Xattr {
                 name: b"user.k".to_vec(),
                 value: b"v".to_vec(),
             }]],
-            links: vec![
-                Link {
-                    name_no: 3,
-                    first_no: 3,
-                    nlink: 2,
-                },
-                Link {
-                    name_no: 9,
-                    first_no: 3,
-                    nlink: 2,
-                },
-            ],
+            links: vec![link(3), link(9)],
             times: Vec::new(),
             fsverity: Vec::new(),
             streams: vec![Stream {
@@ -214,9 +212,7 @@ impl Parts {
             edit_directory: None,
             edit_directory_record: None,
             edit_footer: None,
-        };
-        parts.tree_digest = parts.digest();
-        parts
+        }
     }
 
     /// The same tree with a times overlay.
@@ -310,6 +306,22 @@ impl Parts {
                 records.push(Raw::plain(record_type, bytes, items as u64));
             }
         };
+        self.tree_pages(&mut page);
+        self.content_pages(&mut page);
+        self.attribute_pages(&mut page);
+        page(
+            RecordType::Fsverity,
+            self.fsverity.concat(),
+            self.fsverity.len(),
+        );
+        if let Some(edit) = &self.edit_records {
+            edit(&mut records);
+        }
+        records
+    }
+
+    /// Pages of entries and templates; each with its item count.
+    fn tree_pages(&self, page: &mut dyn FnMut(RecordType, Vec<u8>, usize)) {
         for block in self.entries.chunks(1024) {
             let mut builder = EntryBlockBuilder::default();
             block
@@ -324,21 +336,10 @@ impl Parts {
                 templates.len(),
             );
         }
-        let contents = ContentPage::encode(self.content_start, &self.content_lens);
-        page(RecordType::Contents, contents, self.content_lens.len());
-        let logical_len: u64 = self.extents.iter().map(|e| e.len).sum();
-        let mut heads = vec![0; self.streams.len()];
-        page(
-            RecordType::Extents,
-            ExtentPage::encode(&self.extents, &mut heads),
-            logical_len as usize,
-        );
-        let made_len: u64 = self.recipes.iter().map(|r| r.len).sum();
-        page(
-            RecordType::Recipes,
-            RecipePage::encode(&self.recipes),
-            made_len as usize,
-        );
+    }
+
+    /// Pages of attributes, xattrs, links and times; each with its item count.
+    fn attribute_pages(&self, page: &mut dyn FnMut(RecordType, Vec<u8>, usize)) {
         page(
             RecordType::Attributes,
             pages::encode_attributes(&self.attributes),
@@ -358,15 +359,25 @@ impl Parts {
         for times in self.times.chunks(4096) {
             page(RecordType::Times, TimesPage::encode(times), times.len());
         }
+    }
+
+    /// Pages of contents, extents and recipes; each with its item count.
+    fn content_pages(&self, page: &mut dyn FnMut(RecordType, Vec<u8>, usize)) {
+        let contents = ContentPage::encode(self.content_start, &self.content_lens);
+        page(RecordType::Contents, contents, self.content_lens.len());
+        let logical_len: u64 = self.extents.iter().map(|e| e.len).sum();
+        let mut heads = vec![0; self.streams.len()];
         page(
-            RecordType::Fsverity,
-            self.fsverity.concat(),
-            self.fsverity.len(),
+            RecordType::Extents,
+            ExtentPage::encode(&self.extents, &mut heads),
+            logical_len as usize,
         );
-        if let Some(edit) = &self.edit_records {
-            edit(&mut records);
-        }
-        records
+        let made_len: u64 = self.recipes.iter().map(|r| r.len).sum();
+        page(
+            RecordType::Recipes,
+            RecipePage::encode(&self.recipes),
+            made_len as usize,
+        );
     }
 
     /// The bytes of the image, forged parts included.

@@ -309,14 +309,63 @@ mod tests {
         Some((found.range, found.channels, method.code()))
     }
 
-    /// Would catch: an unknown file format, or a wrong offset, channel count or sample layout.
+    /// The samples of all files: 48 bytes.
+    fn noise() -> Vec<u8> {
+        (0..48).collect()
+    }
+
+    /// An RF64 file of one channel, and the offset of its samples, behind which a chunk follows.
+    fn rf64() -> (Vec<u8>, u64) {
+        let mut sizes = [0; 28];
+        sizes[8] = 48;
+        let mut file = [
+            b"RF64\xff\xff\xff\xffWAVE",
+            &chunk(b"ds64", Little, &sizes)[..],
+            &chunk(b"fmt ", Little, &fmt(1, 1, 2)),
+            b"data\xff\xff\xff\xff",
+            &noise(),
+        ]
+        .concat();
+        let start = (file.len() - 48) as u64;
+        file.extend_from_slice(&chunk(b"LIST", Little, b"odd"));
+        (file, start)
+    }
+
+    /// A CAF file of two channels, which ends in its samples.
+    fn caf() -> Vec<u8> {
+        let mut desc = [0; 32];
+        desc[8..12].copy_from_slice(b"lpcm");
+        (desc[15], desc[19], desc[23], desc[27]) = (2, 6, 1, 2);
+        let sized = |id: &[u8], len: i64, body: &[u8]| [id, &len.to_be_bytes(), body].concat();
+        let data = sized(b"data", -1, &[&[0; 4][..], &noise()].concat());
+        [b"caff\0\x01\0\0", &sized(b"desc", 32, &desc)[..], &data].concat()
+    }
+
+    /// A Wave64 file of one channel, which ends in its samples.
+    fn w64() -> Vec<u8> {
+        let guid =
+            |id: &[u8; 4]| [&id[..], b"\xf3\xac\xd3\x11\x8c\xd1\0\xc0\x4f\x8e\xdb\x8a"].concat();
+        let w64_chunk = |id, body: &[u8]| {
+            let len = body.len() as u64 + 24;
+            let mut out = [&guid(id)[..], &len.to_le_bytes(), body].concat();
+            out.resize(out.len().next_multiple_of(8), 0);
+            out
+        };
+        let mut file = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\0\0".to_vec();
+        file.extend_from_slice(&[0; 8]);
+        file.extend(guid(b"wave"));
+        file.extend(w64_chunk(b"fmt ", &fmt(1, 1, 3)));
+        file.extend(w64_chunk(b"data", &noise()));
+        file
+    }
+
+    /// Would catch: an unknown WAVE format, or a wrong offset, channel count or sample layout.
     #[test]
-    fn samples_are_found_in_all_kinds_of_files() {
-        let noise: Vec<u8> = (0..48).collect();
+    fn samples_are_found_in_wave_files() {
         let odd = chunk(b"LIST", Little, b"odd");
         for (tag, sample_len, code) in [(1, 1, 16), (1, 2, 18), (0xfffe, 3, 20), (1, 4, 22)] {
             let format = chunk(b"fmt ", Little, &fmt(tag, 2, sample_len));
-            let data = chunk(b"data", Little, &noise);
+            let data = chunk(b"data", Little, &noise());
             let wav = [b"RIFF\0\0\0\0WAVE", &format[..], &odd, &data, &odd].concat();
             let start = (12 + format.len() + odd.len() + 8) as u64;
             assert_eq!(run(&wav), Some((start..start + 48, 2, code)));
@@ -324,22 +373,17 @@ mod tests {
             let cut = &wav[..start as usize + 10];
             assert_eq!(run(cut), Some((start..start + 10, 2, code)));
         }
-        let format = chunk(b"fmt ", Little, &fmt(1, 1, 2));
-        let mut long = [
-            b"RF64\xff\xff\xff\xffWAVE",
-            &chunk(b"ds64", Little, &{
-                let mut sizes = [0; 28];
-                sizes[8] = 48;
-                sizes
-            })[..],
-            &format,
-            b"data\xff\xff\xff\xff",
-            &noise,
-        ]
-        .concat();
-        let start = (long.len() - 48) as u64;
-        long.extend_from_slice(&odd);
+        let (long, start) = rf64();
         assert_eq!(run(&long), Some((start..start + 48, 1, 18)));
+        let w64 = w64();
+        let start = w64.len() as u64 - 48;
+        assert_eq!(run(&w64), Some((start..start + 48, 1, 20)));
+    }
+
+    /// Would catch: an unknown AIFF or CAF format, or a wrong offset, channel count or sample
+    /// layout.
+    #[test]
+    fn samples_are_found_in_aiff_and_caf_files() {
         for (kind, sample_len, code) in [
             (None, 1, 17),
             (None, 2, 19),
@@ -351,7 +395,7 @@ mod tests {
             comm.resize(18, 0);
             comm.extend_from_slice(kind.map_or(b"", |k| k));
             let comm = chunk(b"COMM", Big, &comm);
-            let body = [&[0, 0, 0, 0, 0, 0, 0, 0][..], &noise].concat();
+            let body = [&[0, 0, 0, 0, 0, 0, 0, 0][..], &noise()].concat();
             let head = if kind.is_none() {
                 b"FORM\0\0\0\0AIFF"
             } else {
@@ -361,41 +405,25 @@ mod tests {
             let start = file.len() as u64 - 48;
             assert_eq!(run(&file), Some((start..start + 48, 6, code)), "{kind:?}");
         }
-        let mut desc = [0; 32];
-        desc[8..12].copy_from_slice(b"lpcm");
-        (desc[15], desc[19], desc[23], desc[27]) = (2, 6, 1, 2);
-        let sized = |id: &[u8], len: i64, body: &[u8]| [id, &len.to_be_bytes(), body].concat();
-        let data = sized(b"data", -1, &[&[0; 4][..], &noise].concat());
-        let caf = [b"caff\0\x01\0\0", &sized(b"desc", 32, &desc)[..], &data].concat();
+        let caf = caf();
         let start = caf.len() as u64 - 48;
         assert_eq!(run(&caf), Some((start..start + 48, 2, 20)));
-        let guid =
-            |id: &[u8; 4]| [&id[..], b"\xf3\xac\xd3\x11\x8c\xd1\0\xc0\x4f\x8e\xdb\x8a"].concat();
-        let w64_chunk = |id, body: &[u8]| {
-            let len = body.len() as u64 + 24;
-            let mut out = [&guid(id)[..], &len.to_le_bytes(), body].concat();
-            out.resize(out.len().next_multiple_of(8), 0);
-            out
-        };
-        let mut w64 = b"riff\x2e\x91\xcf\x11\xa5\xd6\x28\xdb\x04\xc1\0\0".to_vec();
-        w64.extend_from_slice(&[0; 8]);
-        w64.extend(guid(b"wave"));
-        w64.extend(w64_chunk(b"fmt ", &fmt(1, 1, 3)));
-        w64.extend(w64_chunk(b"data", &noise));
-        let start = w64.len() as u64 - 48;
-        assert_eq!(run(&w64), Some((start..start + 48, 1, 20)));
-        // Compressed and floating-point data, no channels, and too many channels are refused. No
-        // prefix of a file causes a panic.
+    }
+
+    /// Would catch: compressed or floating-point data, no channels or too many that are taken for
+    /// samples, and a prefix of a file that causes a panic.
+    #[test]
+    fn other_formats_and_cut_files_are_refused() {
         for format in [fmt(3, 2, 4), fmt(1, 0, 2), fmt(1, 9, 2), fmt(1, 2, 8)] {
             let wav = [
                 b"RIFF\0\0\0\0WAVE",
                 &chunk(b"fmt ", Little, &format)[..],
-                &chunk(b"data", Little, &noise),
+                &chunk(b"data", Little, &noise()),
             ]
             .concat();
             assert_eq!(run(&wav), None);
         }
-        for file in [&long, &caf, &w64] {
+        for file in [rf64().0, caf(), w64()] {
             (0..file.len()).for_each(|len| {
                 run(&file[..len]);
             });
