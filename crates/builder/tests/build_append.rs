@@ -58,22 +58,12 @@ fn every_generation_shows_its_own_tree() {
     let source = scratch.dir("source");
     let image = scratch.path().join("image");
     make_all_kinds(&source);
-    let changes = [
-        // New, changed, moved and removed files; two equal directories; other hard links.
-        "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 \
-         d/text6; touch -d @5 d/text7",
-        // Another root, new attributes and xattrs, streams with new parts, an old file again.
-        "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; \
-         setfattr -n user.x -v y e/text1
-         cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > \
-          long; chmod 711 .",
-        // Almost everything is removed.
-        "rm -r d e; rm -f *.gz noise*",
-    ];
+    // After the last change, almost nothing is left.
+    let changes = CHANGES.into_iter().chain(["rm -r d e; rm -f *.gz noise*"]);
     let mut reports = vec![append(&source, &image)];
     let mut copies = vec![keep(&source, "copy1")];
     assert_eq!(reports[0].generation, 1);
-    for (change, number) in changes.iter().zip(2u64..) {
+    for (change, number) in changes.zip(2u64..) {
         shell(&source, change);
         let before = fs::read(&image).unwrap();
         let report = append(&source, &image);

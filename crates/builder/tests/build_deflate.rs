@@ -7,7 +7,7 @@ use build_support::*;
 use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use weald_builder::{BuildOptions, Categories, CodecSpec, Report};
+use weald_builder::{BuildOptions, Categories, CodecSpec};
 use weald_codec::deflate::{ARCHIVES, WHOLE_PLAIN_LEN_MAX, analyze, inflate};
 use weald_format::container::RecordType;
 use weald_format::{ByteLen, ROOT_INODE};
@@ -96,21 +96,6 @@ fn without_recipes() -> BuildOptions {
     options
 }
 
-/// Builds `plan`, compares the image with it, and returns the report.
-#[track_caller]
-fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
-    let scratch = Scratch::tmpfs("128m");
-    let source = scratch.dir("source");
-    plan.make(&source, 1);
-    build_and_compare(&source, options)
-}
-
-fn one_file(name: &str, data: Vec<u8>) -> Plan {
-    let mut plan = Plan::default();
-    plan.file(name, data);
-    plan
-}
-
 /// Files of every kind that recipes make, and the length of their streams.
 fn taken_apart() -> (Plan, u64) {
     let mut plan = Plan::default();
@@ -153,22 +138,13 @@ fn taken_apart() -> (Plan, u64) {
 fn gzip_output_is_restored_exactly() {
     let (plan, made_len) = taken_apart();
     let codec = CodecSpec::Zstd(12);
-    let report = report_of(&plan, &BuildOptions { codec, ..options() });
-    assert_eq!(report.made_len, made_len);
-    let without = report_of(
-        &plan,
-        &BuildOptions {
-            codec,
-            ..without_recipes()
-        },
-    );
-    assert_eq!((without.made_len, without.plain_len), (0, 0));
-    assert!(
-        report.image_len < without.image_len,
-        "{} with recipes, {} without",
-        report.image_len,
-        without.image_len
-    );
+    let with = BuildOptions { codec, ..options() };
+    let without = BuildOptions {
+        codec,
+        ..without_recipes()
+    };
+    let (with, without) = assert_recipes_save(&plan, &with, &without, "gzip");
+    assert_eq!((with.made_len, without.plain_len), (made_len, 0));
 }
 
 /// Would catch: a version of gzip that uses zlib, so that this test covers no foreign blocks.

@@ -100,12 +100,6 @@ fn fits(width: usize, height: usize) -> Vec<u8> {
     out
 }
 
-fn one_file(name: &str, data: Vec<u8>) -> Plan {
-    let mut plan = Plan::default();
-    plan.file(name, data);
-    plan
-}
-
 /// Would catch: a sample layout that is not restored or not encoded; a stream that takes as much
 /// space as before.
 #[test]
@@ -113,23 +107,13 @@ fn every_sample_layout_is_restored_and_smaller() {
     for (channels, len) in [(1, 1), (1, 2), (2, 2), (2, 3), (6, 2), (8, 3), (2, 4)] {
         let data = samples(1, channels, len, 60_000);
         let plan = one_file("a.wav", wav(channels, len, &data));
-        let with = report_of(&plan, &options());
-        assert_eq!(with.made_len, data.len() as u64, "{channels} {len}");
-        let categories = Categories::none();
-        let without = report_of(
-            &plan,
-            &BuildOptions {
-                categories,
-                ..options()
-            },
-        );
-        assert_eq!(without.made_len, 0);
-        assert!(
-            with.image_len < without.image_len,
-            "{channels} channels of {len} bytes: {} and {}",
-            with.image_len,
-            without.image_len
-        );
+        let without = BuildOptions {
+            categories: Categories::none(),
+            ..options()
+        };
+        let what = format!("{channels} channels of {len} bytes");
+        let (with, _) = assert_recipes_save(&plan, &options(), &without, &what);
+        assert_eq!(with.made_len, data.len() as u64, "{what}");
     }
     let image = fits(500, 300);
     assert_eq!(

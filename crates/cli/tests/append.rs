@@ -7,20 +7,7 @@ use build_support::*;
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
-use std::process::{Command, Output};
-
-fn weald(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(weald_bin());
-    let command = command.args(args).current_dir(dir).env("LC_ALL", "C");
-    command.env_remove("SOURCE_DATE_EPOCH").output().unwrap()
-}
-
-#[track_caller]
-fn done(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{}{text}", stderr(output));
-    text
-}
+use std::process::Command;
 
 /// Runs a command that must exit with status 2 and not change `image`; returns its message.
 #[track_caller]

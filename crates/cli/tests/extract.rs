@@ -28,16 +28,7 @@ fn everything_comes_back() {
 
 #[test]
 fn the_torture_tree_comes_back() {
-    let bench = Bench::new();
-    fs::create_dir(bench.at("source")).expect("mkdir");
-    torture::make(
-        &bench.at("source"),
-        &torture::Options {
-            seed: 7,
-            big: false,
-        },
-    )
-    .expect("torture tree");
+    let bench = Bench::with_torture(7);
     bench
         .weald(["build", "-q", "-l", "1", "source", "image"])
         .expect(0, "");

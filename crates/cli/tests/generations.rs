@@ -6,22 +6,8 @@ mod build_support;
 
 use build_support::*;
 use std::fs;
-use std::path::Path;
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 use weald_testkit::Rng;
-
-fn weald(dir: &Path, args: &[&str]) -> Output {
-    let mut command = Command::new(weald_bin());
-    command.args(args).current_dir(dir).output().unwrap()
-}
-
-#[track_caller]
-fn done(output: &Output) -> String {
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{}{text}", stderr(output));
-    text
-}
 
 /// Would catch: an option without effect, and a mount of another generation than requested.
 #[test]

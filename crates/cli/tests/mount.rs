@@ -2,7 +2,6 @@
 #![allow(missing_docs)]
 
 use std::fs::{self, File};
-use std::io::Read;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -122,6 +121,12 @@ impl Drop for Bench {
     }
 }
 
+/// Standard error of `child`, to its end.
+fn stderr_of(child: &mut Child) -> String {
+    let stderr = child.stderr.take().expect("stderr");
+    std::io::read_to_string(stderr).expect("UTF-8")
+}
+
 #[test]
 fn a_mount_is_live_at_once_and_leaves_nothing_behind() {
     let bench = Bench::new();
@@ -202,13 +207,7 @@ fn a_second_signal_ends_a_server_with_users() {
         status.is_some()
     });
     assert_eq!(status.expect("ended").code(), Some(2));
-    let mut reported = String::new();
-    child
-        .stderr
-        .take()
-        .expect("stderr")
-        .read_to_string(&mut reported)
-        .expect("UTF-8");
+    let reported = stderr_of(&mut child);
     assert!(reported.contains("in use"), "{reported}");
 }
 
@@ -218,13 +217,7 @@ fn a_foreground_mount_ends_with_umount() {
     let mut child = bench.foreground();
     succeeded(&bench.weald(&["umount", "mnt"]));
     assert_eq!(child.wait().expect("end").code(), Some(0));
-    let mut reported = String::new();
-    child
-        .stderr
-        .take()
-        .expect("stderr")
-        .read_to_string(&mut reported)
-        .expect("UTF-8");
+    let reported = stderr_of(&mut child);
     assert_eq!(reported, "");
 }
 

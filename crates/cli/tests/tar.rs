@@ -13,8 +13,8 @@ use weald_export::{ExtractObserver, TarOptions, write_tar};
 use weald_format::{Error, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::{FileSource, ReadAt};
+use weald_testkit::CompareOptions;
 use weald_testkit::compare::assert_same;
-use weald_testkit::{CompareOptions, torture};
 
 const UNTAR: &str = "mkdir out && tar -xpf - --xattrs --xattrs-include='*' -C out";
 
@@ -31,16 +31,7 @@ fn gnu_tar_unpacks_the_same_tree() {
 
 #[test]
 fn gnu_tar_unpacks_the_torture_tree() {
-    let bench = Bench::new();
-    fs::create_dir(bench.at("source")).expect("mkdir");
-    torture::make(
-        &bench.at("source"),
-        &torture::Options {
-            seed: 11,
-            big: false,
-        },
-    )
-    .expect("torture tree");
+    let bench = Bench::with_torture(11);
     // tar has no sockets. GNU tar does not support xattrs that are ACLs, and files over 8 EiB - 1.
     bench.sh("find source -type s -delete");
     bench.sh("setfacl -Rbk source");

@@ -80,11 +80,7 @@ fn verbose_shows_the_causes() {
 #[test]
 fn a_digest_can_be_demanded() {
     let bench = Bench::with_image();
-    let info = bench
-        .weald(["info", "--json", "image"])
-        .expect(0, "")
-        .json()
-        .remove(0);
+    let info = bench.info();
     let digest = info["image_digest"].as_str().expect("a digest").to_owned();
     bench
         .weald(["ls", "--digest", &digest, "image"])
@@ -290,11 +286,7 @@ fn a_full_output_is_an_error() {
 fn info_and_check_agree_with_the_file() {
     let bench = Bench::with_image();
     let len = fs::metadata(bench.at("image")).expect("stat").len();
-    let info = bench
-        .weald(["info", "--json", "image"])
-        .expect(0, "")
-        .json()
-        .remove(0);
+    let info = bench.info();
     assert_eq!(
         (info["image_len"].as_u64(), info["name_count"].as_u64()),
         (Some(len), Some(17))

@@ -182,16 +182,18 @@ fn bytes_of(hex: &str) -> Vec<u8> {
         .collect()
 }
 
+/// Rows of the table of examples whose first column is `heading` and whose second has bytes.
+fn examples(document: &str, heading: &str) -> Vec<Vec<String>> {
+    let start = document.find(&format!("| {heading} | bytes |")).unwrap();
+    let rows = document[start..].lines();
+    let rows = rows.take_while(|l| l.starts_with('|')).skip(2);
+    rows.map(cells).collect()
+}
+
 #[test]
 fn worked_columns_decode_to_their_values() {
     let document = document();
-    let start = document.find("| values | bytes |").unwrap();
-    let rows: Vec<_> = document[start..]
-        .lines()
-        .take_while(|l| l.starts_with('|'))
-        .skip(2)
-        .map(cells)
-        .collect();
+    let rows = examples(&document, "values");
     for (tag, row) in rows.iter().enumerate() {
         let values: Vec<u64> = row[0].split(' ').map(|v| v.parse().unwrap()).collect();
         let bytes = bytes_of(&row[1]);
@@ -211,13 +213,7 @@ fn worked_columns_decode_to_their_values() {
 #[test]
 fn worked_names_decode_to_their_names() {
     let document = document();
-    let start = document.find("| names | bytes |").unwrap();
-    let rows: Vec<_> = document[start..]
-        .lines()
-        .take_while(|l| l.starts_with('|'))
-        .skip(2)
-        .map(cells)
-        .collect();
+    let rows = examples(&document, "names");
     for (tag, row) in rows.iter().enumerate() {
         let expected: Vec<&str> = row[0].split(' ').collect();
         let bytes = bytes_of(&row[1]);

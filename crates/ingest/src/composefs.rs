@@ -8,12 +8,11 @@ mod objects;
 use crate::input::{Input, Source};
 use crate::members::Members;
 use crate::refuse_options;
-use crate::source::{DECODER_SHARE, IngestSource};
+use crate::source::{DECODER_SHARE, build_members};
 use dump::DumpReader;
 use image::ImageReader;
 use objects::ObjectDir;
 use std::path::Path;
-use weald_builder::stream::build_stream;
 use weald_builder::{BuildOptions, Observer, Report};
 use weald_format::Result;
 
@@ -51,10 +50,5 @@ pub fn import_composefs(
             Box::new(DumpReader::new(input, name, objects))
         }
     };
-    let mut source = IngestSource::new(members, target, options, observer);
-    let report = build_stream(&mut source, target, overwrite, options, observer)?;
-    Ok(Report {
-        problem_count: source.problem_count(),
-        ..report
-    })
+    build_members(members, target, overwrite, options, observer)
 }

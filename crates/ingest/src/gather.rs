@@ -15,7 +15,7 @@ use weald_builder::filter::Filter;
 use weald_builder::stream::{ContentStore, StreamBody};
 use weald_builder::{Observer, Problem};
 use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
-use weald_format::{ContentId, Error, FileKind, Ids, Result, permissions_without_acl};
+use weald_format::{ContentId, Error, FileKind, Result};
 use weald_io::{ReadAt, Spool};
 
 /// Contents up to this length are held in memory. Longer ones go to a temporary file, because the
@@ -129,10 +129,7 @@ impl Gatherer<'_> {
     ) -> Result<()> {
         path::put_key(&member.path, &mut self.key)?;
         if !self.options.keep_xattrs {
-            let permissions = member.attributes.permissions;
-            member.attributes.permissions =
-                permissions_without_acl(permissions, &member.xattrs, Ids::Kept);
-            member.xattrs.clear();
+            member.remove_xattrs();
         }
         if !self.options.filter.is_empty() {
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);

@@ -43,7 +43,7 @@ use listing::{ListingReader, Separator};
 use member::Member;
 use members::{Layout, Members};
 use mtree::MtreeReader;
-use source::{DECODER_SHARE, IngestSource};
+use source::{DECODER_SHARE, build_members};
 use std::path::{Path, PathBuf};
 use tar::TarReader;
 use walk::WalkSource;
@@ -115,12 +115,7 @@ pub fn build_from_stream(
         });
     }
     let members = open_members(input, format)?;
-    let mut source = IngestSource::new(members, target, options, observer);
-    let report = build_stream(&mut source, target, overwrite, options, observer)?;
-    Ok(Report {
-        problem_count: source.problem_count(),
-        ..report
-    })
+    build_members(members, target, overwrite, options, observer)
 }
 
 /// Builds an image of the tree in the EROFS image at `source`, without mounting it. The image
@@ -142,12 +137,7 @@ pub fn build_from_erofs(
     // The decoder of an extent takes 13 MiB at most.
     let links_len = options.memory_len / DECODER_SHARE / 2;
     let members = Box::new(ErofsReader::open(source, links_len)?);
-    let mut source = IngestSource::new(members, target, options, observer);
-    let report = build_stream(&mut source, target, overwrite, options, observer)?;
-    Ok(Report {
-        problem_count: source.problem_count(),
-        ..report
-    })
+    build_members(members, target, overwrite, options, observer)
 }
 
 fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {

@@ -3,7 +3,8 @@
 use weald_format::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use weald_format::pages::{encode_xattrs, parse_xattrs};
 use weald_format::{
-    Attributes, ContentId, Error, ErrorKind, FileKind, Result, Timestamp, XattrSet,
+    Attributes, ContentId, Error, ErrorKind, FileKind, Ids, Result, Timestamp, XattrSet,
+    permissions_without_acl,
 };
 
 /// Attributes of a directory that the stream does not name.
@@ -46,6 +47,15 @@ pub struct Member {
     pub xattrs: XattrSet,
     /// Target of a symlink, or path of a hard link's file.
     pub target: Vec<u8>,
+}
+
+impl Member {
+    /// Removes the extended attributes. Permissions that an ACL denied stay denied.
+    pub fn remove_xattrs(&mut self) {
+        let permissions = self.attributes.permissions;
+        self.attributes.permissions = permissions_without_acl(permissions, &self.xattrs, Ids::Kept);
+        self.xattrs.clear();
+    }
 }
 
 /// First bytes of the records in the sorter.

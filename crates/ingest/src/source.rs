@@ -8,9 +8,10 @@ use crate::member::{self, Record, StoredEntry, WEAK};
 use crate::members::Members;
 use std::path::{Path, PathBuf};
 use weald_builder::stream::{
-    ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource, spool_dir,
+    ContentStore, LinkInfo, StreamEntry, StreamRoot, StreamSize, TreeSink, TreeSource,
+    build_stream, spool_dir,
 };
-use weald_builder::{BuildOptions, Observer};
+use weald_builder::{BuildOptions, Observer, Report};
 use weald_format::pages::Link;
 use weald_format::{Error, Result};
 
@@ -34,6 +35,25 @@ pub struct IngestSource<'a> {
     problem_count: u64,
 }
 
+/// Builds the image `target` of the tree of `members`.
+///
+/// # Errors
+/// As [`crate::build_from_stream`].
+pub fn build_members(
+    members: Box<dyn Members>,
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> Result<Report> {
+    let mut source = IngestSource::new(members, target, options, observer);
+    let report = build_stream(&mut source, target, overwrite, options, observer)?;
+    Ok(Report {
+        problem_count: source.problem_count,
+        ..report
+    })
+}
+
 impl<'a> IngestSource<'a> {
     /// The stream of `members`, for an image at `target`.
     pub fn new(
@@ -51,11 +71,6 @@ impl<'a> IngestSource<'a> {
             has_one_mtime: false,
             problem_count: 0,
         }
-    }
-
-    /// Problems reported to the observer.
-    pub fn problem_count(&self) -> u64 {
-        self.problem_count
     }
 
     fn share(&self, share: u64) -> u64 {
@@ -141,23 +156,31 @@ impl TreeSource for IngestSource<'_> {
     }
 
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()> {
-        match &self.tree {
-            Some(tree) => send_tree(tree, sink),
-            None => Err(Error::invalid("the tree is asked for before the contents")),
-        }
+        send_tree(self.tree.as_ref(), sink)
     }
 
     fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
-        let mut across = self.tree.iter().flat_map(|tree| tree.links.across());
-        across.try_for_each(|link| sink(&link))
+        send_links(self.tree.as_ref(), sink)
     }
 }
 
-/// Hands `tree` to `sink`, directory by directory.
+/// Hands the hard links of `tree` between directories to `sink`.
 ///
 /// # Errors
-/// `Io`, and those of `sink`.
-pub fn send_tree(tree: &Tree, sink: &mut dyn TreeSink) -> Result<()> {
+/// Those of `sink`.
+pub fn send_links(tree: Option<&Tree>, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
+    let mut across = tree.into_iter().flat_map(|tree| tree.links.across());
+    across.try_for_each(|link| sink(&link))
+}
+
+/// Hands `tree`, which the contents give, to `sink`, directory by directory.
+///
+/// # Errors
+/// `Invalid` without a tree; `Io`, and those of `sink`.
+pub fn send_tree(tree: Option<&Tree>, sink: &mut dyn TreeSink) -> Result<()> {
+    let Some(tree) = tree else {
+        return Err(Error::invalid("the tree is asked for before the contents"));
+    };
     let mut blocks = BlockReader::new(&tree.blocks);
     let mut linked = tree.links.names().iter().peekable();
     // The root is the first name.

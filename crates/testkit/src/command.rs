@@ -36,6 +36,20 @@ impl Output {
         );
         self
     }
+
+    /// Checks that the command failed with status 2 and one line that has all of `words`.
+    ///
+    /// # Panics
+    /// If it did not.
+    #[track_caller]
+    pub fn expect_refusal(&self, words: &[&str]) {
+        let said = &self.stderr;
+        assert_eq!(self.code, Some(2), "{}{said}", self.text());
+        assert_eq!(said.lines().count(), 1, "{said}");
+        for word in words {
+            assert!(said.contains(word), "{word:?} is not in {said:?}");
+        }
+    }
 }
 
 /// Path of the binary: `WEALD_BIN`, or beside the running test in Cargo's target directory.

@@ -278,3 +278,42 @@ pub fn report_of(plan: &Plan, options: &BuildOptions) -> Report {
     plan.make(&source, 1);
     build_and_compare(&source, options)
 }
+
+/// A tree with one file.
+pub fn one_file(name: &str, data: Vec<u8>) -> Plan {
+    let mut plan = Plan::default();
+    plan.file(name, data);
+    plan
+}
+
+/// Builds the tree of `plan` with and without recipes, which must make the image smaller; returns
+/// the reports. `what` describes the tree.
+#[track_caller]
+pub fn assert_recipes_save(
+    plan: &Plan,
+    with: &BuildOptions,
+    without: &BuildOptions,
+    what: &str,
+) -> (Report, Report) {
+    let (with, without) = (report_of(plan, with), report_of(plan, without));
+    assert_eq!(without.made_len, 0, "{what}");
+    assert!(
+        with.image_len < without.image_len,
+        "{what}: {} with recipes, {} without",
+        with.image_len,
+        without.image_len
+    );
+    (with, without)
+}
+
+/// Two changes to the tree of [`make_all_kinds`], one after the other. The first has new, changed,
+/// moved and removed files, two equal directories and other hard links. The second has another
+/// root, new attributes and xattrs, streams with new parts, and an old file again.
+pub const CHANGES: [&str; 2] = [
+    "cp -a d e; mv d/text3 moved; echo more >> d/text4; rm hard; ln d/text5 hard2; chmod 700 \
+     d/text6; touch -d @5 d/text7",
+    "gzip -1 -c d/text9 d/text8 moved > new.gz; gzip -c /bin/ls > ls.gz; chown 7:8 e; \
+     setfattr -n user.x -v y e/text1
+     cp -a moved d/text3; head -c 200000 /dev/urandom > noise2; cat noise noise2 d/text1 > \
+      long; chmod 711 .",
+];

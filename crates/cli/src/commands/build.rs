@@ -199,11 +199,16 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(explain_inputs(args, error)),
         Ok(report) => report,
     };
+    print(&args.display, &report, start.elapsed())
+}
+
+/// Prints the report of a build that took `time`; returns the exit status.
+pub fn print(display: &DisplayArgs, report: &Report, time: Duration) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
-    if args.display.json {
-        output.json(&json(&report, start.elapsed()).into())?;
-    } else if !args.display.quiet {
-        output.text(&summary(&report, start.elapsed()))?;
+    if display.json {
+        output.json(&json(report, time).into())?;
+    } else if !display.quiet {
+        output.text(&summary(report, time))?;
     }
     output.finish()?;
     Ok(exit_code(report.problem_count))

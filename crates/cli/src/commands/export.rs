@@ -6,14 +6,16 @@ mod erofs;
 mod oci;
 
 use crate::help::Help;
-use crate::open::ImageArgs;
+use crate::open::{ImageArgs, refuse_stored_target};
 use crate::parse;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
+use weald_format::ErrorKind;
 use weald_image::Image;
+use weald_io::OutputFile;
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -86,6 +88,44 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "oci" => &oci::HELP,
         _ => return None,
     })
+}
+
+/// Arguments of commands that write an image of another program.
+#[derive(Args, Debug)]
+struct WriteArgs {
+    /// Replace FILE if it exists
+    #[arg(short, long)]
+    force: bool,
+    /// Number of threads, 0 for one per CPU
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    threads: usize,
+    #[command(flatten)]
+    memory: ListMemory,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+    /// Print one JSON object
+    #[arg(long, conflicts_with = "quiet")]
+    json: bool,
+}
+
+impl WriteArgs {
+    /// Refuses a target in a store, and one that exists unless `--force` replaces it.
+    fn check_target(&self, path: &Path) -> anyhow::Result<()> {
+        refuse_stored_target(path)?;
+        match self.force {
+            true => Ok(()),
+            false => refuse_existing(path),
+        }
+    }
+
+    /// Gives the complete `target` its name.
+    fn commit(&self, target: OutputFile) -> anyhow::Result<()> {
+        match target.commit(self.force) {
+            Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
+            other => Ok(other?),
+        }
+    }
 }
 
 /// Memory of commands that list the tree.

@@ -126,3 +126,18 @@ pub fn lines(seed: u64, len: usize) -> Vec<u8> {
         .flat_map(|&b| alphabet[usize::from(b) % 64].bytes())
         .collect()
 }
+
+/// Runs the command in `dir`.
+pub fn weald(dir: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(weald_bin());
+    let command = command.args(args).current_dir(dir).env("LC_ALL", "C");
+    command.env_remove("SOURCE_DATE_EPOCH").output().unwrap()
+}
+
+/// Standard output of a command, which must have succeeded.
+#[track_caller]
+pub fn done(output: &Output) -> String {
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{}{text}", stderr(output));
+    text
+}

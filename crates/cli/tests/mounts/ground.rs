@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weald_builder::{BuildOptions, Silent, build_image};
-use weald_testkit::command::{succeeded, text};
+use weald_testkit::command::{succeeded, text, weald_bin};
 use weald_testkit::mounts::{self, PATIENCE, eventually};
 
 /// A ground with its own runtime directory and images with distinct contents.
@@ -51,6 +51,17 @@ impl Ground {
             .env("WEALD_RUNTIME_DIR", &self.run)
             .env("LC_ALL", "C");
         command
+    }
+
+    /// Runs a script in the directory, which must succeed; `$0` is the binary.
+    #[track_caller]
+    pub fn script(&self, script: &str) {
+        let mut shell = Command::new("bash");
+        shell
+            .args(["-c", script, weald_bin()])
+            .current_dir(self.path())
+            .env("WEALD_RUNTIME_DIR", &self.run);
+        succeeded(&shell.output().expect("bash"));
     }
 
     /// Runs weald until it exits and closes its output pipe.

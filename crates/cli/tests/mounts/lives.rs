@@ -7,9 +7,8 @@ use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
-use weald_testkit::command::{refused, succeeded, text, weald_bin};
+use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::{PATIENCE, Server, eventually};
 
 #[test]
@@ -55,17 +54,8 @@ fn a_server_keeps_nothing_of_its_parent_open() {
     let ground = Ground::new();
     ground.build("a");
     fs::create_dir(ground.at("m1")).expect("mkdir");
-    let mut shell = Command::new("bash");
-    shell
-        .args(["-c", "exec 7>&1 8>&2; \"$0\" mount a m1", weald_bin()])
-        .current_dir(ground.path());
     // The output ends when no process has the pipe open, also as another descriptor.
-    succeeded(
-        &shell
-            .env("WEALD_RUNTIME_DIR", &ground.run)
-            .output()
-            .expect("bash"),
-    );
+    ground.script("exec 7>&1 8>&2; \"$0\" mount a m1");
     ground.compare("a", "m1");
     ground.umount("m1");
 }
@@ -145,16 +135,7 @@ fn few_descriptors_are_enough() {
     ["a", "b"].iter().for_each(|name| ground.build(name));
     let script =
         "ulimit -n 256; for i in 1 2 3 4 5 6 7 8; do mkdir m$i; \"$0\" mount a m$i || exit; done";
-    let mut shell = Command::new("bash");
-    shell
-        .args(["-c", script, weald_bin()])
-        .current_dir(ground.path());
-    succeeded(
-        &shell
-            .env("WEALD_RUNTIME_DIR", &ground.run)
-            .output()
-            .expect("bash"),
-    );
+    ground.script(script);
     let before = ground.reports("server").remove(0)["descriptor_count"]
         .as_u64()
         .expect("a number");

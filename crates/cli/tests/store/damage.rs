@@ -291,7 +291,7 @@ fn bad_input_changes_nothing() {
         echo text > text; mkdir -p foreign/images foreign/segments; echo x > foreign/store");
     let before = ground.contents("store");
     for (args, words) in BAD_INPUT {
-        ground.refused(&[&["store"], args].concat(), words);
+        ground.refused(&[&["store"], *args].concat(), words);
     }
     let other = "1".repeat(64);
     ground.refused(

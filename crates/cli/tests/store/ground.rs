@@ -124,12 +124,7 @@ impl Ground {
 
 #[track_caller]
 pub fn refused(output: &Output, words: &[&str]) {
-    let said = &output.stderr;
-    assert_eq!(output.code, Some(2), "{}{said}", output.text());
-    assert_eq!(said.lines().count(), 1, "{said}");
-    for word in words {
-        assert!(said.contains(word), "{word:?} is not in {said:?}");
-    }
+    output.expect_refusal(words);
 }
 
 /// The command of `weald` in `ground` with calls of the system that fail, as `inject` of strace(1)

@@ -11,6 +11,7 @@ use std::process::{Command, Stdio};
 use tempfile::TempDir;
 use weald_format::Timestamp;
 use weald_sys::{NewTimes, NodeKind};
+use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
 pub const COMMANDS: [&str; 49] = [
@@ -126,6 +127,22 @@ impl Bench {
             .weald(["build", "--quiet", "source", "image"])
             .expect(0, "");
         bench
+    }
+
+    /// Creates a bench with the torture tree of `seed` in `source`.
+    pub fn with_torture(seed: u64) -> Self {
+        let bench = Self::new();
+        fs::create_dir(bench.at("source")).expect("mkdir");
+        let options = torture::Options { seed, big: false };
+        torture::make(&bench.at("source"), &options).expect("torture tree");
+        bench
+    }
+
+    /// Output of `weald info --json` about `image`.
+    #[track_caller]
+    pub fn info(&self) -> serde_json::Value {
+        let info = self.weald(["info", "--json", "image"]).expect(0, "");
+        info.json().remove(0)
     }
 
     pub fn at(&self, name: impl AsRef<Path>) -> PathBuf {

@@ -55,13 +55,7 @@ impl Ground {
     /// Runs the command, which must fail with one line that contains all of `words`.
     #[track_caller]
     fn refused(&self, args: &[&str], words: &[&str]) {
-        let output = self.0.weald(args);
-        let said = &output.stderr;
-        assert_eq!(output.code, Some(2), "{}{said}", output.text());
-        assert_eq!(said.lines().count(), 1, "{said}");
-        for word in words {
-            assert!(said.contains(word), "{word:?} is not in {said:?}");
-        }
+        self.0.weald(args).expect_refusal(words);
     }
 
     /// Runs a script in the directory; `$WEALD` is the binary.

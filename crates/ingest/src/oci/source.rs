@@ -14,12 +14,12 @@ use crate::member::{self, Member, MemberKind};
 use crate::members::Members;
 use crate::path::{self, SEPARATOR};
 use crate::sort::Sorter;
-use crate::source::{CONTENTS_SHARE, DECODER_SHARE, DIRS_SHARE, SORT_SHARE, send_tree};
+use crate::source::{CONTENTS_SHARE, DECODER_SHARE, DIRS_SHARE, SORT_SHARE, send_links, send_tree};
 use std::path::PathBuf;
 use weald_builder::stream::{ContentStore, StreamRoot, StreamSize, TreeSink, TreeSource};
 use weald_builder::{BuildOptions, Observer, Problem};
 use weald_format::pages::Link;
-use weald_format::{Error, FileKind, Ids, Result, permissions_without_acl};
+use weald_format::{Error, FileKind, Result};
 
 /// Share of the memory for tables of members. A larger one would raise the default memory limit of
 /// level 7. While the tables grow, the share of the contents is still unused.
@@ -270,10 +270,7 @@ impl SecondPass<'_> {
         }
         path::put_key(&member.path, &mut self.key)?;
         if !self.options.keep_xattrs {
-            let permissions = member.attributes.permissions;
-            member.attributes.permissions =
-                permissions_without_acl(permissions, &member.xattrs, Ids::Kept);
-            member.xattrs.clear();
+            member.remove_xattrs();
         }
         self.record.clear();
         match member.kind {
@@ -403,14 +400,10 @@ impl TreeSource for LayersSource<'_> {
     }
 
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()> {
-        match &self.tree {
-            Some(tree) => send_tree(tree, sink),
-            None => Err(Error::invalid("the tree is asked for before the contents")),
-        }
+        send_tree(self.tree.as_ref(), sink)
     }
 
     fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
-        let mut across = self.tree.iter().flat_map(|tree| tree.links.across());
-        across.try_for_each(|link| sink(&link))
+        send_links(self.tree.as_ref(), sink)
     }
 }

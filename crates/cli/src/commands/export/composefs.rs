@@ -1,10 +1,10 @@
 //! `weald export composefs`.
 
-use crate::commands::export::{ListMemory, refuse_existing};
+use crate::commands::export::WriteArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, hex, put_name};
-use crate::open::{ImageArgs, refuse_stored_target, thread_count};
+use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use anyhow::bail;
@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use weald_format::ErrorKind;
 use weald_io::{OutputFile, TargetKind};
 use weald_vfs::shown;
 use weald_views::composefs::{Format, ImageOptions, VerityPolicy, Written, write_image};
@@ -61,20 +60,8 @@ pub(super) struct ComposefsArgs {
     /// Protect objects by fs-verity
     #[arg(long, value_enum, default_value = "try")]
     verity: VerityWord,
-    /// Replace FILE if it exists
-    #[arg(short, long)]
-    force: bool,
-    /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
-    threads: usize,
     #[command(flatten)]
-    memory: ListMemory,
-    /// Print nothing
-    #[arg(short, long)]
-    quiet: bool,
-    /// Print one JSON object
-    #[arg(long, conflicts_with = "quiet")]
-    json: bool,
+    write: WriteArgs,
 }
 
 #[derive(ValueEnum, Debug, Clone, Copy)]
@@ -97,14 +84,11 @@ enum VerityWord {
 
 pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
     let is_stdout = args.target.as_os_str() == "-";
-    if args.json && is_stdout {
+    if args.write.json && is_stdout {
         bail!("the image goes to standard output: --json needs a file");
     }
-    refuse_stored_target(&args.target)?;
-    if !args.force {
-        refuse_existing(&args.target)?;
-    }
-    let image = args.memory.open(&args.source)?;
+    args.write.check_target(&args.target)?;
+    let image = args.write.memory.open(&args.source)?;
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
     }
@@ -121,20 +105,17 @@ pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
             VerityWord::Try => VerityPolicy::Try,
             VerityWord::Off => VerityPolicy::Off,
         },
-        thread_count: thread_count(args.threads),
-        memory_len: args.memory.list_len(),
+        thread_count: thread_count(args.write.threads),
+        memory_len: args.write.memory.list_len(),
         temp_dir: &std::env::temp_dir(),
         is_cancelled: &|| is_cancelled.load(Ordering::Relaxed),
     };
     let written = write_image(&image, &mut |bytes| target.write_all(bytes), &options)?;
-    match target.commit(args.force) {
-        Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
-        other => other?,
-    }
+    args.write.commit(target)?;
     let mut output = Output::new();
-    if args.json {
+    if args.write.json {
         output.json(&summary(args, &written).into())?;
-    } else if !args.quiet && !is_stdout {
+    } else if !args.write.quiet && !is_stdout {
         print_summary(args, &written, &mut output)?;
     }
     output.finish()?;

@@ -1,10 +1,10 @@
 //! `weald export erofs`.
 
-use crate::commands::export::{ListMemory, refuse_existing};
+use crate::commands::export::WriteArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, put_name};
-use crate::open::{ImageArgs, refuse_stored_target, thread_count};
+use crate::open::{ImageArgs, thread_count};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use anyhow::bail;
@@ -13,7 +13,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use weald_format::ErrorKind;
 use weald_io::{OutputFile, TargetKind};
 use weald_vfs::shown;
 use weald_views::erofs::{Codec, ErofsOptions, ErofsWritten, write_image};
@@ -58,20 +57,8 @@ pub(super) struct ErofsArgs {
     /// Compress files: lz4, lz4hc or zstd, with a level as in zstd:19 (default: no compression)
     #[arg(long, value_name = "CODEC", value_parser = codec)]
     compress: Option<Codec>,
-    /// Replace FILE if it exists
-    #[arg(short, long)]
-    force: bool,
-    /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
-    threads: usize,
     #[command(flatten)]
-    memory: ListMemory,
-    /// Print nothing
-    #[arg(short, long)]
-    quiet: bool,
-    /// Print one JSON object
-    #[arg(long, conflicts_with = "quiet")]
-    json: bool,
+    write: WriteArgs,
 }
 
 /// Parses a codec with its level.
@@ -102,30 +89,24 @@ pub(super) fn run(args: &ErofsArgs) -> anyhow::Result<ExitCode> {
     if args.target == Path::new("-") {
         bail!("an EROFS image is not written in order, which standard output needs: name a file");
     }
-    refuse_stored_target(&args.target)?;
-    if !args.force {
-        refuse_existing(&args.target)?;
-    }
-    let image = args.memory.open(&args.source)?;
+    args.write.check_target(&args.target)?;
+    let image = args.write.memory.open(&args.source)?;
     let is_cancelled = interrupt_flag()?;
     let mut target = OutputFile::create(&args.target, TargetKind::File)?;
     let temp_dir = std::env::temp_dir();
     let options = ErofsOptions {
         codec: args.compress,
-        thread_count: thread_count(args.threads),
-        memory_len: args.memory.list_len(),
+        thread_count: thread_count(args.write.threads),
+        memory_len: args.write.memory.list_len(),
         temp_dir: &temp_dir,
         is_cancelled: &|| is_cancelled.load(Ordering::Relaxed),
     };
     let written = write_image(&image, &mut target, &options)?;
-    match target.commit(args.force) {
-        Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
-        other => other?,
-    }
+    args.write.commit(target)?;
     let mut output = Output::new();
-    if args.json {
+    if args.write.json {
         output.json(&summary(args, &written).into())?;
-    } else if !args.quiet {
+    } else if !args.write.quiet {
         print_summary(args, &written, &mut output)?;
     }
     output.finish()?;

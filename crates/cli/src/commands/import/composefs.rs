@@ -1,12 +1,10 @@
 //! `weald import composefs`.
 
-use crate::commands::build::{json, summary};
+use crate::commands::build;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::refuse_stored_target;
-use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
 use crate::shape::OUTPUT;
-use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::fs::File;
@@ -93,14 +91,7 @@ pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
         other => other?,
     };
-    let mut output = Output::new();
-    if args.display.json {
-        output.json(&json(&report, start.elapsed()).into())?;
-    } else if !args.display.quiet {
-        output.text(&summary(&report, start.elapsed()))?;
-    }
-    output.finish()?;
-    Ok(exit_code(report.problem_count))
+    build::print(&args.display, &report, start.elapsed())
 }
 
 fn import(
