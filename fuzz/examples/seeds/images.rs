@@ -44,6 +44,7 @@ pub fn images(corpus: &Corpus, dir: &Path) {
             keep_atime: times,
             keep_ctime: times,
             keep_btime: times,
+            keep_fsverity: times,
             ..BuildOptions::default()
         };
         build_image(&root, &target, true, &options, &Silent).expect("build");
@@ -193,6 +194,7 @@ fn items_of(record_type: RecordType, raw: &[u8]) -> u64 {
         RecordType::Times => TimesPage::parse(raw).unwrap().count() as u64,
         RecordType::Attributes => pages::parse_attributes(raw).unwrap().len() as u64,
         RecordType::Xattrs => pages::parse_xattrs(raw).unwrap().len() as u64,
+        RecordType::Fsverity => pages::parse_fsverity(raw).unwrap().len() as u64,
         RecordType::Links => pages::parse_links(raw)
             .unwrap()
             .last()
@@ -266,6 +268,7 @@ fn put_raw(corpus: &Corpus, record: &RecordRef, raw: &[u8]) {
         RecordType::Xattrs => "xattrs",
         RecordType::Links => "links",
         RecordType::Times => "times",
+        RecordType::Fsverity => "fsverity",
         RecordType::Index | RecordType::Data | RecordType::Dictionary => return,
     };
     corpus.put(target, raw);
