@@ -193,8 +193,8 @@ records! {
         unique: u64,
     }
 
-    /// `FUSE_NOTIFY_INVAL_INODE`, which the server sends unasked: the kernel drops cached pages of an
-    /// inode. A length of 0 means all from the offset.
+    /// `FUSE_NOTIFY_INVAL_INODE`, which the server sends unasked: the kernel drops cached pages of
+    /// an inode. A length of 0 means all from the offset.
     InvalInodeOut (24) {
         ino: u64,
         offset: i64,
