@@ -380,6 +380,48 @@ fn threads_that_sync_at_once_lose_nothing() {
     }
 }
 
+// Would catch: damage that counts as a torn end although a later record says that its record was
+// durable: acknowledged changes would be lost without a word. Of the two records that were under
+// way last, nothing says that.
+#[test]
+fn damage_is_reported_but_for_the_two_records_under_way_last() {
+    const COUNT: u64 = 8;
+    let place = Place::new();
+    let (volume, f) = begin(&place);
+    let record = |number: u64| {
+        let bytes = noise(10, number + 1);
+        volume.write(f, number * 10, &bytes, 1).expect("write");
+        let record = volume.begin_record().expect("a record");
+        record.expect("a log with room")
+    };
+    for number in (0..COUNT).step_by(2) {
+        let (first, second) = (record(number), record(number + 1));
+        volume.sync_record(&second).expect("sync");
+        volume.sync_record(&first).expect("sync");
+        volume.wait_for_record(&second).expect("a durable record");
+    }
+    let after = place.crashed();
+    drop(volume);
+    for number in 0..COUNT {
+        let damaged = after.crashed();
+        damage(&damaged, number);
+        let report = check(&damaged.store(), "v", &CheckOptions::default());
+        let findings = report.expect("check").findings;
+        match Volume::open(&damaged.store(), "v", options()) {
+            Err(error) => {
+                assert!(number < COUNT - 2, "record {number}: {error}");
+                assert!(error.to_string().contains("log=drop"), "{error}");
+                assert!(findings[0].contains("V-6.4"), "{findings:?}");
+            }
+            Ok(volume) => {
+                assert!(number >= COUNT - 2, "record {number}: nothing is said");
+                assert!(findings.is_empty(), "{findings:?}");
+                assert_eq!(read(&volume, f).len() as u64, number * 10);
+            }
+        }
+    }
+}
+
 // Would catch: a byte of an acknowledged record that a check does not read, damage that it takes
 // for a torn end, and a torn end that it takes for damage.
 #[test]
