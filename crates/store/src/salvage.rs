@@ -1,18 +1,23 @@
 //! Salvage: rebuilds the metadata of a store from its image maps and segments.
 //!
 //! Maps list the blocks of an image with their digests; segments list the records that they
-//! contain. Salvage does not read the old metadata; it keeps the file as `meta.old`.
+//! contain. Only volumes need the old tables. All rows that can be read are taken over, and what is
+//! lost is listed. The old file stays as `meta.old`.
+
+mod tables;
+mod volumes;
 
 use crate::disk::Access;
-use crate::engine::{Batch, Engine, Table, key_of};
+use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::layout;
 use crate::segment::each_header;
-use crate::store::{Store, create_engine, is_bad_file, open_engine, read_file, write_file};
-use crate::volume::{NEXT_SNAPSHOT, each_piece};
+use crate::store::{Store, create_engine, is_bad_file, read_file, write_file};
+use crate::volume::NEXT_SNAPSHOT;
 use crate::writer;
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
-use weald_format::container::RecordRef;
+use tables::{Counters, OldTables};
+use volumes::OldVolume;
+use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::store::{
     BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow,
 };
@@ -26,7 +31,13 @@ pub struct Salvaged {
     /// Names of incomplete images, each with the reason. Their maps are renamed to a name that ends
     /// in `.damaged`.
     pub damaged: Vec<(String, String)>,
-    /// Number of blocks that images refer to.
+    /// Names of the volumes of which nothing is lost.
+    pub volumes: Vec<String>,
+    /// Names of the other volumes, each with what is lost. They stay, with all that can be read.
+    pub damaged_volumes: Vec<(String, Vec<String>)>,
+    /// Names of volumes of which nothing can be read.
+    pub lost_volumes: Vec<String>,
+    /// Number of blocks that images and volumes refer to.
     pub block_count: u64,
     /// Number of segments.
     pub segment_count: u64,
@@ -42,52 +53,31 @@ struct Found {
 }
 
 /// Volumes of the old tables.
+#[derive(Default)]
 struct OldVolumes {
-    /// All rows of volumes.
-    rows: Batch,
-    /// The blocks that they refer to: id, row, number of references.
-    blocks: Vec<(u64, BlockRow, u64)>,
-    next_block: u64,
-    next_segment: u64,
+    volumes: Vec<OldVolume>,
+    /// Rows of the blocks that they refer to.
+    blocks: BTreeMap<u64, BlockRow>,
+    counters: Counters,
 }
 
-fn read_volumes(engine: &dyn Engine) -> Result<OldVolumes> {
-    let mut rows = Batch::default();
-    for table in [
-        Table::Volumes,
-        Table::Inodes,
-        Table::Names,
-        Table::Extents,
-        Table::Xattrs,
-        Table::Orphans,
-        Table::Quotas,
-        Table::Log,
-    ] {
-        engine.scan(table, &[], &mut |key, value| {
-            rows.put(table, key, value.to_vec());
-            Ok(ControlFlow::Continue(()))
-        })?;
+/// The row of a block whose own row is lost: reads of it fail, and its references are counted.
+fn lost_block(segment: u64, len: u64) -> BlockRow {
+    BlockRow {
+        location: Location {
+            segment,
+            offset: weald_format::store::SEGMENT_SUPERBLOCK_LEN as u64,
+        },
+        references: 0,
+        record: RecordRef {
+            record_type: RecordType::Data,
+            codec: Codec::None,
+            offset: 0,
+            stored_len: len,
+            raw_len: len,
+            digest: Digest::default(),
+        },
     }
-    if let Some(value) = engine.get(Table::Counters, NEXT_SNAPSHOT)? {
-        rows.put(Table::Counters, NEXT_SNAPSHOT, value);
-    }
-    let mut references: BTreeMap<u64, u64> = BTreeMap::new();
-    each_piece(engine, &mut |_, _, piece| {
-        *references.entry(piece.block).or_default() += 1;
-        Ok(())
-    })?;
-    let mut blocks = Vec::new();
-    for (id, count) in references {
-        if let Some(value) = engine.get(Table::Blocks, &key_of(id))? {
-            blocks.push((id, BlockRow::parse(&value)?, count));
-        }
-    }
-    Ok(OldVolumes {
-        rows,
-        blocks,
-        next_block: writer::counter(engine, writer::NEXT_BLOCK)?,
-        next_segment: writer::counter(engine, writer::NEXT_SEGMENT)?,
-    })
 }
 
 /// Counts the references of volumes to a block, whose record is looked for if it is not where the
@@ -132,9 +122,9 @@ impl Store {
             _ => {}
         }
         let _lock = writer::lock(self, writer_name)?;
-        let volumes = self.old_volumes()?;
         let mut found = Found::default();
         self.scan_segments(&mut found)?;
+        let mut volumes = self.old_volumes(&found)?;
         let mut salvaged = Salvaged::default();
         let mut images = Vec::new();
         for name in self.names()? {
@@ -149,11 +139,11 @@ impl Store {
                 Err(error) => return Err(error),
             }
         }
-        for (id, row, references) in volumes.iter().flat_map(|volumes| &volumes.blocks) {
-            count_volume(&mut found, *id, row, *references);
-        }
+        self.salvage_volumes(&mut volumes, &mut found, &mut salvaged)?;
         salvaged.block_count = found.blocks.len() as u64;
         salvaged.segment_count = found.segments.len() as u64;
+        let numbers: Vec<u32> = volumes.volumes.iter().map(|v| v.row.snapshot).collect();
+        self.keep_logs(&numbers)?;
         self.write_metadata(&found, &images, volumes)?;
         for (name, _) in &salvaged.damaged {
             let aside = format!("{}/.{name}.damaged", layout::IMAGES);
@@ -219,13 +209,19 @@ impl Store {
     }
 
     /// Reads the rows of volumes from the old tables, which alone have them.
-    fn old_volumes(&self) -> Result<Option<OldVolumes>> {
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` if there are volumes and no row of any can be read.
+    fn old_volumes(&self, found: &Found) -> Result<OldVolumes> {
         let names = self.volume_names()?;
-        let opened = open_engine(&*self.disk, self.superblock.uuid, true);
-        match opened.and_then(|engine| read_volumes(&engine)) {
-            Ok(volumes) => Ok(Some(volumes)),
-            Err(_) if names.is_empty() => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+        match self.read_volumes(found) {
+            Ok(volumes) if !volumes.volumes.is_empty() => Ok(volumes),
+            Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
+                Err(error)
+            }
+            Ok(volumes) if names.is_empty() => Ok(volumes),
+            _ if names.is_empty() => Ok(OldVolumes::default()),
+            _ => {
                 let shown = self.disk.shown();
                 let what = format!(
                     "{shown}/{}: the rows of the volumes {} cannot be read, and nothing else has \
@@ -237,15 +233,86 @@ impl Store {
                 );
                 Err(Error::corrupt("store metadata", 0, "S-5.1", what))
             }
-            Err(error) => Err(error),
         }
+    }
+
+    fn read_volumes(&self, found: &Found) -> Result<OldVolumes> {
+        let mut old = OldTables::open(self)?;
+        let mut volumes = OldVolumes {
+            counters: old.counters()?,
+            ..OldVolumes::default()
+        };
+        for (key, value) in old.read(Table::Blocks, &[])? {
+            if let (Some(id), Ok(row)) = (number_of(&key), BlockRow::parse(&value)) {
+                volumes.blocks.insert(id, row);
+            }
+        }
+        let is_in_segment = |row: &BlockRow| {
+            let records = found.records.get(&row.record.digest.0);
+            records.is_some_and(|records| records.contains(&(row.location, row.record)))
+        };
+        // Damage can hide that the tables are those of this store, but not that they fit.
+        if !volumes.counters.names_store && !volumes.blocks.values().any(is_in_segment) {
+            let what = format!("{}: belongs to another store", layout::META);
+            return Err(Error::corrupt("store metadata", 0, "S-5.1", what));
+        }
+        volumes.volumes = OldVolume::read_all(&mut old)?;
+        Ok(volumes)
+    }
+
+    /// Counts the references of volumes, and what is lost of them.
+    fn salvage_volumes(
+        &self,
+        old: &mut OldVolumes,
+        found: &mut Found,
+        salvaged: &mut Salvaged,
+    ) -> Result<()> {
+        for (id, row) in &found.blocks {
+            old.blocks.entry(*id).or_insert(*row);
+        }
+        let segment = found.segments.keys().next().copied().unwrap_or(1);
+        for volume in &mut old.volumes {
+            let losses = volume.recount(&old.blocks);
+            match (volume.is_shown(), losses.is_empty()) {
+                (false, _) => {}
+                (_, true) => salvaged.volumes.push(volume.key.clone()),
+                (_, false) => {
+                    let damaged = (volume.key.clone(), losses);
+                    salvaged.damaged_volumes.push(damaged);
+                }
+            }
+        }
+        for volume in &old.volumes {
+            for (id, references) in volume.references() {
+                let row = old.blocks.get(&id).copied();
+                let row = row.unwrap_or_else(|| lost_block(segment, references.len));
+                count_volume(found, id, &row, references.count);
+            }
+        }
+        let is_found = |name: &String| old.volumes.iter().any(|volume| volume.key == *name);
+        let mut lost = self.volume_names()?;
+        lost.retain(|name| !is_found(name));
+        salvaged.lost_volumes = lost;
+        Ok(())
+    }
+
+    /// Renames the sync logs of volumes that are lost, which the next writer would remove.
+    fn keep_logs(&self, volumes: &[u32]) -> Result<()> {
+        for snapshot in self.sync_logs()? {
+            if !volumes.contains(&snapshot) {
+                let name = layout::sync_log(snapshot);
+                self.disk.rename(&name, &format!("{name}.damaged"))?;
+                self.disk.sync_dir(layout::VOLUMES)?;
+            }
+        }
+        Ok(())
     }
 
     fn write_metadata(
         &self,
         found: &Found,
         images: &[(String, ImageRow)],
-        volumes: Option<OldVolumes>,
+        old: OldVolumes,
     ) -> Result<()> {
         let disk = &*self.disk;
         match disk.remove(META_NEW) {
@@ -269,10 +336,13 @@ impl Store {
             batch.put(Table::Images, name.as_bytes(), row.encode());
         }
         let next = |last: Option<&u64>| last.map_or(1, |last| last + 1);
-        let (mut next_block, mut next_segment) = (1, 1);
-        if let Some(volumes) = volumes {
-            (next_block, next_segment) = (volumes.next_block, volumes.next_segment);
-            for change in volumes.rows.0 {
+        let counters = old.counters;
+        let numbers = old.volumes.iter().map(|volume| volume.row.snapshot);
+        let numbers = numbers.chain(self.sync_logs()?);
+        let next_snapshot = numbers.map(|number| u64::from(number) + 1).max();
+        let next_snapshot = next_snapshot.unwrap_or(1).max(counters.next_snapshot);
+        for volume in old.volumes {
+            for change in volume.into_batch().0 {
                 batch.0.push(change);
                 if batch.0.len() >= 1 << 16 {
                     engine.commit(&std::mem::take(&mut batch))?;
@@ -282,13 +352,14 @@ impl Store {
         for (key, value) in [
             (
                 writer::NEXT_BLOCK,
-                next(found.blocks.keys().next_back()).max(next_block),
+                next(found.blocks.keys().next_back()).max(counters.next_block),
             ),
             (
                 writer::NEXT_SEGMENT,
-                next(found.segments.keys().next_back()).max(next_segment),
+                next(found.segments.keys().next_back()).max(counters.next_segment),
             ),
             (writer::NEXT_IMAGE, next_image),
+            (NEXT_SNAPSHOT, next_snapshot),
         ] {
             batch.put(Table::Counters, key, value.to_le_bytes().to_vec());
         }

@@ -3,6 +3,7 @@
 mod cutting;
 mod modes;
 mod properties;
+mod salvage;
 mod syncs;
 
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};

@@ -4,6 +4,7 @@
 mod images;
 mod properties;
 mod read_only;
+mod salvage;
 mod sealing;
 
 use serde_json::Value;

@@ -3,6 +3,10 @@
 //! Every commit is synced and saves the data that redb needs to reopen the file after a crash (redb
 //! calls this quick-repair). Opening therefore takes the same time for a file of any size.
 
+mod readable;
+
+pub(crate) use readable::{From, ReadableTables, Stored};
+
 use super::group_cache::GroupCache;
 use super::groups::{Editor, Filler, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
@@ -222,7 +226,7 @@ impl RedbEngine {
 fn damaged(shown: &str, what: &str) -> Error {
     let text = format!(
         "{shown}: the metadata of the store is damaged ({what}): 'weald store salvage' rebuilds \
-         what images need of it, and volumes need a backup of it"
+         it, with the rows of volumes that can be read"
     );
     Error::corrupt("store metadata", 0, "S-5.1", text)
 }

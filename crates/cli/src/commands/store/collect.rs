@@ -269,6 +269,11 @@ pub const SALVAGE_HELP: Help = Help {
         "Salvage is for a store whose metadata file is damaged, lost or older than its images. \
          It reads the image maps and the headers of all blocks. The old file stays as meta.old. \
          An image of which something is missing is set aside as images/.NAME.damaged and named.",
+        "Volumes need the rows of the old file. Each row that can be read is taken over, and what \
+         is lost of a volume is listed, by path where it is known. Mount a damaged volume with \
+         '-o ro', copy what is left, and remove it with weald volume rm. Of a volume whose own row \
+         is lost, nothing can be read; its blocks stay until weald store gc. If no row of any \
+         volume can be read, salvage changes nothing and says so.",
         "Contents are not tested: weald store check --data does that.",
     ],
     examples: &[(
@@ -276,8 +281,8 @@ pub const SALVAGE_HELP: Help = Help {
         "weald store salvage /srv/store",
     )],
     exit_status: &[
-        ("0", "All images are complete."),
-        ("1", "Something of at least one image is missing."),
+        ("0", "All images and volumes are complete."),
+        ("1", "Something of at least one image or volume is missing."),
         ("2", "The command failed; standard error says why."),
     ],
 };
@@ -302,7 +307,10 @@ pub(super) fn salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
         false => output.text(&salvaged_text(&salvaged))?,
     }
     output.finish()?;
-    Ok(exit_code(salvaged.damaged.len() as u64))
+    let damaged_count = salvaged.damaged.len() + salvaged.damaged_volumes.len();
+    Ok(exit_code(
+        (damaged_count + salvaged.lost_volumes.len()) as u64,
+    ))
 }
 
 fn salvaged_json(salvaged: &Salvaged) -> Object {
@@ -313,6 +321,13 @@ fn salvaged_json(salvaged: &Salvaged) -> Object {
     let mut object = Object::new();
     object.insert("images".into(), salvaged.images.clone().into());
     object.insert("damaged".into(), damaged.collect());
+    let damaged = salvaged
+        .damaged_volumes
+        .iter()
+        .map(|(name, losses)| serde_json::json!({ "name": name, "losses": losses }));
+    object.insert("volumes".into(), salvaged.volumes.clone().into());
+    object.insert("damaged_volumes".into(), damaged.collect());
+    object.insert("lost_volumes".into(), salvaged.lost_volumes.clone().into());
     object.insert("block_count".into(), salvaged.block_count.into());
     object.insert("segment_count".into(), salvaged.segment_count.into());
     object
@@ -324,10 +339,23 @@ fn salvaged_text(salvaged: &Salvaged) -> String {
         .iter()
         .map(|(name, what)| format!("damaged: {name}: {}\n", crate::messages::detailed(what)));
     let mut text: String = damaged.collect();
+    for (name, losses) in &salvaged.damaged_volumes {
+        for loss in losses {
+            let loss = crate::messages::detailed(loss);
+            text.push_str(&format!("damaged: volume {name}: lost: {loss}\n"));
+        }
+    }
+    for name in &salvaged.lost_volumes {
+        text.push_str(&format!("damaged: volume {name}: nothing can be read\n"));
+    }
+    let volume_count = salvaged.damaged_volumes.len() + salvaged.lost_volumes.len();
     text.push_str(&format!(
-        "{} images are complete, {} are damaged; {} blocks in {} segment files\n",
+        "{} images are complete, {} are damaged; {} volumes are complete, {} are damaged; {} \
+         blocks in {} segment files\n",
         count(salvaged.images.len() as u64),
         count(salvaged.damaged.len() as u64),
+        count(salvaged.volumes.len() as u64),
+        count(volume_count as u64),
         count(salvaged.block_count),
         count(salvaged.segment_count),
     ));

@@ -1,0 +1,101 @@
+//! `weald store salvage` of a store with volumes.
+
+use super::{Ground, MOUNTED};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use weald_testkit::compare::assert_same;
+
+/// Would catch: a volume that goes with another one, a loss without a line or with status 0, and a
+/// damaged volume that cannot be mounted or removed.
+#[test]
+fn damage_of_one_volume_leaves_the_other() {
+    let ground = Ground::new();
+    ground.weald(&["volume", "create", "-q", "store:w"]);
+    for name in ["v", "w"] {
+        let dir = ground.0.dir("mnt");
+        let volume = format!("store:{name}");
+        ground.0.mount(Path::new(&volume), &dir, &[]);
+        ground.sh(&format!(
+            "for d in $(seq 40); do mkdir mnt/{name}$d; for f in $(seq 25); do echo {name}$f > \
+             mnt/{name}$d/$f; done; done; cp -a mnt keep-{name}"
+        ));
+        ground.umount();
+    }
+    ground.sh("cp -a store whole");
+    let salvage = |args: &[&str]| {
+        let args = [&["store", "salvage"][..], args, &["store"]].concat();
+        ground.0.weald(args)
+    };
+    assert!(
+        salvage(&[])
+            .expect(0)
+            .text()
+            .contains("2 volumes are complete, 0 are damaged")
+    );
+    let meta = ground.at("store/meta");
+    let bytes = fs::read(ground.at("whole/meta")).expect("meta");
+    let mut found = None;
+    for at in (0..bytes.len()).rev().step_by(1024) {
+        let mut damaged = bytes.clone();
+        damaged[at.saturating_sub(16)..at].fill(0x5a);
+        fs::write(&meta, damaged).expect("write");
+        let salvaged = salvage(&["--json"]);
+        if salvaged.code == Some(2) {
+            continue;
+        }
+        let report: Value = serde_json::from_str(&salvaged.text()).expect("JSON");
+        let of = |key: &str| report[key].as_array().expect("a list").len();
+        let damaged = of("damaged_volumes") + of("lost_volumes");
+        assert_eq!(of("volumes") + damaged, 2, "byte {at}: {report}");
+        assert_eq!(
+            salvaged.code,
+            Some(i32::from(damaged > 0)),
+            "byte {at}: {report}"
+        );
+        if of("damaged_volumes") == 1 && of("volumes") == 1 {
+            found = Some((at, report));
+            break;
+        }
+    }
+    let (at, report) = found.expect("damage of one volume");
+    let text = |value: &Value| value.as_str().expect("a name").to_owned();
+    let (whole, lost) = (&report["volumes"][0], &report["damaged_volumes"][0]);
+    let (whole, lost_name) = (text(whole), text(&lost["name"]));
+    println!(
+        "byte {at}: {} losses of {lost_name}",
+        lost["losses"].as_array().expect("a list").len()
+    );
+    // Lines are the same for people.
+    let mut damaged = bytes.clone();
+    damaged[at.saturating_sub(16)..at].fill(0x5a);
+    fs::write(&meta, damaged).expect("write");
+    let said = salvage(&[]).expect(1).text();
+    for loss in lost["losses"].as_array().expect("a list") {
+        let loss = text(loss);
+        assert!(said.contains(&loss), "{loss}: {said}");
+    }
+    assert!(
+        said.contains("1 volumes are complete, 1 are damaged"),
+        "{said}"
+    );
+    let dir = ground.0.dir("mnt");
+    ground
+        .0
+        .mount(Path::new(&format!("store:{whole}")), &dir, &[]);
+    assert_same(&ground.at(&format!("keep-{whole}")), &dir, &MOUNTED);
+    ground.umount();
+    ground.0.mount(
+        Path::new(&format!("store:{lost_name}")),
+        &dir,
+        &["-o", "ro"],
+    );
+    // Listings of what is left work; no content is another one.
+    ground.sh(&format!(
+        "ls -R mnt > listed; cd mnt; find . -type f | while read -r f; do \
+         ! cat \"$f\" > ../got 2>> ../errors || cmp ../got \"../keep-{lost_name}/$f\"; done"
+    ));
+    ground.umount();
+    ground.weald(&["volume", "rm", &format!("store:{lost_name}")]);
+    ground.weald(&["store", "check", "--data", "store"]);
+}
