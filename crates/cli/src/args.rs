@@ -18,10 +18,11 @@ pub const HELP: Help = Help {
         "IMAGE is an image file, or STORE:NAME for an image of a store. A file whose name is \
          STORE:NAME comes first; ./ before a path makes no difference.",
         "Commands that read an image keep decoded data in a cache; --cache sets its size. The \
-         cache reserves a quarter of its size, at least 8M, for metadata, up to a limit of 96M \
-         or 1/16 of the cache, whichever is larger.",
-        "Messages and JSON escape control characters and bidirectional controls. ls, find and \
-         sum escape names on a terminal; in a pipe or a file they write names as they are.",
+         cache reserves a quarter of its size, at least 8M, for metadata. The limit is 96M or 1/16 \
+         of the cache, whichever is larger.",
+        "Messages and JSON escape control characters and bidirectional controls. The commands ls, \
+         find and sum escape names on a terminal; in a pipe or a file they write names as they \
+         are.",
     ],
     examples: &[
         ("Pack a tree", "weald build project/ project.weald"),

@@ -213,8 +213,8 @@ pub struct PackArgs {
     /// Do not store extended attributes: ACLs, capabilities, labels
     #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     pub no_xattrs: bool,
-    /// Keep the fs-verity digest of each content in the image, 32 bytes each, for weald sum,
-    /// exports and mounts (default: only if the image that is continued has them)
+    /// Keep the fs-verity digest of each content in the image, 32 bytes each, for sum, exports and
+    /// mounts (default: only if the continued image has them)
     #[arg(long, hide_short_help = true, help_heading = ATTRIBUTES)]
     pub fsverity: bool,
 }

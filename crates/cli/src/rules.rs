@@ -60,7 +60,7 @@ const WORDS: [(&str, Kind, &str, &str); 5] = [
         Kind::Filter,
         "RULE",
         "Apply a filter rule of rsync: '- PATTERN', '+ PATTERN', 'merge FILE' for a file of rules, \
-         'dir-merge NAME' for a file of rules in each directory, '!' to drop the rules before it",
+         'dir-merge NAME' for one in each directory, '!' to drop the rules before it",
     ),
 ];
 

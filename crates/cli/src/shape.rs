@@ -85,16 +85,16 @@ pub struct LayoutArgs {
     /// other options set them (default: archive)
     #[arg(long, value_enum, hide_short_help = true)]
     profile: Option<ProfileWord>,
-    /// Length of the shortest repeat that is stored once, 64 to 4096 bytes; 0 disables the search
-    /// (default: set by the level, 256 from level 5 on)
+    /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 disables the search (default: set
+    /// by the level, 256 from level 5 on)
     #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     match_size: Option<u64>,
     /// Size limit of the zstd dictionary that blocks share, at most 1M; 0 for none (default: set by
     /// the profile). Small blocks need one, large blocks hardly gain
     #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     dictionary_size: Option<u64>,
-    /// Size of the pieces of new data that are grouped by similarity, 4K to 64M, so that similar
-    /// pieces share a block; 0 disables grouping (default: set by the level)
+    /// Size of the pieces of new data that are grouped into blocks by similarity, 4K to 64M; 0
+    /// disables grouping (default: set by the level)
     #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     cluster_size: Option<u64>,
     /// Data to treat separately (default: set by the level. All levels: incompressible; from 2 on:
@@ -111,7 +111,7 @@ pub struct LayoutArgs {
     #[arg(long, value_enum, hide_short_help = true)]
     order: Option<OrderWord>,
     /// Store the files that this file lists first, in its order: one path per line, or paths that
-    /// end in zero bytes; a directory stands for everything in it
+    /// end in zero bytes; a directory means everything in it
     #[arg(
         long,
         value_name = "FILE",

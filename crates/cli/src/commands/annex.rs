@@ -29,13 +29,13 @@ const DIRECTORY: &str = "directory";
 /// The extension with which one process answers several jobs at a time.
 const ASYNC: &[u8] = b"ASYNC";
 
-/// Talks with git-annex over standard input and output until it closes them.
+/// Answers git-annex over standard input and output until it closes them.
 pub fn run() -> ExitCode {
     let mut streams = Streams::new(io::stdin().lock(), io::stdout());
     match serve(&mut streams) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // git-annex shows the message. If it is gone already, nobody is left to tell.
+            // The message is for git-annex. If that has ended, the message has no reader.
             let _ = streams.send(&[b"ERROR", one_line(&error).as_bytes()]);
             ExitCode::FAILURE
         }

@@ -26,27 +26,27 @@ use weald_vfs::shown;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "SOURCE is a directory, or '-' for a stream on standard input, or with --from a file \
-         that holds a stream, or with --from-image an image of EROFS. Formats of streams are \
-         tar (gzip, zstd and xz are decompressed), lists of paths, and mtree(5).",
+        "SOURCE is a directory, or '-' for a stream on standard input. With --from it is a file \
+         that holds a stream, with --from-image an EROFS image. Formats of streams are tar (gzip, \
+         zstd and xz are decompressed), lists of paths, and mtree(5).",
         "Filter rules are rsync's. Weald tries them in the order of the command line, and the \
-         first rule that matches a path decides. A leading '/' anchors a pattern at the source; \
-         a trailing '/' matches directories only. --filter 'dir-merge .rules' reads more rules \
-         from a file .rules in each directory and applies them to this directory and everything \
-         below it. Modifiers follow the comma in 'dir-merge,en': '-' or '+' for a file of plain \
-         patterns, 'w' for patterns separated by spaces, 'e' to leave the file itself out, 'n' \
-         for rules that apply to this directory only, 'C' for the rules of CVS.",
-        "In a stream, the last member of each path wins. Weald creates parent directories that \
-         a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an \
-         empty file of root with mode 644, or a directory if it ends in a slash or other paths \
+         first rule that matches a path decides. A leading '/' anchors a pattern at the source; a \
+         trailing '/' matches directories only. --filter 'dir-merge .rules' reads more rules from \
+         the file .rules of each directory, for this directory and everything below it. Modifiers \
+         follow the comma in 'dir-merge,en'. '-' or '+' means a file of plain patterns, 'w' \
+         patterns separated by spaces, and 'C' the rules of CVS. 'e' leaves the file itself out; \
+         'n' applies the rules to this directory only.",
+        "In a stream, the last member of each path wins. Weald creates parent directories that a \
+         stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an empty \
+         file of root with mode 644. It becomes a directory if it ends in a slash or other paths \
          lie below it.",
         "An mtree description gives names and attributes. The contents of its regular files \
          come from --contents-root, or from the path in contents=; size and SHA-2 digests must \
          match. Weald ignores other digests, nlink and flags.",
-        "With --at, directories that are in the image and in SOURCE become one, with the \
-         attributes of the one in SOURCE; SOURCE itself is the directory at PATH. Missing \
-         directories above PATH get mode 755, the caller's owner and the mtime of SOURCE. Hard \
-         links never join files of SOURCE and of the image.",
+        "With --at, SOURCE is the directory at PATH. Directories that are in the image and in \
+         SOURCE become one, with the attributes of the one in SOURCE. Missing directories above \
+         PATH get mode 755, the caller's owner and the mtime of SOURCE. Hard links never join \
+         files of SOURCE and of the image.",
         "With --force, the new image keeps owner, mode and ACL of the image that it replaces. \
          Weald follows symlinks to the output only if root or the caller owns them.",
         "Under fakeroot and pseudo, the image gets the owners, modes, devices and attributes that \

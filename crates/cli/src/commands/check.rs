@@ -19,9 +19,9 @@ use weald_image::{CheckOptions, CheckReport, Finding};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Each finding is one line: 'damaged: PATH: REASON' for a file or directory that cannot \
-         be read completely, 'structure: REASON' for damage that belongs to no single path. \
-         With several images, each line begins with the image.",
+        "Each finding is one line. 'damaged: PATH: REASON' is a file or directory that cannot be \
+         read completely, 'structure: REASON' is damage that belongs to no single path. With \
+         several images, each line begins with the image.",
     ],
     examples: &[
         ("Verify one image", "weald check forest.weald"),

@@ -20,9 +20,9 @@ use weald_vfs::{Aspect, Change, Difference, ImageTree, compare, shown_path};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Output: '- PATH' for a path in A only, '+ PATH' for a path in B only (both stand for \
-         everything below), '* PATH: ASPECT: A -> B' for a difference, '! PATH: REASON' for a \
-         path that could not be compared.",
+        "Output: '- PATH' for a path in A only, '+ PATH' for a path in B only (with everything \
+         below), '* PATH: ASPECT: A -> B' for a difference, '! PATH: REASON' for a path that could \
+         not be compared.",
         "Aspects are type, mode, uid, gid, device, size, content, target, mtime, xattrs, links \
          (which names share an inode), and atime, ctime and btime if both sides store them.",
     ],

@@ -21,12 +21,12 @@ pub const HELP: Help = Help {
         "A pattern selects every path that it matches and everything below. Weald creates the \
          directories that lead to a selected path, with their attributes. '*' and '?' stop at \
          '/'; '**' as a whole name matches any number of directories.",
-        "Root restores all attributes. Other users own the files that they extract: weald does \
-         not restore owners, set-uid and set-gid bits, and trusted.* and security.* attributes, \
-         unless --same-owner asks for them. It leaves devices out and counts them.",
-        "Under fakeroot and pseudo, extract does what it does for root: they pretend the owners, \
-         set-uid and set-gid bits, devices and attributes, and forget them when they end, unless \
-         they save them (fakeroot -s FILE).",
+        "Root restores all attributes. Other users own the files that they extract. Without \
+         --same-owner, weald does not restore owners, set-uid and set-gid bits, and trusted.* and \
+         security.* attributes for them. It leaves devices out and counts them.",
+        "Under fakeroot and pseudo, extract works as for root: they pretend the owners, set-uid \
+         and set-gid bits, devices and attributes. When they end, these are lost unless they were \
+         saved (fakeroot -s FILE).",
         "A new target has mode 700 until everything in it is extracted. Existing directories, \
          the target itself too, keep their attributes. Existing files are reported and not \
          replaced, unless --overwrite is given.",

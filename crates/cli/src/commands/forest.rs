@@ -57,9 +57,9 @@ pub const HELP: Help = Help {
         ],
     )],
     notes: &[
-        "A forest is a pure function of its options: the same options give the same names, \
-         bytes and times on any machine. --fanout lists the number of directories on each \
-         level, and last the number of files in each directory of the lowest level.",
+        "The same options give the same names, bytes and times on any machine. The option --fanout \
+         lists the number of directories on each level, and last the number of files in each \
+         directory of the lowest level.",
         "A spec is a TOML file whose keys are the long options. Options on the command line \
          override it. A SHARE is a number from 0 to 1. Options with 'changes' give the share \
          that changes from one version to the next.",

@@ -143,13 +143,13 @@ const HELPER_STATUS: &[Item] = &[
 const HELPER_DESCRIPTION: &[&str] = &[
     "mount.weald is the helper that mount(8) and fstab(5) use for the file system type weald. It \
      is a link to weald(1). Users call mount(8) or weald-mount(1) instead.",
-    "The helper asks the shared server to mount the image if a server runs, and otherwise starts \
-     a process for this mount only: a server that a mount unit of systemd starts would end with \
-     that unit. An automount always gets its own process.",
+    "If a shared server runs, the helper asks it to mount the image. Otherwise it starts a process \
+     for this mount only, because a server that a mount unit of systemd starts would end with that \
+     unit. An automount always gets its own process.",
     "With the option kernel the kernel serves the mount, without a server. The option overlay is \
-     for users in a user namespace, in which they are root: mount(8) and mount -a -T FILE then \
-     mount as weald mount --overlay. Outside user namespaces the helper refuses overlay, because \
-     root mounts with kernel.",
+     for users who are root in a user namespace. There, mount(8) and mount -a -T FILE mount as \
+     weald mount --overlay does. Outside user namespaces the helper refuses overlay, because root \
+     mounts with kernel.",
 ];
 
 /// Formats mount.weald(8), with the mount options of weald-mount(1).

@@ -56,7 +56,7 @@ pub struct MountArgs {
     #[command(flatten)]
     pub kernel: KernelArgs,
     /// Be the background server: take the opened image and mount point from standard input, write
-    /// to standard output when the mount is live
+    /// to standard output when the mount is complete
     #[arg(long, hide = true)]
     pub ready_stdout: bool,
 }
@@ -85,10 +85,10 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         ),
         (
             "barrier=honour|ignore",
-            "Whether the disk is synced in the order of the changes. With ignore it is synced when \
-             the volume is unmounted, and not before: a power cut can damage the whole store, its \
-             images too; the death of the server cannot. For a store of data that can be made \
-             again (default: honour).",
+            "Whether the disk is synced in the order of the changes. With ignore it is synced only \
+             when the volume is unmounted. Before that, a power cut can damage the whole store, \
+             its images too; a killed server cannot. Use it for data that can be made again \
+             (default: honour).",
         ),
         (
             "log=on|off|drop",
@@ -98,22 +98,22 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         ),
         (
             "mode=disk|ram",
-            "With ram, the volume is loaded into memory after the mount, as far as cache= has \
-             room, and its changes are saved every commit-interval, all of them or none, and when \
-             it is unmounted. The defaults are then cache=1G, commit-interval=30 and fsync=ignore \
+            "With ram, the volume is loaded into memory after the mount, as far as cache= permits. \
+             Its changes are saved every commit-interval, all of them or none, and when it is \
+             unmounted. The defaults are then cache=1G, commit-interval=30 and fsync=ignore \
              (default: disk).",
         ),
         (
             "relatime, noatime, strictatime",
-            "When a read changes the time of the last access: if it is older than the last change \
-             or than a day, never, or always (default: relatime).",
+            "Reads that change the time of the last access: those for which it is older than the \
+             last change or than a day, none, or all (default: relatime).",
         ),
         (
             "xattr, noxattr",
-            "With noxattr, nobody reads or sets extended attributes. The kernel then does not ask \
-             for the capability of each file that is written, which speeds up programs that \
-             write many small files. Access lists and capabilities stay in the volume and have \
-             no effect: modes decide (default: xattr).",
+            "With noxattr, no program can read or set extended attributes. The kernel then does \
+             not ask for the capability of each file that is written, which speeds up programs \
+             that write many small files. Access lists and capabilities stay in the volume and \
+             have no effect: modes decide (default: xattr).",
         ),
     ],
 );
@@ -124,8 +124,8 @@ const DURABILITY: (&str, &[Item]) = (
     &[
         (
             "fsync(FILE), fdatasync(FILE)",
-            "When it returns, the file's data, its attributes and the names that lead to it are \
-             on stable storage, and so is every operation that ended before the call.",
+            "When it returns, the file's data, attributes and names are on stable storage. So is \
+             every operation that ended before the call.",
         ),
         (
             "fsync(DIRECTORY)",
@@ -142,16 +142,16 @@ const DURABILITY: (&str, &[Item]) = (
         ),
         (
             "No sync",
-            "After a power cut, a crash of the kernel or the death of the server, the volume is a \
-             prefix of its operations: if an operation is there, every earlier one is. It lacks at \
-             most the last commit-interval. No check is needed before the next mount. Pages of \
-             shared mappings count as written at msync(2), fsync(2) or munmap(2).",
+            "After a power cut or a crash of the kernel or server, the volume is a prefix of its \
+             operations: if an operation is there, every earlier one is. It lacks at most the last \
+             commit-interval. No check is needed before the next mount. Pages of shared mappings \
+             count as written at msync(2), fsync(2) or munmap(2).",
         ),
         (
             "fsync=data",
-            "fsync(2) of a directory, and of a file whose content is on the disk, returns at once: \
-             a power cut takes back up to commit-interval of names and attributes, synced or not. \
-             Any other fsync(2) is as strict.",
+            "The call returns at once for a directory, and for a file whose content is on the \
+             disk. A power cut takes back up to commit-interval of names and attributes, synced or \
+             not. Any other fsync(2) is as strict.",
         ),
         (
             "fsync=ignore",
@@ -161,10 +161,10 @@ const DURABILITY: (&str, &[Item]) = (
         ),
         (
             "Errors",
-            "If the disk fails a write or a sync, the operation that waits for it gets the error, \
-             the volume becomes read-only, and no later fsync succeeds. weald volume info shows \
-             the reason. A full disk is no such error: write(2) gets ENOSPC, and removing files \
-             works.",
+            "If the disk fails a write or a sync, the operation that waits for it gets the error. \
+             The volume becomes read-only, and no later fsync succeeds. The command weald volume \
+             info shows the reason. A full disk is no such error: write(2) gets ENOSPC, and \
+             removing files works.",
         ),
     ],
 );
@@ -180,9 +180,9 @@ pub const HELP: Help = Help {
                 (
                     "cachesize=SIZE",
                     "Memory limit of the cache for decoded data (default: 1/16 of the memory, \
-                 between 256M and 2G). Mounts of one server share its cache; a mount with \
-                 another size gets its own. Data that nobody reads leaves the cache after a \
-                 minute or two.",
+                     between 256M and 2G). Mounts of one server share its cache; a mount with \
+                     another size gets its own. Data that no program reads leaves the cache after \
+                     a minute or two.",
                 ),
                 (
                     "workers=N",
@@ -262,8 +262,8 @@ pub const HELP: Help = Help {
         ),
     ],
     notes: &[
-        "Mount returns when the mount is live. One server process with one cache serves all \
-         mounts of a user; the first mount starts it, and it ends with the last mount. weald \
+        "Mount returns when programs can use the mount. One server process with one cache serves \
+         all mounts of a user. The first mount starts it, and it ends with the last mount; weald \
          mounts shows it. A mount with --isolated has a process of its own, which unmounts on \
          SIGINT, SIGTERM or SIGHUP.",
         "STORE:NAME of a volume is mounted for writing, by a process of its own, which is the \
@@ -274,12 +274,12 @@ pub const HELP: Help = Help {
          rw for images, because these are read-only. mount.weald(8) describes mount -t weald and \
           fstab.",
         "With --kernel the kernel serves the mount: EROFS the metadata, overlayfs the data, which \
-         lie as files (objects) in a view cache. The first mount of a tree writes them, later \
-         ones use them. The cache is STORE/views for an image of a store; for an \
-         image file it is weald/views in $XDG_CACHE_HOME, or else in /var/cache. weald store \
-         gc --views empties it.",
-        "With --overlay a user mounts in a user namespace, without rights on the host: a server \
-         shows the metadata through FUSE, and overlayfs reads the data from a view cache below \
+         lie as files (objects) in a view cache. The first mount of a tree writes them, later ones \
+         use them. The cache is STORE/views for an image of a store. For an image file it is \
+         weald/views in $XDG_CACHE_HOME, or else in /var/cache. The command weald store gc --views \
+         empties it.",
+        "With --overlay a user mounts in a user namespace, without rights on the host. A server \
+         shows the metadata through FUSE; overlayfs reads the data from a view cache below \
          $XDG_CACHE_HOME or ~/.cache. The server ends with the mount. Owners that the namespace \
          does not map are shown as nobody.",
         "The socket of the server is in $WEALD_RUNTIME_DIR, or else in /run/weald (root), or \
@@ -292,7 +292,7 @@ pub const HELP: Help = Help {
             "weald mount -o cachesize=1G,noexec forest.weald /mnt",
         ),
         (
-            "Mount an image of somebody else in a process of its own",
+            "Mount an image of another user in a process of its own",
             "weald mount --isolated untrusted.weald /mnt",
         ),
         (
@@ -390,10 +390,10 @@ impl MountArgs {
     }
 }
 
-/// Mounts an image; returns when the mount is live, or with `--foreground` when it is gone.
+/// Mounts an image; returns when the mount is complete, or with `--foreground` when it has ended.
 ///
 /// # Errors
-/// Any error before the mount is live.
+/// Any error before the mount is complete.
 pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
@@ -533,7 +533,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         false => MountOptions::parse(&args.options)?.cache_len,
     };
     // While an automounter waits for this mount, only processes of its own group can enter the
-    // directory. This process therefore stays in that group until the mount is live.
+    // directory. This process therefore stays in that group until the mount is complete.
     let is_for_automounter = is_automount(&args.dir);
     if args.ready_stdout && !is_for_automounter {
         background::detach()?;

@@ -80,8 +80,8 @@ pub struct KernelArgs {
     /// Directory of metadata images and objects (default: as below)
     #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
     pub view_cache: Option<PathBuf>,
-    /// Limit of the view cache: before a view is made, others that no mount has are removed beyond
-    /// it (default: a quarter of the file system)
+    /// Limit of the view cache: before a view is made, views without mounts are removed until it
+    /// fits (default: a quarter of the file system)
     #[arg(long, value_name = "SIZE", requires = "by_kernel", value_parser = crate::parse::size)]
     pub view_limit: Option<u64>,
 }
@@ -142,10 +142,10 @@ pub(super) fn is_mounted(args: &MountArgs) -> Result<bool> {
         .is_some_and(|mount| mount.image == args.image))
 }
 
-/// Mounts the image; returns when the mount is live.
+/// Mounts the image; returns when the mount is complete.
 ///
 /// # Errors
-/// Any error before the mount is live.
+/// Any error before the mount is complete.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
     kernel::check_rights()?;
     let prepared = Prepared::new(args)?;

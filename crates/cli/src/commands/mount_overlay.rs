@@ -13,10 +13,10 @@ use std::process::ExitCode;
 use weald_fuse::{Capacity, MetadataTree, MountOptions, mount_detached};
 use weald_views::kernel;
 
-/// Mounts the image; returns when the mount is live, or with `--foreground` when it is gone.
+/// Mounts the image; returns when the mount is complete, or with `--foreground` when it has ended.
 ///
 /// # Errors
-/// Any error before the mount is live.
+/// Any error before the mount is complete.
 pub fn run(args: &MountArgs) -> Result<ExitCode> {
     let words = MountOptions::parse(&args.options)?.kernel;
     if args.kernel.verity == Some(Verity::Require) || words.verity.as_deref() == Some("require") {

@@ -29,8 +29,8 @@ const CLEAR: &str = "\x1b[H\x1b[2J\x1b[3J";
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Columns of a mount: requests of the kernel; cache hit rate; requests in flight; \
-         requests that failed because the image could not be read; bytes read.",
+        "Columns of a mount: requests of the kernel; cache hit rate; requests in flight; requests \
+         that failed on an unreadable image; bytes read.",
         "DIGEST of a volume is the word volume; weald volume stat shows its space.",
         "Mounts that the kernel serves (weald mount --kernel) stand behind those of servers. They \
          have no statistics.",

@@ -15,10 +15,9 @@ use weald_image::ImageStart;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "An append that was interrupted (by a crash, a full disk, a kill) leaves bytes behind \
-         the last complete generation; other commands then report that the footer is missing. \
-         Recover truncates the image after its last complete generation, and changes nothing \
-         else.",
+        "An append that was interrupted (by a crash, a full disk, a kill) leaves bytes behind the \
+         last complete generation. Other commands then report that the footer is missing. Recover \
+         truncates the image after its last complete generation, and changes nothing else.",
     ],
     examples: &[
         (

@@ -28,9 +28,9 @@ use weald_image::Image;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "With another codec, level or block size only, rewrite copies the metadata and every \
-         block whose codec and size stay the same, and encodes the other blocks again. Any \
-         other option packs the tree anew, as build would do from a directory.",
+        "With another codec, level or block size only, rewrite copies the metadata and every block \
+         whose codec and size stay the same. It encodes the other blocks again. Any other option \
+         packs the tree anew, as build would do from a directory.",
         "Rewrite prints the tree digest. It stays the same unless options change attributes or \
          leave files out. The new image appears under its name when it is complete.",
     ],

@@ -19,9 +19,9 @@ pub const HELP: Help = Help {
          (SCHILY.xattr), hard links, and holes as GNU sparse files. The same image gives the \
          same bytes. Sockets have no form in tar; weald reports them and leaves them out.",
         "GNU tar restores extended attributes with tar -xp --xattrs --xattrs-include='*'. Names \
-         with '=' are written twice, for GNU tar and for bsdtar (LIBARCHIVE.xattr): GNU tar \
-         warns that it ignores the second form, and bsdtar restores the first one too, with \
-         '%3D' in the name.",
+         with '=' are written twice, for GNU tar and for bsdtar (LIBARCHIVE.xattr). GNU tar warns \
+         that it ignores the second form; bsdtar also restores the first one, with '%3D' in the \
+         name.",
     ],
     examples: &[
         (

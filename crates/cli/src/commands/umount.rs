@@ -49,8 +49,8 @@ pub const HELP: Help = Help {
         "A volume is first written to disk; if that fails, umount says so, exits with status 2 and \
          leaves the volume mounted (--lazy detaches it). When umount returns 0, everything is on \
          stable storage.",
-        "Of a mount by the kernel (weald mount --kernel) it also removes the work directory that \
-         weald mount made; what was written stays in the directory of --upper.",
+        "For a mount by the kernel (weald mount --kernel), umount also removes the work directory \
+         that weald mount made. Changes stay in the directory of --upper.",
     ],
     examples: &[("Unmount an image", "weald umount /mnt")],
     exit_status: DONE_OR_FAILED,

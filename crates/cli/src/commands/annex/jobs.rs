@@ -1,5 +1,5 @@
-//! Several conversations over one pair of streams: the extension ASYNC of the protocol. git-annex
-//! tags each line with the number of a job, and a thread of its own answers each job.
+//! Jobs over one pair of streams: the extension ASYNC of the protocol. Each line from git-annex has
+//! the number of a job, and a thread of its own answers each job.
 //!
 //! # Source
 //! git-annex, `doc/design/external_special_remote_protocol/async_appendix`.

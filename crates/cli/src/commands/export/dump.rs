@@ -14,9 +14,9 @@ use weald_views::composefs::{DumpOptions, write_dump};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "The dump has one line for each entry, in the format of composefs: path, size, mode, \
-         links, owner, group, device, time, target or object, content, fs-verity digest, xattrs. \
-         Files of up to 64 bytes are in the dump itself.",
+        "The dump has one line for each entry, in the format of composefs. Fields: path, size, \
+         mode, links, owner, group, device, time, target or object, content, fs-verity digest, \
+         xattrs. Files of up to 64 bytes are in the dump itself.",
         "mkcomposefs --from-file makes the image of weald export composefs of it.",
     ],
     examples: &[

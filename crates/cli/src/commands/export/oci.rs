@@ -24,14 +24,14 @@ use weald_views::oci::{Compression, OciOptions, OciReport, Platform, export_layo
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "LAYOUT is a directory in the OCI image layout; Weald makes it if it is missing, and adds \
-         to the images that it has. skopeo copies from there to a registry, to an archive or \
-         into the storage of podman.",
+        "LAYOUT is a directory in the OCI image layout. Weald makes it if it is missing, and adds \
+         to the images that it has. The program skopeo copies from there to a registry, to an \
+         archive or into the storage of podman.",
         "The image has one layer with all files. The same image, configuration and options give \
          the same digests. Files with holes are sparse members in GNU's format 1.0, which podman, \
          docker, skopeo and umoci read.",
         "--config takes the configuration that weald import oci --config or skopeo inspect \
-         --config --raw has written: its layers and history are replaced, all else is kept.",
+         --config --raw has written. Its layers and history are replaced; the rest is kept.",
         "Sockets, and names that begin with '.wh.', have no form in a layer: Weald leaves them \
          out and reports them.",
     ],

@@ -21,8 +21,8 @@ use weald_vfs::shown;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "A dump is what 'composefs-info dump' and 'weald export dump' write. '-' reads it from \
-         standard input, decompressed if it is compressed by gzip, zstd or xz.",
+        "'composefs-info dump' and 'weald export dump' write dumps. With '-', weald reads the dump \
+         from standard input, and decompresses gzip, zstd or xz.",
         "The bytes of each object must have the fs-verity digest that the image or the dump says. \
          Whiteouts and xattrs of the tree are those that it had before composefs escaped them.",
         "weald export composefs writes the same image again, byte for byte.",

@@ -27,8 +27,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "LAYOUT is a directory in the OCI image layout (skopeo copy SOURCE oci:DIR:TAG, umoci, \
-         buildah push), a tar archive of one, or the output of docker save and podman save. \
-         Weald reads no registry: skopeo fetches from one.",
+         buildah push), or a tar archive of one. The output of docker save and podman save is \
+         accepted, too. Weald reads no registry: skopeo fetches from one.",
         "The layers become one tree: whiteouts remove what lower layers have, opaque marks empty \
          a directory. Symlinks of a layer are never followed. Files that an upper layer removes \
          are not stored. The other options are those of weald build.",

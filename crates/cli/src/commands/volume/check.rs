@@ -15,9 +15,9 @@ use weald_volume::{CheckOptions, Report};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Check compares the tables of the volume with each other and with the store: every name \
-         leads to an inode, every inode has as many names as it counts, every piece of a file \
-         lies in a block, and all counts of references and of space equal a recount. With --data \
+        "Check compares the tables of the volume with each other and with the store. Every name \
+         leads to an inode, every inode has as many names as it counts, and every piece of a file \
+         lies in a block. All counts of references and of space must equal a recount. With --data \
          it also reads every block and compares it with its digest. Each finding is one line.",
         "Check verifies every record of the sync log that waits for a commit. A record that a \
          crash left in part at the end is no damage: no sync acknowledged it.",

@@ -32,10 +32,10 @@ pub const HELP: Help = Help {
          user.weald.compress, .chunk, .chunking and .dedup, which setfattr(1) sets and getfattr(1) \
          shows on the mount.",
         "A new file or directory takes codec, chunk, chunking and dedup from its directory. They \
-         hold for data that is written later; data that is there stays as it is, and so do files \
-         below a directory whose properties change. The word 'default' stands for the volume's \
-         own. The chunking of the root directory is that of the volume: it holds for all files \
-         that have none.",
+         hold for data that is written later. Existing data stays as it is, and so do files below \
+         a directory whose properties change. The word 'default' stands for the volume's own. The \
+         chunking of the root directory is that of the volume: it holds for all files that have \
+         none.",
         "A quota limits the bytes (--quota) or the inodes (--quota-count) below a directory. Bytes \
          count as written: holes do not, repeats and compressed data do in full. At the limit, \
          writes fail with EDQUOT. A quota below what is used is refused. Names do not move \

@@ -19,11 +19,10 @@ pub const HELP: Help = Help {
          bytes that are stored once and used more than once. Stored: bytes on disk, after \
          compression. Ratio: logical to stored.",
         "Debt: bytes of the store's segments that belong to no block any more. Ranges of 4 KiB and \
-         more are punched out where the disk can do that, and segments without a live block are \
-         removed within a minute; the rest waits for weald store gc, of the unmounted store.",
-        "Dirty bytes are written and not yet on disk. Seconds at risk is the age of the oldest \
-         of them: a power cut now would take back that much time, except for what was synced \
-         with fsync(2).",
+         more are punched out if the file system can do that, and segments without a live block \
+         are removed within a minute. The rest waits for weald store gc, of the unmounted store.",
+        "Dirty bytes are written and not yet on disk. Seconds at risk is the age of the oldest of \
+         them. A power cut now would take back that much time, except for synced data.",
         "Of a mounted volume, the server of this user answers.",
     ],
     examples: &[
