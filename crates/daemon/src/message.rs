@@ -47,8 +47,8 @@ pub(crate) enum Request {
     /// As `Report`, with the space of volumes, which takes longer.
     ReportSpace,
     TakeOver,
-    /// Sent with the file that the writer of a store locks, open for writing: hold the present
-    /// state of the volume with this name while the connection lasts. The answer is `Held`, then
+    /// Holds the present state of the volume with this name while the connection lasts. The file
+    /// that the writer of a store locks comes with it, open for writing. The answer is `Held`, then
     /// [byte frames](crate::byte_frames) with a copy of its rows, then `Done`.
     Hold(String),
 }

@@ -123,7 +123,7 @@ fn holder_path(request: &MountRequest) -> PathBuf {
 }
 
 impl Served {
-    /// Mounts `request`; the mount is live when the call returns.
+    /// Mounts `request`; programs can use the mount when the call returns.
     pub(crate) fn mount(
         id: u64,
         request: OpenedRequest,

@@ -96,8 +96,8 @@ impl Server {
         })
     }
 
-    /// Serves until the last mount has ended (for ever if the server does not end when idle), until
-    /// another process has taken over, or until a signal arrives, which unmounts everything.
+    /// Serves until the last mount has ended, until another process has taken over, or until a
+    /// signal unmounts everything. A lasting server also continues without mounts.
     ///
     /// # Errors
     /// `Busy` if a second signal arrives while mounts are still in use; `Io`, also if the last

@@ -83,8 +83,8 @@ impl StoreWriter {
     /// `Io`, `Full`; `Corrupt` if a live block is damaged: its segment then remains unchanged.
     ///
     /// # Cost
-    /// One pass over the rows of blocks, 64 bytes of memory for each block of the copied segments,
-    /// and one read and one write of their live bytes.
+    /// One pass over the rows of blocks, and one read and one write of the live bytes of the copied
+    /// segments. Each of their blocks takes 64 bytes of memory.
     pub fn collect(
         &mut self,
         options: &CollectOptions,

@@ -14,8 +14,8 @@ const DIGESTS_LEN_MAX: u64 = 1 << 30;
 /// Length of a digest in bytes.
 const DIGEST_LEN: usize = 32;
 
-/// Encodes the file: the magic number, the image digest, the digest of each content (zero if it is
-/// not known), and the digest of all bytes before.
+/// Encodes the file: magic number, image digest, the digest of each content (zero if unknown), and
+/// the digest of all bytes before.
 fn encode(image_digest: &Digest, digests: &[Option<Digest>]) -> Vec<u8> {
     let mut bytes = CONTENT_DIGESTS_MAGIC.to_vec();
     bytes.extend_from_slice(&image_digest.0);

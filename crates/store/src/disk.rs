@@ -37,8 +37,8 @@ pub enum Access {
     Write,
     /// A new file, for reading and writing; the name must not exist.
     Create,
-    /// As [`Access::Create`], for a file that only its writers may open: a lock that another user
-    /// could take with the permission to read would keep all writers out.
+    /// As [`Access::Create`], for a file that only its writers may open. Otherwise a user with the
+    /// permission to read could take the lock and keep all writers out.
     CreatePrivate,
 }
 
@@ -183,8 +183,8 @@ pub struct DiskSpace {
 /// A directory of the host's file system.
 ///
 /// The directory is opened once. All its files are then reached through that descriptor, and no
-/// symlink below it is followed: a user who may write to the directory leads nobody who writes to
-/// the store to other files.
+/// symlink below it is followed. So a user who may write to the directory cannot lead another
+/// writer to other files.
 #[derive(Debug, Clone)]
 pub struct HostDisk {
     path: PathBuf,

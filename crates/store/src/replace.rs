@@ -37,8 +37,9 @@ impl StoreWriter {
     ///
     /// The references of the new image are counted under a hidden row. One transaction swaps the
     /// names of the two rows. Then the map is renamed, and the old image is removed like any other.
-    /// The old map gets its hidden name before that, so that [`crate::recover`] can complete the
-    /// operation after a crash at any moment: it finds an image that is being added or removed.
+    /// The old map gets its hidden name before that. After a crash at any moment,
+    /// [`crate::recover`] finds an image that is being added or removed, and completes the
+    /// operation.
     pub(crate) fn replace(&mut self, name: &str, map: &ImageMap) -> Result<()> {
         let disk = self.store.disk.clone();
         let Some(old_row) = self.image_row(name)? else {

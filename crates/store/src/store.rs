@@ -154,9 +154,9 @@ impl Store {
         Ok(Self { disk, superblock })
     }
 
-    /// The store for callers that read its tables: if its file system is read-only, one whose
-    /// changes stay in memory, since the engine and the recovery of the store write. Such a store
-    /// is kept as long as its changes are needed.
+    /// The store for callers that read its tables. On a read-only file system, changes stay in
+    /// memory, because the engine and the recovery of the store write. Such a store is kept as long
+    /// as its changes are needed.
     #[must_use]
     pub fn for_reading(&self) -> Self {
         use std::io::ErrorKind::ReadOnlyFilesystem;

@@ -3,8 +3,8 @@
 //!
 //! A record may be written while the records before it are being synced: at most [`SYNCS_MAX`] are
 //! under way. Its header says how many records were durable before. A record that is not whole was
-//! never acknowledged by a sync, unless a later header of its layer counts it as durable, or one of
-//! the layer above counts it: then acknowledged changes are damaged.
+//! never acknowledged by a sync, unless a later header counts it: one of its layer as durable, or
+//! one of the layer above. Then acknowledged changes are damaged.
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Engine, Table};
@@ -49,8 +49,8 @@ pub enum SyncLogBug {
 /// The sync log of a volume, for its writer.
 #[derive(Debug)]
 pub struct SyncLog {
-    /// The file, open once for each record that may be under way: the kernel reports a failed write
-    /// to each open file once, so that no sync takes the error of another one.
+    /// The file, opened once for each record that may be under way. The kernel reports a failed
+    /// write once to each open file, so no sync takes the error of another one.
     files: Vec<Arc<dyn DiskFile>>,
     shown: String,
     id: SyncLogId,
@@ -97,8 +97,8 @@ pub struct SyncLogRecords {
     pub first: Vec<Vec<u8>>,
     /// Bodies of the layer above that one, which began while its commit was under way.
     pub second: Vec<Vec<u8>>,
-    /// Whether records lie behind these that nobody was told of. They must be dead before the log
-    /// receives new ones: two commits do that.
+    /// Whether records lie behind these that no sync acknowledged. They must be invalid before the
+    /// log receives new ones: two commits do that.
     pub has_rest: bool,
     /// The damage, if acknowledged changes behind these are damaged.
     pub damage: Option<Error>,

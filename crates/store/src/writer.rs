@@ -1,8 +1,8 @@
 //! The single writer of a store: its lock, its counters, the open segment, and how changes become
 //! durable.
 //!
-//! One order holds everywhere: the writer syncs bytes before it commits a row that refers to them,
-//! and removes a file only after it commits the removal of the file's row. After a crash the store
+//! One order holds everywhere. The writer syncs bytes before it commits a row that refers to them.
+//! It removes a file only after it commits the removal of the file's row. After a crash the store
 //! therefore holds everything that was committed, and possibly files that no row refers to.
 //! [`crate::recover`] completes interrupted operations.
 

@@ -117,7 +117,7 @@ impl State {
         }
     }
 
-    /// Takes the last record back: the sync log has no room. Its changes are active again.
+    /// Takes the last record back: the sync log has no space for it. Its changes are active again.
     pub fn cancel_logging(&mut self) {
         if let Some(record) = self.logging.pop_back() {
             let newer = std::mem::replace(&mut self.active, Arc::unwrap_or_clone(record.layer));
@@ -197,7 +197,7 @@ pub struct Core {
     pub tables: Tables,
     /// Decoded blocks.
     pub blocks: Blocks,
-    /// Readers of blocks hold it; the space of dead blocks is freed while nobody does.
+    /// Readers of blocks hold it; the space of unused blocks is freed while no thread holds it.
     pub gate: RwLock<()>,
     /// Options of the mount.
     pub options: OpenOptions,
@@ -221,7 +221,7 @@ impl Core {
         self.options.bug == Some(bug)
     }
 
-    /// Changes the state under the lock; nobody sees a part of the change.
+    /// Changes the state under the lock; no other thread sees a part of the change.
     ///
     /// # Errors
     /// EROFS on a volume that cannot change, and the errors of `change`.
@@ -364,9 +364,9 @@ impl Core {
         Ok(allocated)
     }
 
-    /// Freezes the changes that the next commit takes, if there are any or `is_forced`: all, or
-    /// those that the sync log has, if it has all so far (`is_logged`). Returns them, and the
-    /// number of changes up to their end. No record is under way.
+    /// Freezes the changes that the next commit takes, if there are any or `is_forced`. With
+    /// `is_logged`, these are the changes that the sync log has, if it has all so far; otherwise
+    /// all. Returns them, and the number of changes up to their end. No record is under way.
     ///
     /// # Errors
     /// `Io` with the first failure.

@@ -54,8 +54,8 @@ pub struct Cuts {
 }
 
 impl Cuts {
-    /// The end of the file `ino` to cut by content, if its rules, its content and the way in which
-    /// it was written ask for it. `map` has its changes.
+    /// The end of the file `ino` to cut by content; `None` if its rules, its content or the order
+    /// of its writes exclude it. `map` has its changes.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
@@ -167,9 +167,8 @@ fn archive_format(core: &Core, ino: u64, map: &RangeMap) -> Result<Option<Format
     Ok(head.ok().and_then(Format::of))
 }
 
-/// The range of a file of `old` bytes in which nothing stays of what it was: from its first byte to
-/// the end of the last written ones. `None` if nothing was written there, or if other files share
-/// it.
+/// The range of a file of `old` bytes that was written anew: from its first byte to the end of the
+/// last written ones. `None` if nothing was written there, or if other files share it.
 fn written_in_order(map: &RangeMap, old: u64) -> Option<(u64, u64)> {
     let (mut first, mut last) = (old, 0);
     for segment in map.within(&(0..old)) {

@@ -1,9 +1,9 @@
 //! A new volume with the files of an image.
 //!
-//! An image of the same store shares its blocks with the volume, as far as a volume can decode
-//! them: blocks of ordinary and of incompressible data without a dictionary and without a history.
-//! All other data is copied: programs (their blocks are filtered by their address), data that
-//! recipes make, and data of base images.
+//! An image of the same store shares with the volume the blocks that a volume can decode. These are
+//! blocks of ordinary and of incompressible data without a dictionary and without a history. All
+//! other data is copied: programs (their blocks are filtered by their address), data that recipes
+//! make, and data of base images.
 
 use crate::create::{first_rows, root_batch};
 use crate::layer::{Segment, Source};
@@ -52,8 +52,8 @@ pub struct VolumeImport {
 /// Callback that gets the figures so far and returns whether to go on.
 pub type OnProgress<'a> = dyn FnMut(&VolumeImport) -> bool + 'a;
 
-/// Creates the volume `name` with the files of an image: `secret` and `now` as for
-/// [`crate::create`]; `options` as there, except that the root directory is that of the image.
+/// Creates the volume `name` with the files of an image. `secret`, `now` and `options` are as for
+/// [`crate::create`], except that the root directory is that of the image.
 ///
 /// # Errors
 /// As [`crate::create`]; `Corrupt` if the image is damaged; `Invalid` if the volume cannot have one
@@ -169,8 +169,8 @@ impl SharedBlocks {
         Ok(Self(streams))
     }
 
-    /// Splits `len` bytes of a stream from `address` on by blocks: calls `visit` with the length of
-    /// each part, and block and offset of those that a volume can share.
+    /// Splits `len` bytes of a stream from `address` on by blocks. `visit` gets the length of each
+    /// part, and block and offset of those that a volume can share.
     fn each_part(&self, (stream, address, len): (u8, u64, u64), visit: &mut dyn FnMut(u64, Place)) {
         let blocks = self
             .0

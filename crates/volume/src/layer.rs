@@ -148,7 +148,7 @@ pub struct Layer {
     pub orphans: BTreeMap<u64, bool>,
     /// Changed quotas; `None` is a removed one.
     pub quotas: BTreeMap<u64, Option<QuotaRow>>,
-    /// Orphans that nobody knows any more.
+    /// Orphans without a reference.
     pub drops: BTreeSet<u64>,
     /// Bytes of memory that it takes, roughly.
     pub cost: u64,

@@ -76,7 +76,7 @@ impl Default for VolumeOptions {
     }
 }
 
-/// Promise that a sync makes.
+/// Durability that a sync waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SyncMode {
     /// Everything before the sync is durable when it returns.
@@ -100,7 +100,7 @@ pub struct OpenOptions {
     pub cache_len: u64,
     /// Memory of the dedup index, bytes.
     pub index_len: u64,
-    /// Promise of a sync.
+    /// Durability that a sync waits for.
     pub sync_mode: SyncMode,
     /// Never sync the disk before the volume is closed: a power cut can then damage the store.
     pub ignores_barriers: bool,
@@ -111,7 +111,7 @@ pub struct OpenOptions {
     pub syncs_without_log: u64,
     /// Open the volume although synced changes in the log are damaged, without them.
     pub drops_damaged_log: bool,
-    /// Read all content into the cache, as far as it has room.
+    /// Read all content into the cache, as far as it fits.
     pub is_preloaded: bool,
     /// Threads that encode blocks.
     pub threads: usize,
@@ -190,7 +190,7 @@ pub enum PlantedBug {
     LogAheadAcknowledged,
     /// A record says that all records before it are durable, which are being synced.
     LogAheadCounted,
-    /// Records behind the end that a crash left stay alive when the log receives new ones.
+    /// Records behind the end that a crash left stay valid when the log receives new ones.
     LogRestKept,
     /// A volume that is open for reading only does not show the changes in the sync log.
     LogHiddenReadOnly,

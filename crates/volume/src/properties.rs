@@ -28,7 +28,7 @@ pub const CHUNKING: &[u8] = b"user.weald.chunking";
 pub const QUOTA: &[u8] = b"trusted.weald.quota";
 /// Most inodes below a directory.
 pub const QUOTA_COUNT: &[u8] = b"trusted.weald.quota.count";
-/// The quota, for users; nobody sets it, and listings have neither it nor the next three.
+/// The quota, for users to read. No call sets it, and listings have neither it nor the next three.
 pub const QUOTA_SHOWN: &[u8] = b"user.weald.quota";
 /// The other quota, for users.
 pub const QUOTA_COUNT_SHOWN: &[u8] = b"user.weald.quota.count";
@@ -99,7 +99,7 @@ impl Core {
     ///
     /// # Errors
     /// EINVAL for a property that does not exist, or for a value that it cannot have; EPERM for one
-    /// that nobody sets.
+    /// that no call sets.
     pub fn property_value(
         &self,
         state: &State,

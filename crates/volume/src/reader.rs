@@ -1,4 +1,4 @@
-//! A volume that nobody changes, as its last commit left it: what a sealed image is made of.
+//! A volume without a writer, as its last commit left it. A sealed image is made of it.
 
 use crate::cache::Blocks;
 use crate::create::codec_spec;
@@ -28,7 +28,7 @@ pub struct FileExtent {
     pub block: Option<(u64, u32)>,
 }
 
-/// A volume without its layers. Its blocks must stay: the store's writer lives as long and changes
+/// A volume without its layers. Its blocks must stay: the store's writer exists as long and changes
 /// nothing, or a server holds the state.
 #[derive(Debug)]
 pub struct VolumeReader {

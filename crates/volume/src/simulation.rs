@@ -1,6 +1,6 @@
 //! Runs the whole volume on a simulated disk, one run per seed. After any crash or failure the
-//! volume must be as the model was after one of its operations, and not before the last one that
-//! was acknowledged by a sync; a check must find nothing.
+//! volume must be as the model was after one of its operations. No operation that a sync
+//! acknowledged may be missing, and a check must find nothing.
 //!
 //! `WEALD_SEEDS=FIRST..END` selects the seeds. A failure prints its seed and the fewest steps that
 //! still fail.
@@ -61,8 +61,8 @@ fn first_failure(seeds: Range<u64>, bug: Option<PlantedBug>) -> Option<u64> {
     Some(failed.into_inner()).filter(|seed| *seed != u64::MAX)
 }
 
-// Would catch an order of writes, syncs and commits in which a crash or an error loses a synced
-// operation, keeps a part of one, changes a byte, miscounts or leaks space.
+// Would catch an order of writes, syncs and commits that fails in a crash or an error: a synced
+// operation is lost, a part of one is kept, a byte changes, space is miscounted.
 #[test]
 fn a_volume_is_a_prefix_of_its_operations_after_every_fault() {
     let Some(seed) = first_failure(seeds(), None) else {

@@ -10,8 +10,8 @@ use weald_format::Result;
 pub const TRIM_WINDOWS_MAX: usize = 1 << 16;
 
 impl Core {
-    /// Parts of `range` of the file `ino` that are removed before the first one, from the last to
-    /// the second; empty if one commit can remove all. The first part begins at `range.start`.
+    /// Parts of `range` of the file `ino` that are removed before its first part, from the last to
+    /// the second. Empty if one commit can remove all. The first part begins at `range.start`.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

@@ -300,8 +300,8 @@ impl Volume {
         self.committer.lock().rebuild_step(&self.core)
     }
 
-    /// Gives the space of removed names and files in the tables back to the disk, if there are any
-    /// since the last time and the disk is full.
+    /// Returns the space of removed names and files in the tables to the disk, if the disk is full
+    /// and names were removed since the last call.
     fn compact(&self) -> Result<()> {
         let committer = self.committer.lock();
         self.refresh_free()?;

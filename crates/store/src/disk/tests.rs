@@ -65,7 +65,7 @@ fn the_directory_of_a_store_is_looked_up_once() {
     assert!(store.names().expect("names").is_empty());
 }
 
-/// Would catch: a lock file that everybody may open, and so lock: any user would keep the writers
+/// Would catch: a lock file that every user may open, and so lock: any user would keep the writers
 /// of a store out.
 #[test]
 fn only_writers_open_the_lock() {

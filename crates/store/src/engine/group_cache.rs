@@ -1,8 +1,8 @@
 //! Decoded groups that were read or written last.
 //!
 //! An entry is valid for exactly the stored bytes that it was decoded from, which every lookup
-//! compares. So no commit has to forget entries, and no reader of an older state can leave one that
-//! a later reader takes for the newer state.
+//! compares. So no commit has to evict entries, and no reader of an older state can leave an entry
+//! that a later reader takes for the newer state.
 
 use super::Table;
 use hashbrown::HashMap;

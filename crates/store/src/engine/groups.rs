@@ -1,9 +1,9 @@
 //! Changes of rows that lie in groups.
 //!
-//! The key of a group in redb is a lower bound: at or below the first key of the group, and above
-//! the last key of the group before. A group takes one page of redb. Rows that come in ascending
-//! order leave full pages behind; a row between others divides a full group in the middle. A group
-//! that became small joins a neighbour.
+//! The key of a group in redb is a lower bound: above the last key of the group before, and at most
+//! the first key of the group. A group takes one page of redb. Rows that come in ascending order
+//! leave full pages behind; a row between others divides a full group in the middle. A group that
+//! became small joins a neighbour.
 
 use super::page::pair_len_max;
 use super::sealed_group::Sealer;
@@ -18,7 +18,7 @@ fn small_len() -> usize {
     pair_len_max() / 4
 }
 
-/// Most bytes of two groups that join. The rest is room for rows to come.
+/// Most bytes of two groups that join. The rest is space for later rows.
 fn joined_len_max() -> usize {
     pair_len_max() / 4 * 3
 }

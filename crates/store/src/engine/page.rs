@@ -1,7 +1,7 @@
 //! How many bytes of a page a group may take.
 
-/// Most bytes of key and value with which redb needs one page of 4,096 bytes for a leaf of one
-/// pair: it adds a head of 4 bytes and two ends of 4.
+/// Most bytes of key and value with which a leaf of one pair fits into a page of 4,096 bytes. redb
+/// adds a head of 4 bytes and two ends of 4.
 const PAIR_LEN_MAX: usize = 4096 - 12;
 
 /// Most bytes of a group.

@@ -164,7 +164,7 @@ impl RedbEngine {
 
     /// Calls redb, which is not called again after a panic.
     fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
-        // Visitors of a scan call again, which works because nobody waits for the other lock.
+        // Visitors of a scan call again, which works because no thread waits for the other lock.
         let database = self.database.read();
         let is_usable = !self.has_panicked.load(Ordering::Relaxed);
         let database = database.as_ref().filter(|_| is_usable);
@@ -180,13 +180,13 @@ impl RedbEngine {
         })
     }
 
-    /// Cuts `mark` to one byte when the file is closed, unless a failure may have left bytes in the
-    /// memory of the system that the disk does not have.
+    /// Cuts `mark` to one byte when the file is closed. After a failure it stays, because the
+    /// system may have bytes in memory that the disk does not have.
     pub fn mark_when_closed(&mut self, mark: Arc<dyn DiskFile>) {
         self.mark = Some(mark);
     }
 
-    /// The database, as soon as nobody else uses it; `None` after some seconds.
+    /// The database, as soon as no other thread uses it; `None` after some seconds.
     fn lock_exclusively(&self) -> Option<RwLockWriteGuard<'_, Option<Database>>> {
         for _ in 0..300 {
             if let Some(database) = self.database.try_write() {

@@ -1,7 +1,7 @@
 //! Groups of rows as values of redb: compressed, with a checksum.
 //!
-//! A stored group names its codec and its length before compression, and ends with a CRC-32C that
-//! covers the table, the key of the group and all bytes before.
+//! A stored group names its codec and its length before compression. It ends with a CRC-32C of the
+//! table, the key of the group and all bytes before.
 
 use super::Table;
 use parking_lot::Mutex;

@@ -215,8 +215,8 @@ impl<'a> Cutter<'a> {
         Ok(Position::Header { format, from, at })
     }
 
-    /// How a member of `len` bytes from `start` on is cut: as an equal file was, if its first run
-    /// is known, else as the rules say.
+    /// Cutting of a member of `len` bytes from `start` on: as of an equal file if its first run is
+    /// known, else by the rules.
     fn chunking_of(&mut self, start: u64, len: u64) -> Result<Chunking> {
         let usual = self.rules.chunking;
         let end = self.region.end().min(start.saturating_add(len));

@@ -1,5 +1,5 @@
 //! Steps of a simulated run, chosen from a seed. A step names its files by numbers that every state
-//! of the file system can resolve, so that a history still runs after any step was taken out.
+//! of the file system can resolve. So a history still runs after any step was removed.
 
 use crate::cut::{Format, archive, tar_header};
 use crate::hook::Stage;

@@ -1,4 +1,4 @@
-//! Promises of a sync in each mode, and volumes in memory.
+//! Durability of a sync in each mode, and volumes in memory.
 
 use super::*;
 use crate::SyncMode;
@@ -12,7 +12,7 @@ fn open(place: &Place, change: impl FnOnce(&mut OpenOptions)) -> Arc<Volume> {
     Volume::open(&place.store(), "v", options).expect("open")
 }
 
-// Would catch: a sync that promises less than its mode says, or that commits for nothing.
+// Would catch: a sync that is less durable than its mode says, or that commits without need.
 #[test]
 fn a_sync_of_data_waits_for_content_only() {
     let place = Place::new();

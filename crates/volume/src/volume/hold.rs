@@ -1,9 +1,10 @@
 //! A state of an open volume that stays readable while the volume goes on: what a seal reads.
 //!
-//! A hold begins with a commit, whose state it keeps: a transaction of the tables until the rows
-//! are copied, and the blocks until it ends. Blocks that lose their last reference meanwhile keep
-//! rows and space; the end of the last hold removes those that still have none. So nothing needs to
-//! be written for a hold, and after a crash they are blocks without references as any other.
+//! A hold begins with a commit, whose state it keeps. The transaction of the tables stays until the
+//! rows are copied, the blocks until the hold ends. Blocks that lose their last reference meanwhile
+//! keep rows and space; the end of the last hold removes those that still have none. So nothing
+//! needs to be written for a hold, and after a crash they are blocks without references as any
+//! other.
 //!
 //! Writers go first: when the disk is full, all holds end.
 
@@ -124,7 +125,7 @@ impl Volume {
 
 impl Hold {
     /// Hands the rows of the state over, once, as a file that [`weald_store::engine::RowsFile`]
-    /// opens: the row of the volume, its rows, and those of its blocks.
+    /// opens. It has the row of the volume, its rows, and those of its blocks.
     ///
     /// # Errors
     /// `Io`, `Corrupt`; `Busy` if the hold ends meanwhile; those of `put`.

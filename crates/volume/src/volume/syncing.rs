@@ -1,11 +1,11 @@
 //! How a sync becomes durable: a record of the sync log, or a commit.
 //!
-//! One order: a record has all changes since the record before, so that log and tables together
-//! are a prefix of the operations. A record may be written while those before it are being synced;
-//! it counts as durable only after them. A commit takes the changes of all records so far; those
-//! that come meanwhile belong to the next one, and their records name the commit that they lie
-//! above. Locks are taken in this order: committer, logger, state. A thread that holds the first
-//! two may wait for records that are under way, since those end without them.
+//! One order: a record has all changes since the record before, so that log and tables together are
+//! a prefix of the operations. A record may be written while those before it are being synced; it
+//! counts as durable only after them. A commit takes the changes of all records so far. Later
+//! changes belong to the next commit, and their records name the commit that they lie above. Locks
+//! are taken in this order: committer, logger, state. A thread that holds the first two may wait
+//! for records that are under way, since those end without them.
 
 use super::Volume;
 use crate::OpenOptions;
