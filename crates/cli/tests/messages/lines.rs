@@ -1,17 +1,7 @@
-//! Every kind of error that the command line prints, in one file for reviewers: `messages.golden`.
-//! `WEALD_BLESS=1 cargo test -p weald-cli --test messages` rewrites it.
-#![allow(missing_docs)]
-
-mod support;
-
-use std::fs;
-use std::os::unix::fs::symlink;
-use std::path::PathBuf;
-use std::process::Command;
-use support::{Bench, Output, run, weald_path};
+//! The command lines, and the files that they need.
 
 /// Creates the files that the command lines need.
-const PREPARE: &str = r#"
+pub const PREPARE: &str = r#"
     mkdir -p src/dir mnt out/dir files run
     echo unique-content > src/file; echo other > src/dir/other; ln -s loop src/loop
     touch -h -d @1700000000 src/* src/dir/* src
@@ -84,7 +74,7 @@ END
     printf '? x\n' > bad.rules; printf 'fanout = "x"\n' > bad.toml"#;
 
 /// Sections with their command lines.
-const LINES: &[(&str, &[&str])] = &[
+pub const LINES: &[(&str, &[&str])] = &[
     (
         "Command lines",
         &[
@@ -572,120 +562,3 @@ const LINES: &[(&str, &[&str])] = &[
         ],
     ),
 ];
-
-fn bench() -> Bench {
-    let bench = Bench::new();
-    fs::create_dir(bench.at("bin")).expect("mkdir");
-    symlink(weald_path(), bench.at("bin/weald")).expect("link");
-    symlink(weald_path(), bench.at("bin/mount.weald")).expect("link");
-    let prepared = shell(&bench, PREPARE);
-    assert_eq!(prepared.code, Some(0), "{}", prepared.stderr);
-    // Images of future versions: a newer version number, and an unknown required feature.
-    let image = fs::read(bench.at("image")).expect("read");
-    for (name, at) in [("newer-version", 8), ("newer-features", 39)] {
-        let mut image = image.clone();
-        image[at] = 0x40;
-        let checksum = blake3::hash(&image[..48]);
-        image[48..64].copy_from_slice(&checksum.as_bytes()[..16]);
-        fs::write(bench.at(name), image).expect("write");
-    }
-    let mut store = fs::read(bench.at("store/store")).expect("read");
-    store[8] = 0x40;
-    let checksum = blake3::hash(&store[..80]);
-    store[80..96].copy_from_slice(&checksum.as_bytes()[..16]);
-    bench.sh("cp -a store newer-store");
-    fs::write(bench.at("newer-store/store"), store).expect("write");
-    bench
-}
-
-fn shell(bench: &Bench, line: &str) -> Output {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let dir = bench.0.path();
-    // A server that starts by mistake must not block the test.
-    let mut command = Command::new("timeout");
-    command
-        .args(["60", "bash", "-c", line])
-        .current_dir(dir)
-        .env("PATH", format!("{}:{path}", dir.join("bin").display()))
-        .env("WEALD_RUNTIME_DIR", dir.join("run/place"))
-        .env("LC_ALL", "C")
-        .env_remove("SOURCE_DATE_EPOCH");
-    run(&mut command)
-}
-
-/// Replaces the digits of digests by stars, because digests change with the format of images.
-fn without_digests(text: &str) -> String {
-    let words = text.split_inclusive(|c: char| !c.is_ascii_hexdigit());
-    let words = words.map(|word| {
-        let digits = word.trim_end_matches(|c: char| !c.is_ascii_hexdigit());
-        match digits.len() {
-            12 | 64 if digits.starts_with("000000") => word.to_owned(),
-            12 | 64 => "*".repeat(digits.len()) + &word[digits.len()..],
-            _ => word.to_owned(),
-        }
-    });
-    words.collect()
-}
-
-/// The default size of the cache depends on the machine.
-fn without_cache_size(text: &str) -> String {
-    let Some((before, rest)) = text.split_once("a cache of ") else {
-        return text.to_owned();
-    };
-    let (_, after) = rest.split_once(" MiB").expect("a size");
-    format!("{before}a cache of * MiB{after}")
-}
-
-/// Runs a line in a fresh copy of the directory; returns its status and messages.
-fn run_line(bench: &Bench, line: &str) -> String {
-    let output = shell(bench, line);
-    let dir = bench.0.path().display().to_string();
-    let said = without_digests(&output.stderr.replace(&dir, "DIR"));
-    let said = without_cache_size(&said);
-    let said: String = said.lines().map(|line| format!("    {line}\n")).collect();
-    let listed = match line.starts_with("weald check") && output.code == Some(1) {
-        true => output
-            .text()
-            .lines()
-            .filter(|line| !line.starts_with("not clean"))
-            .map(|line| format!("  | {line}\n"))
-            .collect(),
-        false => String::new(),
-    };
-    let reset = "rm -rf x; if mountpoint -q mnt; then weald umount mnt; fi";
-    if !line.contains("umount") && !line.starts_with("weald serve") {
-        assert_eq!(shell(bench, reset).code, Some(0), "{line}");
-    }
-    let code = output.code.expect("a status");
-    format!("$ {line}   -> {code}\n{listed}{said}")
-}
-
-/// Would catch: a changed message. A reviewer then reads it and accepts it.
-#[test]
-fn every_message_is_in_the_golden_file() {
-    let bench = bench();
-    let mut text = String::new();
-    for (section, lines) in LINES {
-        text.push_str(&format!("\n## {section}\n\n"));
-        let is_mounted = *section == "Mounts while one is there";
-        if is_mounted {
-            assert_eq!(shell(&bench, "weald mount image mnt").code, Some(0));
-        }
-        for line in *lines {
-            text.push_str(&run_line(&bench, line));
-        }
-        if is_mounted {
-            assert_eq!(shell(&bench, "weald umount mnt").code, Some(0));
-        }
-    }
-    let golden = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/messages.golden");
-    if std::env::var_os("WEALD_BLESS").is_some() {
-        fs::write(&golden, &text).expect("write");
-    }
-    let expected = fs::read_to_string(&golden).expect("messages.golden");
-    let lines = text.lines().zip(expected.lines());
-    for (found, expected) in lines {
-        assert_eq!(found, expected, "read it, then run with WEALD_BLESS=1");
-    }
-    assert_eq!(text.lines().count(), expected.lines().count());
-}
