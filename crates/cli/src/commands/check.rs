@@ -19,8 +19,8 @@ use weald_image::{CheckOptions, CheckReport, Finding};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Each finding is one line. 'damaged: PATH: REASON' is a file or directory that cannot be \
-         read completely, 'structure: REASON' is damage that belongs to no single path. With \
+        "Each finding is one line. 'damaged: PATH: REASON' means a file or directory that cannot \
+         be read completely, 'structure: REASON' damage that belongs to no single path. With \
          several images, each line begins with the image.",
     ],
     examples: &[

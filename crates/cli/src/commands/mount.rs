@@ -105,8 +105,8 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         ),
         (
             "relatime, noatime, strictatime",
-            "Reads that change the time of the last access: those for which it is older than the \
-             last change or than a day, none, or all (default: relatime).",
+            "Change of the time of the last access by a read: if that time is older than the last \
+             change or than a day, never, or always (default: relatime).",
         ),
         (
             "xattr, noxattr",

@@ -23,8 +23,8 @@ pub const GC_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Gc works while images of the store are mounted and read. It removes segment files in \
-         which no image has a block, copies what is still used of sparse ones, and frees the \
-         unused ranges of the others in place if the file system can.",
+         which no image has a block, and copies the used blocks of sparse ones. In the others it \
+         frees unused ranges in place if the file system can.",
         "Before that, gc encodes blocks again of which the images use less than --reencode-below, \
          without the unused data. An image that gets such blocks has a new image digest; its tree \
          digest stays. Images that are being read, base images of others, and images with several \

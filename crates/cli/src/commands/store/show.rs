@@ -110,9 +110,9 @@ fn json(image: &ImageInfo) -> Object {
 pub const INFO_HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Unused bytes belong to no image; weald store gc returns them, some of them in place: then \
-         a segment file takes less disk space than its length. weald store ls shows the bytes of \
-         each image.",
+        "Unused bytes belong to no image. The command weald store gc returns them, some of them in \
+         place: then a segment file takes less disk space than its length. The command weald store \
+         ls shows the bytes of each image.",
     ],
     examples: &[
         ("Show what images share", "weald store info /srv/store"),
@@ -249,9 +249,9 @@ pub const CHECK_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Check compares tables, image maps and segments with each other, and with --data reads \
-         every block and compares it with its digest. Each finding is one line: 'damaged: \
-         IMAGE: REASON' for an image that cannot be read completely, 'structure: REASON' for \
-         the rest. weald check STORE:NAME names the damaged files of an image.",
+         every block and compares it with its digest. Each finding is one line: 'damaged: IMAGE: \
+         REASON' for an image that cannot be read completely, 'structure: REASON' for the rest. \
+         The command weald check STORE:NAME names the damaged files of an image.",
         "Check verifies every record of the sync logs of volumes that waits for a commit. A \
          record that a crash left in part at the end is no damage: no sync acknowledged it.",
         "Check first finishes what an interrupted command left, as every writer does, and holds \

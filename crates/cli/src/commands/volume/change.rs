@@ -40,18 +40,18 @@ pub const CREATE_HELP: Help = Help {
         "A chunk is the unit of deduplication and of compression. Larger chunks compress better \
          and need less metadata. Smaller chunks find more repeats, and a small read or a small \
          overwrite costs less. The size of a volume's chunks never changes.",
-        "Repeats are found if a whole chunk is equal. --chunking says where chunks begin in a \
-         file that is written in order. fixed: at multiples of the chunk size. auto: in an \
-         archive (tar, cpio, ar), the content of each member is cut as the file itself, so that \
-         an archive and its tree share their data; other files as with fixed. content: other \
-         files at borders that their bytes choose, so that data that moved is found again; \
-         chunks then have an eighth of the chunk size on average, and take more memory and \
-         metadata. weald volume set changes it.",
+        "Repeats are found if a whole chunk is equal. The option --chunking says where chunks \
+         begin in a file that is written in order. With fixed, they begin at multiples of the \
+         chunk size. With auto, the content of each member of an archive (tar, cpio, ar) is cut as \
+         the file itself, so that an archive and its tree share their data; other files are cut as \
+         with fixed. With content, the bytes of other files choose the borders as well, so that \
+         data that moved is found again. Chunks then have an eighth of the chunk size on average, \
+         and take more memory and metadata. The command weald volume set changes it.",
         "With --from, the volume begins with the files of an image, and changes of the volume \
-         never change the image. If the image is in the same store, both share their blocks: data \
-         is copied only where a volume cannot read the blocks of an image, which are those of \
-         programs, of recipes, of dictionaries and of base images. --compress and --chunk hold \
-         for data that is copied or new. If the command fails, there is no volume.",
+         never change the image. If the image is in the same store, both share their blocks. Data \
+         is copied only if a volume cannot read its blocks: those of programs, of recipes, of \
+         dictionaries and of base images. The options --compress and --chunk hold for data that is \
+         copied or new. If the command fails, there is no volume.",
         "lz4 costs little CPU time. zstd makes less data and costs more CPU time; see \
          docs/volume.md.",
     ],
