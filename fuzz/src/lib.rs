@@ -28,6 +28,8 @@ const CATEGORIES: [Category; 5] = [
     Category::Made,
     Category::Arm64,
 ];
+/// Number of codes of record types: they are consecutive and begin at 1.
+const TYPE_CODE_COUNT: u8 = RecordType::ALL.len() as u8 + 1;
 /// Number of codecs.
 const CODEC_COUNT: u8 = 7;
 
@@ -56,7 +58,7 @@ pub fn unframe(mut data: &[u8]) -> Vec<Framed> {
     while let Some((head, rest)) = data.split_at_checked(17) {
         let stored_len = usize::from(u16::from_le_bytes([head[3], head[4]]));
         let (Some(record_type), Some(codec)) = (
-            RecordType::from_code(head[0] % 14).filter(is_of_section),
+            RecordType::from_code(head[0] % TYPE_CODE_COUNT).filter(is_of_section),
             Codec::from_code(head[2] % CODEC_COUNT),
         ) else {
             return records;
