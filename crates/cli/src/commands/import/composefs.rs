@@ -43,6 +43,7 @@ pub const HELP: Help = Help {
 /// Build an image from a composefs image or from a dump of one
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
+#[command(group = clap::ArgGroup::new("input").required(true).args(["source", "from_dump"]))]
 pub(super) struct ComposefsArgs {
     /// Image to write
     #[arg(value_name = "IMAGE", value_hint = ValueHint::FilePath)]
@@ -52,16 +53,14 @@ pub(super) struct ComposefsArgs {
         long = "image",
         id = "source",
         value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        required_unless_present = "from_dump"
+        value_hint = ValueHint::FilePath
     )]
     source: Option<PathBuf>,
     /// Dump to read; - for standard input
     #[arg(
         long,
         value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        conflicts_with = "source"
+        value_hint = ValueHint::FilePath
     )]
     from_dump: Option<PathBuf>,
     /// Directory of the objects
