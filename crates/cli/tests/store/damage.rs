@@ -271,6 +271,10 @@ const BAD_INPUT: &[(&[&str], &[&str])] = &[
         &["import", "store", "v1.weald", "v2.weald", "--name", "x"],
         &["one by one"],
     ),
+    (
+        &["create", "store:x"],
+        &["store:x", "weald store add", "weald volume create"],
+    ),
     (&["rm", "store:../meta"], &["name"]),
     (&["rm", "store:v1", "store:gone"], &["no such image"]),
     (

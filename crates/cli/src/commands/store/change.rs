@@ -57,6 +57,13 @@ pub(super) struct CreateArgs {
 pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     let path = &args.location.store;
     let words = show_path(path);
+    let has_colon = |name: &std::ffi::OsStr| name.as_bytes().contains(&b':');
+    if path.file_name().is_some_and(has_colon) {
+        bail!(
+            "{words}: the name of a store has no colon, which stands before the name of an image \
+             or volume: 'weald store add' makes an image, 'weald volume create' a volume"
+        );
+    }
     if weald_store::is_store(path) {
         bail!("{words}: a store is here already: 'weald store info {words}' describes it");
     }
