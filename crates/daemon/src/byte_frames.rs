@@ -12,24 +12,30 @@ fn lost(error: std::io::Error) -> Error {
 }
 
 /// Sends bytes.
-pub(crate) struct ByteSender<'a> {
-    stream: &'a UnixStream,
+#[derive(Debug)]
+pub(crate) struct ByteSender {
+    stream: UnixStream,
     waiting: Vec<u8>,
 }
 
-impl<'a> ByteSender<'a> {
-    pub(crate) fn new(stream: &'a UnixStream) -> Self {
-        Self {
-            stream,
+impl ByteSender {
+    /// Sends to the other side of `stream`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn new(stream: &UnixStream) -> Result<Self> {
+        Ok(Self {
+            stream: stream.try_clone().map_err(lost)?,
             waiting: Vec::with_capacity(FRAME_LEN),
-        }
+        })
     }
 
-    /// Sends `bytes`, with others or later.
+    /// Sends `bytes`, with others or later. Returns whether a frame went out.
     ///
     /// # Errors
     /// `Io`, also if the receiver takes nothing for the timeout of the connection.
-    pub(crate) fn put(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put(&mut self, mut bytes: &[u8]) -> Result<bool> {
+        let mut is_sent = false;
         while !bytes.is_empty() {
             let free_len = FRAME_LEN.saturating_sub(self.waiting.len());
             let (now, later) = bytes.split_at(free_len.min(bytes.len()));
@@ -37,13 +43,14 @@ impl<'a> ByteSender<'a> {
             bytes = later;
             if self.waiting.len() >= FRAME_LEN {
                 self.send()?;
+                is_sent = true;
             }
         }
-        Ok(())
+        Ok(is_sent)
     }
 
     fn send(&mut self) -> Result<()> {
-        let mut stream = self.stream;
+        let mut stream = &self.stream;
         let len = (self.waiting.len() as u32).to_le_bytes();
         stream.write_all(&len).map_err(lost)?;
         stream.write_all(&self.waiting).map_err(lost)?;
@@ -55,7 +62,7 @@ impl<'a> ByteSender<'a> {
     ///
     /// # Errors
     /// As [`ByteSender::put`].
-    pub(crate) fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(&mut self) -> Result<()> {
         if !self.waiting.is_empty() {
             self.send()?;
         }
@@ -63,16 +70,18 @@ impl<'a> ByteSender<'a> {
     }
 }
 
-/// Receives frames up to their end and passes them on.
+/// Receives frames up to their end and passes them on. `wait` is called before each.
 ///
 /// # Errors
-/// `Limit` for a frame that no sender makes; `Io`; those of `put`.
+/// `Limit` for a frame that no sender makes; `Io`; those of `wait` and `put`.
 pub(crate) fn receive_bytes(
     mut stream: &UnixStream,
+    wait: &dyn Fn() -> Result<()>,
     put: &mut dyn FnMut(&[u8]) -> Result<()>,
 ) -> Result<()> {
     let mut frame = vec![0; FRAME_LEN];
     loop {
+        wait()?;
         let mut head = [0; 4];
         stream.read_exact(&mut head).map_err(lost)?;
         let len = u32::from_le_bytes(head) as usize;
@@ -102,15 +111,17 @@ mod tests {
         let mut found = Vec::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                let mut sender = ByteSender::new(&theirs);
-                parts.iter().for_each(|part| sender.put(part).expect("put"));
+                let mut sender = ByteSender::new(&theirs).expect("sender");
+                for part in &parts {
+                    sender.put(part).expect("put");
+                }
                 sender.finish().expect("end");
             });
             let mut keep = |bytes: &[u8]| {
                 found.extend_from_slice(bytes);
                 Ok(())
             };
-            receive_bytes(&ours, &mut keep).expect("all bytes");
+            receive_bytes(&ours, &|| Ok(()), &mut keep).expect("all bytes");
         });
         assert!(found == parts.concat(), "{} bytes", found.len());
     }
@@ -120,15 +131,15 @@ mod tests {
     fn a_cut_and_a_long_frame_are_refused() {
         let ignore = &mut |_: &[u8]| Ok(());
         let (ours, theirs) = UnixStream::pair().expect("pair");
-        let mut sender = ByteSender::new(&theirs);
+        let mut sender = ByteSender::new(&theirs).expect("sender");
         sender.put(b"abc").expect("put");
         sender.send().expect("send");
-        drop(theirs);
-        let cut = receive_bytes(&ours, ignore).expect_err("no end");
+        drop((sender, theirs));
+        let cut = receive_bytes(&ours, &|| Ok(()), ignore).expect_err("no end");
         assert_eq!(cut.kind(), ErrorKind::Io);
         let (ours, mut theirs) = UnixStream::pair().expect("pair");
         theirs.write_all(&u32::MAX.to_le_bytes()).expect("write");
-        let long = receive_bytes(&ours, ignore).expect_err("a long frame");
+        let long = receive_bytes(&ours, &|| Ok(()), ignore).expect_err("a long frame");
         assert_eq!(long.kind(), ErrorKind::Limit);
     }
 }

@@ -67,7 +67,11 @@ impl Connection {
             Ok(Request::Report) => self.report(false),
             Ok(Request::ReportSpace) => self.report(true),
             Ok(Request::TakeOver) => give(&self.shared, &self.stream),
-            Ok(Request::Hold(name)) => hold(&self.shared, &self.stream, &name, &descriptors),
+            Ok(Request::Hold(name)) => {
+                let name = Some(name.as_str());
+                hold(&self.shared, &self.stream, name, &descriptors)
+            }
+            Ok(Request::HoldStore) => hold(&self.shared, &self.stream, None, &descriptors),
             Err(error) => self.refuse(&error),
         }
     }

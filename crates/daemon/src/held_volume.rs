@@ -1,13 +1,14 @@
 //! The client of a held volume.
 
-use crate::byte_frames::receive_bytes;
+use crate::byte_frames::{ByteSender, receive_bytes};
 use crate::client::{has_hung_up, unexpected};
-use crate::message::{Hello, Reply, Request, receive};
+use crate::message::{AddImage, Hello, Reply, Request, receive, send};
 use crate::runtime_dir::RuntimeDir;
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use weald_format::{Error, Result};
+use weald_store::Imported;
 
 /// A state of a mounted volume, which its server keeps until this is dropped.
 #[derive(Debug)]
@@ -29,24 +30,42 @@ impl HeldVolume {
         name: &str,
         put: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Option<Self>> {
+        let request = Request::Hold(name.to_owned());
+        let Some(held) = Self::ask(runtime_dir, lock, &request)? else {
+            return Ok(None);
+        };
+        receive_bytes(&held.stream, &|| Ok(()), put)?;
+        match receive::<Reply>(&held.stream, None)? {
+            Some((Reply::Done, _)) => Ok(Some(held)),
+            Some((Reply::Refused(refusal), _)) => Err(refusal.into_error()),
+            Some(_) => Err(unexpected()),
+            None => Err(ended()),
+        }
+    }
+
+    /// As [`HeldVolume::begin`], for a store of which any volume is mounted, and without rows: to
+    /// add images.
+    ///
+    /// # Errors
+    /// Those of the server; `Io`.
+    pub fn of_store(runtime_dir: &RuntimeDir, lock: BorrowedFd<'_>) -> Result<Option<Self>> {
+        Self::ask(runtime_dir, lock, &Request::HoldStore)
+    }
+
+    fn ask(
+        runtime_dir: &RuntimeDir,
+        lock: BorrowedFd<'_>,
+        request: &Request,
+    ) -> Result<Option<Self>> {
         let mut refusal = None;
         for server in runtime_dir.names()? {
             let Some(stream) = runtime_dir.connect(&server)? else {
                 continue;
             };
-            let request = Request::Hold(name.to_owned());
-            let sent = Hello::send(&stream, &request, &[lock]);
+            let sent = Hello::send(&stream, request, &[lock]);
             // No timeout: a commit takes as long as the disk does, and the user can interrupt.
             match sent.and_then(|()| receive::<Reply>(&stream, None)) {
-                Ok(Some((Reply::Held, _))) => {
-                    receive_bytes(&stream, put)?;
-                    return match receive::<Reply>(&stream, None)? {
-                        Some((Reply::Done, _)) => Ok(Some(Self { stream })),
-                        Some((Reply::Refused(refusal), _)) => Err(refusal.into_error()),
-                        Some(_) => Err(unexpected()),
-                        None => Err(Error::invalid("the server of the volume has ended")),
-                    };
-                }
+                Ok(Some((Reply::Held, _))) => return Ok(Some(Self { stream })),
                 Ok(Some((Reply::NotHere, _)) | None) => {}
                 // A server of another version may have other volumes.
                 Ok(Some((Reply::Refused(refused), _))) => {
@@ -63,13 +82,95 @@ impl HeldVolume {
         }
     }
 
+    /// Begins an image with the name `name` in the store. The sender takes its parts, as
+    /// [`weald_store::PartsWriter`] makes them; [`HeldVolume::finish_image`] follows.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn add_image(&self, name: &str) -> Result<ImageSender> {
+        let name = name.to_owned();
+        send(&self.stream, &AddImage { name }, &[])?;
+        let stream = self.stream.try_clone();
+        Ok(ImageSender {
+            bytes: ByteSender::new(&self.stream)?,
+            stream: stream.map_err(|e| Error::io("connection", e))?,
+        })
+    }
+
+    /// Ends the image whose parts were all sent.
+    ///
+    /// # Errors
+    /// Those of the server; `Io`.
+    pub fn finish_image(&self) -> Result<Imported> {
+        match receive::<Reply>(&self.stream, None)? {
+            Some((Reply::Added(added), _)) => added.into_imported(),
+            Some((Reply::Refused(refusal), _)) => Err(refusal.into_error()),
+            Some(_) => Err(unexpected()),
+            None => Err(ended()),
+        }
+    }
+
     /// Whether the server has given the state up: the volume was unmounted, its disk is full, or
     /// the server has ended.
     pub fn is_over(&self) -> bool {
-        let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
-        !matches!(
-            recv(&self.stream, &mut [0; 1], flags),
-            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
-        )
+        has_news(&self.stream)
     }
+}
+
+/// Whether the other side has said something or has closed the connection.
+fn has_news(stream: &UnixStream) -> bool {
+    let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
+    !matches!(
+        recv(stream, &mut [0; 1], flags),
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR)
+    )
+}
+
+/// Sends the parts of an image.
+#[derive(Debug)]
+pub struct ImageSender {
+    bytes: ByteSender,
+    stream: UnixStream,
+}
+
+impl ImageSender {
+    /// Sends bytes.
+    ///
+    /// # Errors
+    /// Those of the server, which it says before the end; `Io`.
+    pub fn put(&mut self, bytes: &[u8]) -> Result<()> {
+        match self.bytes.put(bytes) {
+            Ok(false) => Ok(()),
+            Ok(true) if !has_news(&self.stream) => Ok(()),
+            sent => Err(self.refusal(sent.err())),
+        }
+    }
+
+    /// Sends the rest.
+    ///
+    /// # Errors
+    /// As [`ImageSender::put`].
+    pub fn finish(&mut self) -> Result<()> {
+        let sent = self.bytes.finish();
+        sent.map_err(|error| self.refusal(Some(error)))
+    }
+
+    /// The error that the server has said, or else `error`.
+    fn refusal(&self, error: Option<Error>) -> Error {
+        let said = match has_news(&self.stream) {
+            true => receive::<Reply>(&self.stream, None),
+            false => Ok(None),
+        };
+        match (said, error) {
+            (Ok(Some((Reply::Refused(refusal), _))), _) => refusal.into_error(),
+            (Ok(Some(_)), None) => unexpected(),
+            (_, Some(error)) => error,
+            (Err(error), None) => error,
+            (Ok(None), None) => ended(),
+        }
+    }
+}
+
+fn ended() -> Error {
+    Error::invalid("the server of the volume has ended")
 }

@@ -1,12 +1,12 @@
-//! Holds a state of a mounted volume while a client reads it.
+//! Holds a state of a mounted volume while a client reads it, and adds images to its store.
 //!
 //! The client may do what it could with a store that is not mounted: it shows that it can open the
 //! store's lock for writing. The server sends a copy of the rows and keeps the blocks, which the
 //! client reads itself. The client makes the image with its own rights, and the server opens no
 //! file for it.
 
-use crate::byte_frames::ByteSender;
-use crate::message::{Refusal, Reply, send};
+use crate::byte_frames::{ByteSender, receive_bytes};
+use crate::message::{AddImage, AddedImage, Refusal, Reply, receive, send};
 use crate::shared::Shared;
 use crate::volume_mount::FileId;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,8 +14,10 @@ use rustix::fs::OFlags;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 use weald_format::{Error, Result};
-use weald_volume::{Hold, Volume};
+use weald_store::PartsParser;
+use weald_volume::{Adding, Hold, Volume};
 
 /// Time between two looks whether the volume was unmounted.
 const LOOK_INTERVAL: Timespec = Timespec {
@@ -23,36 +25,95 @@ const LOOK_INTERVAL: Timespec = Timespec {
     tv_nsec: 100_000_000,
 };
 
-/// Holds the volume `name` of the store whose lock is in `descriptors`, until the client closes the
-/// connection or the hold ends.
+/// Time in which the rest of a message comes whose first byte is there.
+const MESSAGE_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
+
+/// Holds the volume `name` of the store whose lock is in `descriptors`, or with no name the blocks
+/// of the store, until the client closes the connection or the hold ends.
 ///
 /// # Errors
 /// `Io` of the connection.
 pub(crate) fn hold(
     shared: &Shared,
     stream: &UnixStream,
-    name: &str,
+    name: Option<&str>,
     descriptors: &[OwnedFd],
 ) -> Result<()> {
     let volume = lock_file(descriptors).map(|lock_file| find(shared, name, lock_file));
     let hold = match volume {
-        Ok(Some(volume)) => volume.hold(),
+        Ok(Some(volume)) if name.is_some() => volume.hold(),
+        Ok(Some(volume)) => volume.hold_blocks(),
         Ok(None) => return send(stream, &Reply::NotHere, &[]),
         Err(error) => Err(error),
     };
     let mut hold = match hold {
         Ok(hold) => hold,
-        Err(error) => return send(stream, &Reply::Refused(Refusal::of(&error)), &[]),
+        Err(error) => return refuse(stream, &error),
     };
     send(stream, &Reply::Held, &[])?;
-    let mut rows = ByteSender::new(stream);
-    let copied = hold.copy_rows(&mut |bytes| rows.put(bytes));
-    rows.finish()?;
-    match copied {
-        Ok(()) => send(stream, &Reply::Done, &[])?,
-        Err(error) => return send(stream, &Reply::Refused(Refusal::of(&error)), &[]),
+    if name.is_some() {
+        let mut rows = ByteSender::new(stream)?;
+        let copied = hold.copy_rows(&mut |bytes| rows.put(bytes).map(drop));
+        rows.finish()?;
+        match copied {
+            Ok(()) => send(stream, &Reply::Done, &[])?,
+            Err(error) => return refuse(stream, &error),
+        }
     }
-    wait(stream, &hold)
+    while wait(stream, &hold)? {
+        let Some((request, _)) = receive::<AddImage>(stream, MESSAGE_TIMEOUT)? else {
+            return Ok(());
+        };
+        add(stream, &hold, &request.name)?;
+    }
+    Ok(())
+}
+
+fn refuse(stream: &UnixStream, error: &Error) -> Result<()> {
+    send(stream, &Reply::Refused(Refusal::of(error)), &[])
+}
+
+/// Adds the image that the client sends now. A refusal goes out at once, so that the client need
+/// not send the rest, which is dropped.
+fn add(stream: &UnixStream, hold: &Hold, name: &str) -> Result<()> {
+    let mut adding = or_refuse(stream, hold.add_image(name))?;
+    let mut parser = PartsParser::default();
+    let received = receive_bytes(
+        stream,
+        &|| wait(stream, hold).and_then(|_| hold.refuse_over()),
+        &mut |bytes| {
+            let Some(open) = &mut adding else {
+                return Ok(());
+            };
+            let mut parts = Vec::new();
+            let put = parser
+                .push(bytes, &mut parts)
+                .and_then(|()| open.put(parts));
+            if or_refuse(stream, put)?.is_none() {
+                adding = None;
+            }
+            Ok(())
+        },
+    );
+    if hold.is_over() {
+        return or_refuse(stream, hold.refuse_over()).map(drop);
+    }
+    received?;
+    let Some(finished) = adding.map(Adding::finish) else {
+        return Ok(());
+    };
+    match or_refuse(stream, finished)? {
+        Some(imported) => send(stream, &Reply::Added(AddedImage::of(&imported)), &[]),
+        None => Ok(()),
+    }
+}
+
+/// The value, or `None` if the client was told of the error.
+fn or_refuse<T>(stream: &UnixStream, outcome: Result<T>) -> Result<Option<T>> {
+    match outcome {
+        Ok(value) => Ok(Some(value)),
+        Err(error) => refuse(stream, &error).map(|()| None),
+    }
 }
 
 /// The lock of a store, which the client has opened for writing.
@@ -70,24 +131,28 @@ fn lock_file(descriptors: &[OwnedFd]) -> Result<FileId> {
     Ok((stat.st_dev, stat.st_ino))
 }
 
-fn find(shared: &Shared, name: &str, lock_file: FileId) -> Option<Arc<Volume>> {
+fn find(shared: &Shared, name: Option<&str>, lock_file: FileId) -> Option<Arc<Volume>> {
     let mounts = shared.mounts();
     mounts
         .iter()
         .find_map(|served| served.volume(name, lock_file))
 }
 
-/// Waits until the client has closed the connection or `hold` has ended.
-fn wait(stream: &UnixStream, hold: &Hold) -> Result<()> {
+/// Waits until the client says something or closes the connection. Returns false if `hold` ends
+/// before that.
+fn wait(stream: &UnixStream, hold: &Hold) -> Result<bool> {
     while !hold.is_over() {
         let mut ends = [PollFd::new(stream, PollFlags::IN)];
         match poll(&mut ends, Some(&LOOK_INTERVAL)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => {}
-            Ok(_) => return Ok(()),
+            Ok(_) => {
+                let set = stream.set_read_timeout(MESSAGE_TIMEOUT);
+                return set.map(|()| true).map_err(|e| Error::io("connection", e));
+            }
             Err(errno) => return Err(Error::io("connection", errno.into())),
         }
     }
-    Ok(())
+    Ok(false)
 }
 
 #[cfg(test)]

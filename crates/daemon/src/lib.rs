@@ -50,7 +50,7 @@ mod volume_options;
 
 pub use client::{Started, attach, mount, reports, space_reports};
 pub use hand_over::{start_lasting, take_over};
-pub use held_volume::HeldVolume;
+pub use held_volume::{HeldVolume, ImageSender};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
 pub use mount_lock::MountWaiter;
 pub use opened_request::OpenedRequest;

@@ -17,11 +17,12 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
+use weald_store::Imported;
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 
 /// Longest frame in bytes: a request has a few paths, a report a few kilobytes per mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
@@ -49,8 +50,59 @@ pub(crate) enum Request {
     TakeOver,
     /// Holds the present state of the volume with this name while the connection lasts. The file
     /// that the writer of a store locks comes with it, open for writing. The answer is `Held`, then
-    /// [byte frames](crate::byte_frames) with a copy of its rows, then `Done`.
+    /// [byte frames](crate::byte_frames) with a copy of its rows, then `Done`. [`AddImage`] may
+    /// follow.
     Hold(String),
+    /// Sent with the same file: hold the blocks of a store of which a volume is mounted. The answer
+    /// is `Held`; [`AddImage`] follows, more than once if the client likes.
+    HoldStore,
+}
+
+/// Request on a connection that holds something: byte frames with the parts of an image of this
+/// name follow, which [`weald_store::PartsWriter`] makes. The answer is `Added`; `Refused` may come
+/// before the end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AddImage {
+    pub(crate) name: String,
+}
+
+/// Answer of a server about an image that was added: [`Imported`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct AddedImage {
+    image_digest: String,
+    tree_digest: String,
+    image_len: u64,
+    block_count: u64,
+    new_block_count: u64,
+    new_len: u64,
+}
+
+impl AddedImage {
+    pub(crate) fn of(imported: &Imported) -> Self {
+        Self {
+            image_digest: imported.image_digest.to_string(),
+            tree_digest: imported.tree_digest.to_string(),
+            image_len: imported.image_len,
+            block_count: imported.block_count,
+            new_block_count: imported.new_block_count,
+            new_len: imported.new_len,
+        }
+    }
+
+    pub(crate) fn into_imported(self) -> Result<Imported> {
+        let digest = |text: &str| {
+            let digest = Digest::from_hex(text);
+            digest.ok_or_else(|| Error::invalid("expected 64 hexadecimal digits"))
+        };
+        Ok(Imported {
+            image_digest: digest(&self.image_digest)?,
+            tree_digest: digest(&self.tree_digest)?,
+            image_len: self.image_len,
+            block_count: self.block_count,
+            new_block_count: self.new_block_count,
+            new_len: self.new_len,
+        })
+    }
 }
 
 /// A mount request. All paths are absolute, except those in `options`, which are relative to
@@ -99,6 +151,7 @@ pub(crate) enum Reply {
     /// This server does not have the volume.
     NotHere,
     Done,
+    Added(AddedImage),
     Refused(Refusal),
 }
 
@@ -446,7 +499,7 @@ mod tests {
     /// Would catch: a panic, an endless wait or a huge allocation on malformed input.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":5,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":6,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {

@@ -267,12 +267,12 @@ impl Served {
         (!Arc::ptr_eq(&cache, shared)).then_some(cache)
     }
 
-    /// The volume of this mount, if it has this name and lies in the store whose writer locks the
-    /// file `lock_file`.
-    pub(crate) fn volume(&self, name: &str, lock_file: FileId) -> Option<Arc<Volume>> {
+    /// The volume of this mount, if it lies in the store whose writer locks the file `lock_file`,
+    /// and has this name.
+    pub(crate) fn volume(&self, name: Option<&str>, lock_file: FileId) -> Option<Arc<Volume>> {
         match &self.live.lock().as_ref()?.content {
             Content::Volume(open) if open.lock_file == lock_file => {
-                let is_it = self.handed.request.stored.as_deref() == Some(name);
+                let is_it = name.is_none() || self.handed.request.stored.as_deref() == name;
                 is_it.then(|| Arc::clone(&open.volume))
             }
             _ => None,

@@ -27,6 +27,45 @@ pub struct Imported {
     pub new_len: u64,
 }
 
+/// Takes the parts of a new image, in order.
+pub trait PartSink: Send {
+    /// Appends bytes that are not a record: superblock or footer.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn put_inline(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Appends a record.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt` of the store; nothing can be appended after an error.
+    fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()>;
+
+    /// Appends a block of the store.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn put_part(&mut self, part: Part) -> Result<()>;
+}
+
+impl PartSink for Incoming {
+    fn put_inline(&mut self, bytes: &[u8]) -> Result<()> {
+        self.taken.parts.push(Part::Inline(bytes.to_vec()));
+        Ok(())
+    }
+
+    fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()> {
+        let Self { writer, taken, .. } = self;
+        writer.refuse_after_failure(|writer| writer.take_record(taken, record, stored))
+    }
+
+    fn put_part(&mut self, part: Part) -> Result<()> {
+        self.taken.block_count += u64::from(matches!(part, Part::Block { .. }));
+        self.taken.parts.push(part);
+        Ok(())
+    }
+}
+
 /// The parts of an image so far, and the number and length of those that the store did not have.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
@@ -123,20 +162,6 @@ impl Incoming {
         self.taken.parts = parts;
     }
 
-    /// Appends bytes that are not a record: superblock or footer.
-    pub fn put_inline(&mut self, bytes: &[u8]) {
-        self.taken.parts.push(Part::Inline(bytes.to_vec()));
-    }
-
-    /// Appends a record.
-    ///
-    /// # Errors
-    /// `Io`, `Full`, `Corrupt` of the store; nothing can be appended after an error.
-    pub fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()> {
-        let Self { writer, taken, .. } = self;
-        writer.refuse_after_failure(|writer| writer.take_record(taken, record, stored))
-    }
-
     /// Finds the block of this image whose stored bytes have this digest.
     pub fn part_of(&self, digest: &Digest) -> Option<Part> {
         let is_it = |part: &&Part| match part {
@@ -144,12 +169,6 @@ impl Incoming {
             Part::Inline(_) => false,
         };
         self.taken.parts.iter().find(is_it).cloned()
-    }
-
-    /// Appends a record of another image of the store.
-    pub fn put_part(&mut self, part: Part) {
-        self.taken.block_count += u64::from(matches!(part, Part::Block { .. }));
-        self.taken.parts.push(part);
     }
 
     /// Opens the image so far for reading, like a complete image.

@@ -3,7 +3,7 @@
 //! Modules from bottom to top: [`disk`] (files, and their state after a crash) → [`engine`]
 //! (tables) → `segment` (records in files) → `store` (the view of readers) and `image` (an
 //! image that is read like a file) → `writer` (the single writer) → `incoming`, `import`,
-//! `remove`, `replace`, `collect`, `check`, `sync_log` → `recover` and `salvage`.
+//! `addition`, `remove`, `replace`, `collect`, `check`, `sync_log` → `recover` and `salvage`.
 //! `docs/design/0023-store.md` gives the reasons for this design, `docs/format.md` the layout of
 //! the files.
 //!
@@ -11,6 +11,7 @@
 //! that this crate finds. This crate decodes no block.
 #![forbid(unsafe_code)]
 
+mod addition;
 mod barriers;
 mod check;
 mod collect;
@@ -37,10 +38,12 @@ mod sync_log;
 mod volume;
 mod writer;
 
+pub use addition::{Addition, NewPart, PartsParser, PartsWriter};
 pub use check::{Checked, Finding};
 pub use collect::{CollectOptions, Collected};
 pub use image::StoredImage;
-pub use incoming::{Imported, Incoming};
+pub use import::read_parts;
+pub use incoming::{Imported, Incoming, PartSink};
 pub use layout::{LOCK as LOCK_FILE, check_name};
 pub use name::{find, is_store, split};
 pub use replace::ImageLock;
@@ -50,4 +53,4 @@ pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 pub use sync_log::SyncLogBug;
 pub use sync_log::{DAMAGED_LOG_HINT, SYNCS_MAX, SyncLog, SyncLogRecords, WrittenRecord};
 pub use volume::{BlockReader, Dead};
-pub use writer::{StoreWriter, WriteOptions};
+pub use writer::{BlockIndex, StoreWriter, WriteOptions};

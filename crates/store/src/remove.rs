@@ -79,8 +79,16 @@ impl StoreWriter {
         batch.remove(Table::Images, name.as_bytes());
         batch.put(Table::Counters, REMOVED, removed.to_le_bytes().to_vec());
         self.commit(batch)?;
-        for file in [layout::content_digests(row.image_id), hidden] {
-            match disk.remove(&file) {
+        self.remove_hidden_map(row.image_id)
+    }
+
+    /// Removes the hidden map of an image without a row, and its digests of contents.
+    pub(crate) fn remove_hidden_map(&self, image_id: u64) -> Result<()> {
+        for file in [
+            layout::content_digests(image_id),
+            layout::hidden_map(image_id),
+        ] {
+            match self.store.disk.remove(&file) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }

@@ -247,8 +247,8 @@ impl StoreWriter {
         })
     }
 
-    /// Removes the rows of those of the blocks `ids` that have no reference, after `before_commit`
-    /// saw them. Returns them; [`StoreWriter::free`] frees their space afterwards.
+    /// Removes the rows of those of the blocks `ids` that exist and have no reference, after
+    /// `before_commit` saw them. Returns them; [`StoreWriter::free`] frees their space afterwards.
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
@@ -261,6 +261,9 @@ impl StoreWriter {
             let mut batch = Batch::default();
             let mut dead = Vec::new();
             for &id in ids {
+                if !writer.has_block(id)? {
+                    continue;
+                }
                 let row = writer.block_row(id)?;
                 if row.references == 0 {
                     writer.forget_block(&mut batch, id, &row.record.digest);

@@ -101,7 +101,29 @@ pub struct StoreWriter {
     /// Deliberate bug: rows are committed before the bytes that they refer to are synced.
     #[cfg(feature = "planted-bugs")]
     pub skips_sync: bool,
+    /// Deliberate bug: the reference to one block of a new image is not counted.
+    #[cfg(feature = "planted-bugs")]
+    pub skips_reference: bool,
     is_dead: bool,
+}
+
+/// The blocks of a store by digest, to find repeats.
+#[derive(Debug)]
+pub struct BlockIndex(DedupIndex);
+
+impl BlockIndex {
+    /// Reads the rows of all blocks into an index of about `memory_len` bytes at most.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn read(engine: &dyn Engine, memory_len: u64) -> Result<Self> {
+        let mut index = DedupIndex::new(memory_len);
+        each_row(engine, Table::Blocks, &mut |id, value| {
+            index.insert(&BlockRow::parse(value)?.record.digest, id);
+            Ok(())
+        })?;
+        Ok(Self(index))
+    }
 }
 
 pub(crate) const NEXT_BLOCK: &[u8] = b"next_block";
@@ -209,6 +231,8 @@ impl Store {
             resume_from: 0,
             #[cfg(feature = "planted-bugs")]
             skips_sync: false,
+            #[cfg(feature = "planted-bugs")]
+            skips_reference: false,
             is_dead: false,
         };
         writer.recover()?;
@@ -250,6 +274,11 @@ impl StoreWriter {
     #[cfg(test)]
     pub(crate) fn has_bug(&self, bug: Bug) -> bool {
         self.options.bug == Some(bug)
+    }
+
+    /// Whether no write has failed so far.
+    pub fn is_usable(&self) -> bool {
+        !self.is_dead
     }
 
     /// Runs `change`. After a failure the writer refuses all further calls, because the state of
@@ -429,6 +458,28 @@ impl StoreWriter {
         Ok(id)
     }
 
+    /// Number of rows that the next commit writes.
+    pub fn waiting_count(&self) -> usize {
+        self.blocks.len().saturating_add(self.segments.len())
+    }
+
+    /// Whether the index of blocks is in memory.
+    pub fn has_index(&self) -> bool {
+        self.index.is_some()
+    }
+
+    /// Takes an index of blocks that was read beside this writer. Blocks that are newer than it are
+    /// not found as repeats.
+    pub fn set_index(&mut self, index: BlockIndex) {
+        self.index.get_or_insert(index.0);
+    }
+
+    /// Gives the memory of the index of blocks back. The next new record reads it again.
+    pub fn drop_index(&mut self) {
+        self.index = None;
+        self.near.clear();
+    }
+
     /// Finds an existing block that is exactly this record, if the index lists it.
     fn find(&mut self, record: &RecordRef) -> Result<Option<u64>> {
         if self.index.is_none() {
@@ -499,12 +550,7 @@ impl StoreWriter {
     }
 
     fn build_index(&self) -> Result<DedupIndex> {
-        let mut index = DedupIndex::new(self.options.index_len);
-        self.each_block(&mut |id, row| {
-            index.insert(&row.record.digest, id);
-            Ok(())
-        })?;
-        Ok(index)
+        BlockIndex::read(&*self.engine, self.options.index_len).map(|index| index.0)
     }
 
     /// Visits the rows of all committed blocks, in order of id.

@@ -26,7 +26,12 @@ impl Holds {
 
     /// Notes blocks that stay.
     pub fn keep(&mut self, dead: &[Dead]) {
-        self.dead.extend(dead.iter().map(|(id, _)| *id));
+        self.keep_ids(dead.iter().map(|(id, _)| *id));
+    }
+
+    /// Notes blocks that stay, by their numbers.
+    pub fn keep_ids(&mut self, ids: impl IntoIterator<Item = u64>) {
+        self.dead.extend(ids);
     }
 
     /// Adds a reader.

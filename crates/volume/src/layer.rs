@@ -131,7 +131,7 @@ pub type Xattrs = BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>;
 
 /// Bytes that the tables take for a changed row until the next commit: a leaf and a part of the
 /// pages above it are written anew.
-const ROW_SPACE: u64 = 8 << 10;
+pub const ROW_SPACE: u64 = 8 << 10;
 
 /// All operations between two commits.
 #[derive(Debug, Clone, Default)]

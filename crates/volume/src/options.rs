@@ -198,12 +198,18 @@ pub enum PlantedBug {
     DividedRowsLost,
     /// The space of dead blocks is freed while a seal reads them.
     HeldBlocksFreed,
+    /// The reference of a new image to one block is not counted.
+    ImageReferenceLost,
+    /// A new image is listed before its blocks are synced.
+    ImageBeforeData,
+    /// A new image is listed before its references are counted.
+    ImageBeforeReferences,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 27] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -228,5 +234,8 @@ impl PlantedBug {
         Self::LogHiddenReadOnly,
         Self::DividedRowsLost,
         Self::HeldBlocksFreed,
+        Self::ImageReferenceLost,
+        Self::ImageBeforeData,
+        Self::ImageBeforeReferences,
     ];
 }

@@ -450,11 +450,13 @@ impl Drop for Volume {
     }
 }
 
+mod adding;
 mod admission;
 mod file_system;
 mod hold;
 mod syncing;
 
+pub use adding::Adding;
 pub use hold::Hold;
 #[cfg(test)]
 pub(crate) use syncing::Record;

@@ -15,7 +15,7 @@ use weald_format::store::Part;
 use weald_format::{Digest, Error, Result};
 use weald_image::Image;
 use weald_io::{FileSource, OutputFile};
-use weald_store::Incoming;
+use weald_store::PartSink;
 use zerocopy::IntoBytes;
 
 /// Destination of an image: a file, or only a byte counter for size estimates.
@@ -24,8 +24,8 @@ pub enum Sink {
     File(OutputFile),
     /// No output; only the length is counted.
     Count,
-    /// An image of a store; the builder holds it too.
-    Store(Arc<Mutex<Incoming>>),
+    /// An image of a store; the caller holds it too.
+    Store(Arc<Mutex<dyn PartSink>>),
 }
 
 /// Identity and length of a sealed image.
@@ -159,7 +159,7 @@ impl ImageWriter {
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         match &mut self.sink {
             Sink::File(file) => file.write_all(bytes)?,
-            Sink::Store(incoming) => incoming.lock().put_inline(bytes),
+            Sink::Store(incoming) => incoming.lock().put_inline(bytes)?,
             Sink::Count => {}
         }
         self.position += bytes.len() as u64;
@@ -251,7 +251,7 @@ impl ImageWriter {
             ..*record
         };
         if let Sink::Store(incoming) = &mut self.sink {
-            incoming.lock().put_part(part);
+            incoming.lock().put_part(part)?;
         }
         self.position = reference.end();
         self.add_to_section(reference, stream, item_count)

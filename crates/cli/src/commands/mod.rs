@@ -22,6 +22,7 @@ pub mod mount_overlay;
 pub mod mounts;
 pub mod recover;
 pub mod rewrite;
+mod sent_image;
 pub mod serve;
 pub mod stat;
 pub mod store;

@@ -1,6 +1,7 @@
 //! Volumes that are mounted, written, killed, filled and damaged. Needs root and `/dev/fuse`.
 #![allow(missing_docs)]
 
+mod adding;
 mod images;
 mod properties;
 mod read_only;

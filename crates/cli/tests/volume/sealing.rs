@@ -24,7 +24,7 @@ fn content(generation: u64) -> Vec<u8> {
 
 /// The generation of a file, all of whose bytes must belong to it.
 #[track_caller]
-fn generation(path: &Path) -> u64 {
+pub fn generation(path: &Path) -> u64 {
     let bytes = fs::read(path).expect("a file of a generation");
     let number = std::str::from_utf8(&bytes[..16]).expect("digits");
     let number = number.parse().expect("a number");
@@ -34,14 +34,14 @@ fn generation(path: &Path) -> u64 {
 
 /// Replaces the files `first` and `second`, always in this order, so that the space of older
 /// generations is free.
-struct Writer {
+pub struct Writer {
     begun: AtomicU64,
     done: AtomicU64,
     is_over: AtomicBool,
 }
 
 impl Writer {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self {
             begun: AtomicU64::new(0),
             done: AtomicU64::new(0),
@@ -49,7 +49,7 @@ impl Writer {
         }
     }
 
-    fn replace(&self, dir: &Path) {
+    pub fn replace(&self, dir: &Path) {
         let number = self.begun.fetch_add(1, Ordering::SeqCst) + 1;
         for name in ["first", "second"] {
             let temporary = dir.join("temporary");
@@ -59,7 +59,17 @@ impl Writer {
         self.done.store(number, Ordering::SeqCst);
     }
 
-    fn run(&self, dir: &Path) {
+    /// The last generation that was begun.
+    pub fn begun(&self) -> u64 {
+        self.begun.load(Ordering::SeqCst)
+    }
+
+    /// The last generation that is complete.
+    pub fn done(&self) -> u64 {
+        self.done.load(Ordering::SeqCst)
+    }
+
+    pub fn run(&self, dir: &Path) {
         while !self.is_over.load(Ordering::SeqCst) {
             self.replace(dir);
         }
@@ -67,7 +77,7 @@ impl Writer {
 }
 
 /// Ends a writer also if the test fails, whose threads must end.
-struct Ended<'a>(&'a Writer);
+pub struct Ended<'a>(pub &'a Writer);
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
@@ -91,9 +101,9 @@ fn a_mounted_volume_is_sealed_as_it_was_at_the_call() {
         scope.spawn(|| writer.run(&dir));
         for number in 0..6 {
             let image = format!("{number}.weald");
-            let before = writer.done.load(Ordering::SeqCst);
+            let before = writer.done();
             ground.weald(&["volume", "seal", "-q", VOLUME, "--image", &image]);
-            let after = writer.begun.load(Ordering::SeqCst);
+            let after = writer.begun();
             ground.weald(&["check", &image]);
             ground.sh(&format!("$WEALD extract -q {image} out{number}"));
             let out = ground.at(&format!("out{number}"));

@@ -1,8 +1,8 @@
 //! A run: steps on a volume over a simulated disk, beside the model.
 
 use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
-use super::sealed::Sealing;
-use super::steps::{Beside, Op, Step, choose};
+use super::sealed::{Addition, Sealing, compare_image};
+use super::steps::{AddImage, Beside, Op, Step, choose};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
 use crate::properties::CHUNKING;
@@ -10,11 +10,13 @@ use crate::volume::Record;
 use crate::{CheckOptions, Chunking, OpenOptions, Volume, VolumeOptions, check, create};
 use parking_lot::Mutex;
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weald_codec::CodecSpec;
-use weald_format::FileKind;
+use weald_format::container::RecordRef;
+use weald_format::{Error, ErrorKind, FileKind};
 use weald_model::ModelFs;
 use weald_store::engine::trial;
 use weald_store::simulated_disk::{Random, SimDisk};
@@ -86,6 +88,10 @@ struct World {
     /// A record of the log that was written while another one was being synced, and the number of
     /// states that it makes durable.
     ahead: Option<(Record, usize)>,
+    /// Images in the store, with their records.
+    images: BTreeMap<String, Vec<RecordRef>>,
+    /// An image that may be in the store, because a failure came while it was added.
+    doubtful: Option<(String, Vec<RecordRef>)>,
 }
 
 impl World {
@@ -270,6 +276,8 @@ impl Run {
                 trace,
                 beside: Ok(()),
                 ahead: None,
+                images: BTreeMap::new(),
+                doubtful: None,
             })),
             random,
         };
@@ -344,7 +352,7 @@ impl Run {
                 _ => Ok(()),
             },
             Step::Hold { is_late } => self.begin_seal(*is_late),
-            Step::Seal => self.end_seal(),
+            Step::Seal(image) => self.end_seal(image.as_ref()),
             Step::Fail(fault, count) => {
                 self.disk.fail_after(*count, *fault);
                 Ok(())
@@ -381,8 +389,8 @@ impl Run {
         Ok(())
     }
 
-    fn end_seal(&mut self) -> Verdict {
-        let Some(mut sealing) = self.sealing.take() else {
+    fn end_seal(&mut self, image: Option<&AddImage>) -> Verdict {
+        let Some(mut sealing) = self.sealing.take().filter(|sealing| !sealing.is_over()) else {
             return Ok(());
         };
         let store = Store::open(Arc::new(self.disk.clone()));
@@ -390,10 +398,95 @@ impl Run {
             Ok(store) => sealing.compare(&store),
             Err(error) => Err(Difference::Unreadable(error.to_string())),
         };
+        match (compared, image) {
+            (Ok(()), Some(image)) => self.add_sealed(&mut sealing, image),
+            (Ok(()), None) => Ok(()),
+            (Err(Difference::Unreadable(_)), _) if self.has_failed() => Ok(()),
+            (Err(difference), _) => Err(format!("{difference:?}")),
+        }
+    }
+
+    /// Adds the image of a seal to the store.
+    fn add_sealed(&mut self, sealing: &mut Sealing, image: &AddImage) -> Verdict {
+        let name = format!("image-{}", image.number);
+        let records = sealing.records(&name);
+        let (volume, disk, world) = (self.volume(), self.disk.clone(), self.world.clone());
+        let (mut ops, mut moment, mut verdict) = (image.beside.iter(), 0, Ok(()));
+        let added = sealing.add(&name, &mut || {
+            moment += 1;
+            if let Some(op) = ops.next() {
+                let performed = world
+                    .lock()
+                    .perform(&volume, *op, || disk.fault_count() > 0);
+                let states = world.lock().count();
+                if volume.commit().is_ok() {
+                    world.lock().synced(states);
+                }
+                verdict = std::mem::replace(&mut verdict, Ok(())).and(performed);
+            }
+            image.given_up_after.is_some_and(|after| moment > after)
+        });
+        verdict?;
+        drop(volume);
+        let is_done = matches!(added, Ok(Addition::Done));
+        self.note_image(name, records, added)?;
+        match is_done && image.is_cut {
+            true => self.step(&Step::PowerCut),
+            false => self.compare_images(),
+        }
+    }
+
+    /// Takes the answer to an image.
+    fn note_image(
+        &self,
+        name: String,
+        records: Vec<RecordRef>,
+        added: weald_format::Result<Addition>,
+    ) -> Verdict {
+        let mut world = self.world.lock();
+        world.note(format!("{name}: {added:?}"));
+        let is_there = world.images.contains_key(&name);
+        match added {
+            Ok(Addition::Done) if is_there => return Err(format!("{name}: was added twice")),
+            Ok(Addition::Done) => {
+                world.images.insert(name, records);
+            }
+            Err(_) if is_there => {}
+            _ if self.has_failed() => world.doubtful = Some((name, records)),
+            Ok(Addition::GivenUp) => {}
+            Err(_) if world.is_limited => {}
+            Err(error) => return Err(format!("{name}: {error}")),
+        }
+        Ok(())
+    }
+
+    /// Images that were added are there and whole, and no others are; one may be doubtful.
+    fn compare_images(&self) -> Verdict {
+        let store = Store::open(Arc::new(self.disk.clone()));
+        let compared = store.and_then(|store| {
+            let names: Vec<String> = store.names()?;
+            let mut world = self.world.lock();
+            if let Some((name, records)) = world.doubtful.clone()
+                && names.contains(&name)
+            {
+                compare_image(&store, &name, &records)?;
+                if !self.has_failed() {
+                    world.images.insert(name, records);
+                    world.doubtful = None;
+                }
+            }
+            let is_known = |name: &&String| world.images.contains_key(*name) || self.has_failed();
+            if let Some(other) = names.iter().find(|name| !is_known(name)) {
+                return Err(Error::not_found(format!("{other} was not added")));
+            }
+            for (name, records) in &world.images {
+                compare_image(&store, name, records)?;
+            }
+            Ok(())
+        });
         match compared {
-            Ok(()) => Ok(()),
-            Err(Difference::Unreadable(_)) if self.has_failed() => Ok(()),
-            Err(difference) => Err(format!("{difference:?}")),
+            Err(error) if self.has_failed() && error.kind() == ErrorKind::Io => Ok(()),
+            other => other.map_err(|error| format!("images: {error}")),
         }
     }
 
@@ -497,6 +590,10 @@ impl Run {
             }
             self.world.lock().note("opened again");
         };
+        self.compare_images()?;
+        if !self.has_failed() {
+            self.world.lock().doubtful = None;
+        }
         let mut world = self.world.lock();
         let mut first = None;
         let found = world.states.iter().rev().find(|state| {
@@ -604,10 +701,16 @@ impl Run {
         self.volume = None;
         self.disk = self.disk.restart();
         self.checked()?;
+        self.compare_images()?;
         let store = Store::open(Arc::new(self.disk.clone())).map_err(|e| format!("open: {e}"))?;
         let mut writer = store
             .write(WriteOptions::new("the simulation"))
             .map_err(|e| format!("open: {e}"))?;
+        for name in store.names().map_err(|e| format!("names: {e}"))? {
+            writer
+                .remove(&name, true)
+                .map_err(|e| format!("remove: {e}"))?;
+        }
         writer
             .collect(&CollectOptions::default(), &mut |_| {
                 ControlFlow::Continue(())

@@ -5,16 +5,21 @@ use crate::{Hold, Volume, VolumeReader};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weald_format::{Error, ErrorKind, FileKind, Result};
+use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
+use weald_format::store::Part;
+use weald_format::{Digest, Error, ErrorKind, FileKind, Result};
+use weald_io::ReadAt;
 use weald_model::ModelFs;
-use weald_store::Store;
 use weald_store::engine::RowsFile;
+use weald_store::{NewPart, Store, StoredImage};
 use weald_vfs::{Ino, WritableFs};
 
 /// A seal that is under way.
 pub struct Sealing {
     hold: Hold,
     rows: Option<Vec<u8>>,
+    /// The blocks that the tree refers to, when it was compared.
+    parts: Vec<NewPart>,
     /// The tree when it began.
     model: ModelFs,
 }
@@ -25,6 +30,7 @@ impl Sealing {
         let mut sealing = Self {
             hold: volume.hold()?,
             rows: None,
+            parts: Vec::new(),
             model: model.clone(),
         };
         if !is_late {
@@ -62,7 +68,112 @@ impl Sealing {
         let rows = RowsFile::open(Box::new(rows)).map_err(unreadable)?;
         let reader = VolumeReader::of_rows(store, Arc::new(rows), "v").map_err(unreadable)?;
         let found = compare_inode(&reader, &self.model, Ino::ROOT, "/");
-        found.map_err(unreadable)
+        found
+            .and_then(|()| self.note_blocks(&reader))
+            .map_err(unreadable)
+    }
+
+    fn note_blocks(&mut self, reader: &VolumeReader) -> Result<()> {
+        for ino in self.model.inos() {
+            let stat = self.model.stat(ino).expect("an inode of the model");
+            if stat.kind != FileKind::Regular || stat.nlink == 0 {
+                continue;
+            }
+            for extent in reader.extents(ino.0)? {
+                if let Some((id, _)) = extent.block
+                    && let Part::Block { record, .. } = reader.part(id)?
+                {
+                    self.parts.push(NewPart::Stored(id, record));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The records of the image `name` that [`Sealing::add`] makes: a new one, and those of the
+    /// tree.
+    pub fn records(&self, name: &str) -> Vec<RecordRef> {
+        let stored = self.parts.iter().filter_map(|part| match part {
+            NewPart::Stored(_, record) => Some(*record),
+            _ => None,
+        });
+        std::iter::once(new_record(name).0).chain(stored).collect()
+    }
+
+    /// Adds an image of these records to the store. `beside` happens in between, and returns
+    /// whether the image is given up.
+    pub fn add(&mut self, name: &str, beside: &mut dyn FnMut() -> bool) -> Result<Addition> {
+        let (record, stored) = new_record(name);
+        let mut adding = self.hold.add_image(name)?;
+        adding.put(vec![
+            NewPart::Inline(SUPERBLOCK.to_vec()),
+            NewPart::Record(record, stored),
+        ])?;
+        if beside() {
+            return Ok(Addition::GivenUp);
+        }
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.push(NewPart::End(Digest::default(), Digest::default()));
+        adding.put(parts)?;
+        if beside() {
+            return Ok(Addition::GivenUp);
+        }
+        adding.write_map()?;
+        loop {
+            let has_more = adding.count_some()?;
+            if beside() {
+                return Ok(Addition::GivenUp);
+            }
+            if !has_more {
+                return adding.show().map(|_| Addition::Done);
+            }
+        }
+    }
+}
+
+/// End of an image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Addition {
+    Done,
+    GivenUp,
+}
+
+const SUPERBLOCK: &[u8] = b"superblock";
+
+/// The new record of the image `name`.
+fn new_record(name: &str) -> (RecordRef, Vec<u8>) {
+    let stored = name.as_bytes().repeat(1000);
+    let record = RecordRef {
+        record_type: RecordType::Data,
+        codec: Codec::None,
+        offset: 0,
+        stored_len: stored.len() as u64,
+        raw_len: stored.len() as u64,
+        digest: Digest::of(&stored),
+    };
+    (record, stored)
+}
+
+/// Reads the image `name`, which must have these records.
+pub fn compare_image(store: &Store, name: &str, records: &[RecordRef]) -> Result<()> {
+    let image = StoredImage::open(store.clone(), name)?;
+    let wrong = |what: String| Error::corrupt("image", 0, "none", format!("{name}: {what}"));
+    let mut at = SUPERBLOCK.len() as u64;
+    for (index, record) in records.iter().enumerate() {
+        let mut header = [0; HEADER_LEN];
+        image.read_exact_at(&mut header, at)?;
+        at += HEADER_LEN as u64;
+        let mut stored = vec![0; record.stored_len as usize];
+        image.read_exact_at(&mut stored, at)?;
+        at += record.stored_len;
+        let found = RecordRef::parse_header(&header, 0)?;
+        if found != *record || Digest::of(&stored) != record.digest {
+            return Err(wrong(format!("record {index} differs")));
+        }
+    }
+    match image.len() == at {
+        true => Ok(()),
+        false => Err(wrong(format!("has {} bytes, not {at}", image.len()))),
     }
 }
 

@@ -173,6 +173,19 @@ pub enum Beside {
     Fail(Fault),
 }
 
+/// An image that is added to the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AddImage {
+    /// Part of its name.
+    pub number: u64,
+    /// Operations between its parts, each followed by a commit.
+    pub beside: Vec<Op>,
+    /// Number of moments between parts after which the other process dies.
+    pub given_up_after: Option<u64>,
+    /// Whether the power is cut as soon as the image is listed.
+    pub is_cut: bool,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Do(Op),
@@ -185,8 +198,8 @@ pub enum Step {
     Hold {
         is_late: bool,
     },
-    /// The seal reads everything, and ends.
-    Seal,
+    /// The seal reads everything, and ends. It may add an image to the store.
+    Seal(Option<AddImage>),
     /// The call of the disk after this many others fails.
     Fail(Fault, u64),
     Compare,
@@ -344,6 +357,16 @@ fn op_beside(random: &mut Random) -> Op {
     }
 }
 
+fn add_image(random: &mut Random) -> AddImage {
+    let count = random.below(4);
+    AddImage {
+        number: random.below(5),
+        beside: (0..count).map(|_| op_beside(random)).collect(),
+        given_up_after: random.is_one_in(5).then(|| random.below(5)),
+        is_cut: random.is_one_in(4),
+    }
+}
+
 fn beside(random: &mut Random) -> Vec<(Stage, Beside)> {
     let count = [0, 0, 1, 2, 3][random.below(5) as usize];
     let mut beside: Vec<_> = (0..count)
@@ -390,7 +413,7 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
             28..31 => Step::Hold {
                 is_late: random.is_one_in(3),
             },
-            31..33 => Step::Seal,
+            31..33 => Step::Seal(random.is_one_in(2).then(|| add_image(random))),
             _ => Step::Do(op(random)),
         };
         let rarity = if matches!(step, Step::Do(_)) { 15 } else { 3 };

@@ -26,11 +26,11 @@ const TABLES: [Table; 4] = [Table::Inodes, Table::Names, Table::Extents, Table::
 /// A state of a volume, which stays readable until this is dropped or the volume is closed.
 #[derive(Debug)]
 pub struct Hold {
-    volume: Weak<Volume>,
+    pub(super) volume: Weak<Volume>,
     name: String,
     row: VolumeRow,
     snapshot: Option<Box<dyn Snapshot>>,
-    is_over: IsOver,
+    pub(super) is_over: IsOver,
 }
 
 /// Numbers of blocks: a bit for each, in pages of 4096.
@@ -82,9 +82,30 @@ impl Volume {
         })
     }
 
+    /// Holds the blocks of the store, but no state: while an image is added.
+    ///
+    /// # Errors
+    /// `Busy` if the volume is being closed.
+    pub fn hold_blocks(self: &Arc<Self>) -> Result<Hold> {
+        let mut committer = self.committer.lock();
+        if committer.holds.is_closed {
+            return Err(over());
+        }
+        Ok(Hold {
+            volume: Arc::downgrade(self),
+            name: committer.name.clone(),
+            row: committer.row.clone(),
+            snapshot: None,
+            is_over: committer.holds.begin(),
+        })
+    }
+
     fn end_hold(&self, reader: &IsOver) {
         let mut committer = self.committer.lock();
         let ids = committer.holds.end(reader);
+        if !committer.holds.keeps_dead() {
+            committer.writer.drop_index();
+        }
         // A failure is kept in the state, and every later call reports it.
         let _ = self.forget_held(&mut committer, &ids);
     }
@@ -107,19 +128,34 @@ impl Volume {
         self.forget_held(committer, &ids)
     }
 
-    fn forget_held(&self, committer: &mut Committer, ids: &BTreeSet<u64>) -> Result<()> {
+    pub(super) fn forget_held(&self, committer: &mut Committer, ids: &BTreeSet<u64>) -> Result<()> {
         if ids.is_empty() || self.core.state.read().failure.is_some() {
             return Ok(());
         }
         let keep = &mut |dead: &[Dead]| self.core.blocks.reader().keep_removed_rows(dead);
         let forgotten = committer.writer.forget_unused(ids, keep);
         let freed = forgotten.and_then(|dead| self.free(committer, &dead));
-        freed
-            .and_then(|()| self.refresh_free())
-            .inspect_err(|error| {
-                self.core.fail(error);
-                self.signal.progress.notify_all();
-            })
+        let done = freed.and_then(|()| self.refresh_free());
+        if let Err(error) = &done {
+            self.fail(error);
+        }
+        done
+    }
+
+    /// Makes the volume read-only, because storage failed.
+    fn fail(&self, error: &Error) {
+        self.core.fail(error);
+        self.signal.progress.notify_all();
+    }
+
+    /// The outcome of a change of the store, whose failure may be one of storage.
+    pub(super) fn noted<T>(&self, committer: &Committer, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done
+            && !committer.writer.is_usable()
+        {
+            self.fail(error);
+        }
+        done
     }
 }
 
@@ -189,6 +225,17 @@ impl Hold {
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
+
+    /// Fails if the hold has ended.
+    ///
+    /// # Errors
+    /// `Busy`.
+    pub fn refuse_over(&self) -> Result<()> {
+        match self.is_over() {
+            true => Err(over()),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Drop for Hold {
@@ -201,7 +248,7 @@ impl Drop for Hold {
     }
 }
 
-fn over() -> Error {
+pub(super) fn over() -> Error {
     let what = "the volume was unmounted meanwhile, or its disk is full";
     Error::new(ErrorKind::Busy, what)
 }

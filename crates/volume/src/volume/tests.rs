@@ -5,8 +5,11 @@ use crate::create::create;
 use crate::options::VolumeOptions;
 use crate::tests::new_inode;
 use std::sync::mpsc::channel;
-use weald_format::FileKind;
+use weald_format::container::{Codec, RecordRef, RecordType};
+use weald_format::{Digest, ErrorKind, FileKind};
+use weald_store::NewPart;
 use weald_store::disk::HostDisk;
+use weald_store::engine::Table;
 use weald_vfs::WritableFs;
 
 /// A new volume that commits in the calling thread, and the directory of its store.
@@ -168,4 +171,139 @@ fn a_seal_gives_way_to_a_writer_on_a_full_disk() {
     assert!(hold.is_over());
     drop(hold);
     volume.hold().expect("another one");
+}
+
+/// A new record of these bytes.
+fn new_part(stored: Vec<u8>) -> NewPart {
+    let record = RecordRef {
+        record_type: RecordType::Data,
+        codec: Codec::None,
+        offset: 0,
+        stored_len: stored.len() as u64,
+        raw_len: stored.len() as u64,
+        digest: Digest::of(&stored),
+    };
+    NewPart::Record(record, stored)
+}
+
+fn end() -> NewPart {
+    NewPart::End(Digest::default(), Digest::default())
+}
+
+fn block_count(volume: &Volume) -> usize {
+    let engine = volume.committer.lock().writer.engine();
+    let mut count = 0;
+    let scanned = engine.scan(Table::Blocks, &[], &mut |_, _| {
+        count += 1;
+        Ok(ControlFlow::Continue(()))
+    });
+    scanned.expect("rows of blocks");
+    count
+}
+
+/// Would catch: an image that is given up and stays listed, keeps its name or its blocks, or takes
+/// blocks along that another image is about to refer to.
+#[test]
+fn an_image_that_is_given_up_leaves_nothing() {
+    let (place, volume) = new_volume();
+    let names = || {
+        let disk = Arc::new(HostDisk::new(&place.path().join("store")));
+        let store = Store::open(disk).expect("open");
+        store.names().expect("names")
+    };
+    let parts = || (0..9u8).map(|byte| new_part(vec![byte; 5000]));
+    let hold = volume.hold_blocks().expect("hold");
+    for steps in 0..4 {
+        let mut adding = hold.add_image("i").expect("begin");
+        adding.put(parts().collect()).expect("records");
+        if steps > 0 {
+            adding.put(vec![end()]).expect("the end");
+            adding.write_map().expect("map");
+        }
+        for _ in 1..steps {
+            assert!(adding.count_some().expect("count"), "all parts in a step");
+        }
+        drop(adding);
+        assert_eq!(names(), Vec::<String>::new(), "{steps} steps");
+    }
+    let other = volume.hold_blocks().expect("hold");
+    let mut stays = other.add_image("stays").expect("begin");
+    stays.put(parts().collect()).expect("records");
+    let mut adding = hold.add_image("i").expect("begin");
+    adding.put(parts().chain([end()]).collect()).expect("parts");
+    drop(adding);
+    drop(hold);
+    stays.put(vec![end()]).expect("the end");
+    let mut same = other.add_image("stays").expect("the name is free so far");
+    same.put(vec![new_part(b"other".to_vec()), end()])
+        .expect("parts");
+    let added = stays.finish().expect("an image");
+    assert_eq!((added.block_count, names()), (9, vec!["stays".to_owned()]));
+    let refused = same.finish().expect_err("the name is taken");
+    assert_eq!(refused.kind(), ErrorKind::Busy);
+    drop(other);
+    assert_eq!(block_count(&volume), 9);
+    volume.close().expect("close");
+}
+
+/// Would catch: records with other bytes than their digest says, or blocks that another image
+/// guessed, in an image; an image with more blocks than a reader takes.
+#[test]
+fn wrong_parts_of_an_image_are_refused() {
+    let (_place, volume) = new_volume();
+    let hold = volume.hold_blocks().expect("hold");
+    let NewPart::Record(record, _) = new_part(vec![1; 100]) else {
+        unreachable!("a record")
+    };
+    for part in [
+        NewPart::Record(record, vec![2; 100]),
+        NewPart::Record(record, vec![1; 99]),
+        NewPart::Stored(77, record),
+    ] {
+        let mut adding = hold.add_image("i").expect("begin");
+        let refused = adding.put(vec![part]).expect_err("a wrong part");
+        assert_eq!(refused.kind(), ErrorKind::Invalid);
+    }
+    let adding = hold.add_image("i").expect("begin");
+    let refused = adding.finish().expect_err("no end");
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    let refused = hold.add_image("v").expect_err("the name of the volume");
+    assert_eq!(refused.kind(), ErrorKind::Busy);
+    assert!(volume.core.state.read().failure.is_none());
+    drop(hold);
+    assert_eq!(block_count(&volume), 0);
+}
+
+/// Would catch: an image that takes the space which changes need that wait for a commit, so that
+/// the commit fails.
+#[test]
+fn an_image_takes_no_space_that_changes_need() {
+    let disk = weald_store::simulated_disk::SimDisk::new(1);
+    let store = Store::create(Arc::new(disk.clone()), [7; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 1).expect("a volume");
+    disk.limit(disk.used() + (24 << 20));
+    let options = OpenOptions {
+        background: false,
+        cache_len: 128 << 20,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&store, "v", options).expect("open");
+    let mut random = weald_store::simulated_disk::Random::new(1);
+    let mut noise = || -> Vec<u8> { (0..1 << 16).map(|_| random.next() as u8).collect() };
+    let new = new_inode(FileKind::Regular);
+    let ino = volume.create(Ino::ROOT, b"a", &new, 1).expect("create").ino;
+    for at in (0..12 << 20).step_by(1 << 16) {
+        write(&volume, ino, at, &noise());
+    }
+    let hold = volume.hold_blocks().expect("hold");
+    let mut adding = hold.add_image("i").expect("begin");
+    let refused = (0..400).find_map(|_| adding.put(vec![new_part(noise())]).err());
+    let refused = refused.expect("an image of 25 MB on a disk of 24 MB");
+    assert_eq!(refused.kind(), ErrorKind::Full);
+    volume.commit().expect("the commit of 12 MB");
+    drop(adding);
+    drop(hold);
+    volume.sync().expect("sync");
+    assert_eq!(volume.stat(ino).expect("stat").size, 12 << 20);
+    volume.close().expect("close");
 }

@@ -28,7 +28,7 @@ use weald_format::pages::{ContentPage, Extent, ExtentPage, Heads, Source};
 use weald_format::store::Part;
 use weald_format::{ContentId, Digest, Error, Result};
 use weald_io::OutputFile;
-use weald_store::{Imported, Incoming, StoreWriter};
+use weald_store::{Imported, Incoming, PartSink, StoreWriter};
 
 /// A range of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -128,6 +128,24 @@ pub fn build_of_own_blocks(
     // The image is complete and listed. Without its digests, the next build computes them.
     let _ = incoming.writer().put_content_digests(name, &digests);
     Ok((report, imported))
+}
+
+/// Hands the parts of an image of `source` to `sink`, which belongs to the store of the blocks.
+///
+/// # Errors
+/// As [`super::build_stream`], and those of `sink`.
+/// # Cost
+/// Copies no block.
+pub fn build_of_parts(
+    source: &mut dyn BlockTree,
+    blocks: &mut GetBlock<'_>,
+    sink: impl PartSink + 'static,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> Result<Report> {
+    let sink = Sink::Store(Arc::new(Mutex::new(sink)));
+    let built = build(source, blocks, sink, false, options, observer);
+    built.map(|(report, _)| report)
 }
 
 type Digests = Vec<Option<Digest>>;

@@ -1,5 +1,6 @@
 //! `weald store create`, `import` and `rm`.
 
+use super::import_target::ImportTarget;
 use super::{
     StoreDir, open, open_dir, open_named, random_uuid, refuse_two_names, show_path, writer_name,
 };
@@ -18,7 +19,7 @@ use weald_format::{Error, ErrorKind};
 use weald_image::ImageStart;
 use weald_io::{FileSource, ReadAt};
 use weald_store::disk::HostDisk;
-use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, StoreWriter, WriteOptions, check_name};
+use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, WriteOptions, check_name};
 
 /// Sections of the help.
 pub const CREATE_HELP: Help = Help {
@@ -118,6 +119,9 @@ pub const IMPORT_HELP: Help = Help {
         "The name is that of the file without .weald, unless --name gives another. A name has 1 \
          to 200 bytes of UTF-8, no '/', no control character and no dot in front. No two images \
          of a store have the same name.",
+        "If a volume of the store is mounted, by the same user, its server stores the image while \
+         the volume goes on. --verify-duplicates is then refused, and --index-memory is without \
+         effect.",
     ],
     examples: &[
         (
@@ -225,11 +229,11 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         verifies_duplicates: args.verify_duplicates,
         ..WriteOptions::new(writer_name("import"))
     };
-    let mut writer = store.write(options)?;
-    refuse_taken(&writer, &incoming)?;
+    let mut target = ImportTarget::open(&store, &dir, options)?;
+    refuse_taken(&store, &incoming)?;
     let mut output = Output::new();
     for image in &incoming {
-        let imported = import_image(&mut writer, image)?;
+        let imported = import_image(&mut target, image)?;
         if args.json {
             output.json(&imported_json(&image.name, &imported).into())?;
         } else if !args.quiet {
@@ -242,14 +246,14 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Refuses the command before any image is read, if a name is already in the store.
-fn refuse_taken(writer: &StoreWriter, incoming: &[Incoming<'_>]) -> anyhow::Result<()> {
-    let names = writer.store().names()?;
+fn refuse_taken(store: &Store, incoming: &[Incoming<'_>]) -> anyhow::Result<()> {
+    let names = store.names()?;
     for image in incoming {
         if names.contains(&image.name) {
             bail!(
                 "{}:{}: the store has an image of this name: give another one with --name, or \
                  remove that one with 'weald store rm'",
-                writer.store().shown(),
+                store.shown(),
                 image.name
             );
         }
@@ -257,8 +261,8 @@ fn refuse_taken(writer: &StoreWriter, incoming: &[Incoming<'_>]) -> anyhow::Resu
     Ok(())
 }
 
-fn import_image(writer: &mut StoreWriter, image: &Incoming<'_>) -> anyhow::Result<Imported> {
-    match writer.import(&image.name, &*image.source) {
+fn import_image(target: &mut ImportTarget, image: &Incoming<'_>) -> anyhow::Result<Imported> {
+    match target.import(&image.name, &*image.source) {
         Err(error) if is_of_image(&error) => {
             Err(foreign::explain(image.path, ImageStart::default(), error))
         }

@@ -5,6 +5,7 @@ mod source;
 
 use super::{Ask, Mounted, Named, VolumePath};
 use crate::commands::build::{json as build_json, summary};
+use crate::commands::sent_image::SentImage;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::refuse_stored_target;
 use crate::output::Output;
@@ -18,7 +19,7 @@ use source::{SealSource, Used};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
-use weald_builder::stream::{EncodedBlock, build_of_blocks, build_of_own_blocks};
+use weald_builder::stream::{EncodedBlock, build_of_blocks, build_of_own_blocks, build_of_parts};
 use weald_builder::{BuildOptions, Observer, Report};
 use weald_format::{Error, ErrorKind};
 use weald_store::{Imported, StoreWriter};
@@ -31,21 +32,22 @@ pub const HELP: Help = Help {
         "The image has the files of the volume as they are: names, attributes, mtimes, extended \
          attributes, hard links, holes. Like every image it keeps no atimes and ctimes. The \
          volume stays as it is.",
-        "With --image, the volume may be mounted, by the same user, and written meanwhile: the \
-         image has its state at the moment of the call. The server of the mount writes all changes \
-         to disk, and keeps the space of what is removed until the seal ends. If the disk of the \
-         store becomes full or the volume is unmounted meanwhile, the seal fails. A copy of the \
-         tables goes to TMPDIR, about 150 bytes for a file.",
+        "The volume may be mounted, by the same user, and written meanwhile: the image has its \
+         state at the moment of the call. The server of the mount writes all changes to disk, and \
+         keeps the space of what is removed until the seal ends. If the disk of the store becomes \
+         full or the volume is unmounted meanwhile, the seal fails. A copy of the tables goes to \
+         TMPDIR, about 150 bytes for a file.",
         "With --name, the image lies in the store of the volume and shares all blocks of data \
          with it: it takes the space of its names and attributes. The image and the volume can be \
-         changed and removed without each other.",
+         changed and removed without each other. If the volume is mounted, its server writes the \
+         image, which a volume mounted with -o ro refuses.",
         "With --image, the blocks are copied as they are stored. Blocks that hold data of removed \
          files too are written without that data.",
         "All data is read once, for the digests of the image.",
     ],
     examples: &[
         (
-            "Keep the present state of a volume in its store",
+            "Keep the present state of a volume in its store, mounted or not",
             "weald volume seal /srv/store:home --name home-2024-02",
         ),
         (
@@ -161,16 +163,19 @@ fn seal_mounted<'a>(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Sealed<'a>> {
-    let Target::File(image, is_forced) = target else {
-        named.refuse_mounted("sealed into its store")?;
-        bail!("{}: was unmounted just now: try again", named.shown());
-    };
-    if !is_forced {
+    if let Target::File(image, false) = target {
         weald_io::refuse_existing(image).map_err(with_force)?;
     }
     let state = MountedState::open(named, mount)?;
-    let report = to_file(state.reader(), (image, is_forced), options, observer);
-    Ok((state.explained(report)?, None))
+    let sealed = match target {
+        Target::File(image, is_forced) => {
+            to_file(state.reader(), (image, is_forced), options, observer)
+                .map(|report| (report, None))
+        }
+        Target::Store(name) => to_mounted_store(&state, name, options, observer)
+            .map(|(report, imported)| (report, Some((name, imported)))),
+    };
+    state.explained(sealed)
 }
 
 fn with_force(error: Error) -> anyhow::Error {
@@ -206,6 +211,23 @@ fn to_store(
     let target = (writer, name);
     let built = build_of_own_blocks(&mut source, blocks, target, options, observer);
     Ok(built?)
+}
+
+/// Sends the parts of the image to the server, which writes the store.
+fn to_mounted_store(
+    state: &MountedState,
+    name: &str,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> anyhow::Result<(Report, Imported)> {
+    let reader = state.reader();
+    let mut source = SealSource::new(reader)?;
+    let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
+    let image = SentImage::begin(state.held(), name)?;
+    let sink = image.sink();
+    let report = build_of_parts(&mut source, blocks, sink, options, observer)?;
+    let imported = image.finish(report.image_digest, report.tree_digest)?;
+    Ok((report, imported))
 }
 
 fn print(

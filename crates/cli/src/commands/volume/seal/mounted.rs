@@ -54,6 +54,11 @@ impl MountedState {
         &self.reader
     }
 
+    /// The connection to the server.
+    pub fn held(&self) -> &HeldVolume {
+        &self.held
+    }
+
     /// The outcome of reading the state; an error names the reason if the state is gone.
     pub fn explained<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
         match outcome {
