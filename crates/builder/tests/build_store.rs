@@ -281,7 +281,7 @@ fn a_version_decodes_what_its_new_files_may_repeat() {
 /// Would catch: a taken name that is detected only after the build, an image listed although its
 /// build failed, and a store that includes itself.
 #[test]
-fn what_cannot_be_added_changes_nothing() {
+fn a_refused_addition_changes_nothing() {
     let scratch = Scratch::tmpfs("256m");
     let source = scratch.dir("source");
     make_all_kinds(&source);

@@ -35,7 +35,7 @@ fn exported() -> Bench {
 /// Would catch: anything that an import loses or changes: names, attributes, xattrs that composefs
 /// escaped, whiteouts, links, holes, data, in images of both formats and in dumps.
 #[test]
-fn what_was_exported_is_imported_and_exported_again() {
+fn an_export_is_imported_and_exported_again() {
     let bench = exported();
     for format in ["0", "1"] {
         bench.sh(&format!(

@@ -90,7 +90,7 @@ fn users_notice_nothing_while_a_mount_changes_hands() {
 }
 
 #[test]
-fn a_paused_mount_that_nobody_resumes_is_dead_and_can_be_unmounted() {
+fn a_paused_mount_without_a_server_can_be_unmounted() {
     let mut live = Live::new(Stub::new(1, 10), "");
     let mount = live.mount.take().expect("mounted");
     let paused = mount.pause().expect("pause");
@@ -193,7 +193,7 @@ fn names_do_not_wait_for_contents_that_hang() {
 
 /// Would catch: a killed reader that ends the session or a worker.
 #[test]
-fn readers_that_are_killed_take_nobody_along() {
+fn a_killed_reader_ends_no_other_reader() {
     let door = Arc::new(Door::default());
     let live = Live::new(behind(&door), "workers=1");
     let _opener = Opener(Arc::clone(&door));
@@ -347,7 +347,7 @@ fn times_of_birth_are_shown_where_they_are_known() {
 
 /// Would catch: names from root's lookups that the kernel's caches show to other users.
 #[test]
-fn what_root_has_seen_stays_hidden_with_allow_root() {
+fn data_that_root_has_read_stays_hidden_with_allow_root() {
     let live = Live::new(Stub::new(2, 5), "allow_root");
     live.sh(r#"ls -lR "$1" >/dev/null; cat "$1/hello" >/dev/null"#);
     let as_other = |words: &str| {

@@ -48,7 +48,7 @@ fn is_read_once(bytes: &[u8], byte: usize) -> bool {
 }
 
 #[test]
-fn what_rots_after_it_was_read_is_found_once_the_caches_are_dropped() {
+fn later_damage_is_found_once_the_caches_are_dropped() {
     let bytes = Parts::base().bytes();
     let (storage, image) = open_rotting(&bytes, 1 << 20);
     let whole = read_everything(&image).unwrap();

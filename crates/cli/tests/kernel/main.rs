@@ -4,6 +4,6 @@ mod contents;
 mod ground;
 mod kept;
 mod layers;
-mod lives;
+mod life_cycle;
 mod refused;
 mod rootless;

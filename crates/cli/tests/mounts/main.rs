@@ -7,7 +7,7 @@
 mod exports;
 mod ground;
 mod hand_over;
-mod lives;
+mod life_cycle;
 mod swaps;
 mod users;
 mod words;

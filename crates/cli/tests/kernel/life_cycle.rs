@@ -58,7 +58,7 @@ fn mounts_of_others_stay() {
 /// Would catch: a mount, a loop device, a lock or half a view that a killed command leaves in the
 /// way of the next one, and that no command removes.
 #[test]
-fn a_killed_mount_is_in_nobodys_way() {
+fn a_killed_mount_hinders_no_later_one() {
     let ground = Ground::with_image();
     let mut rng = Rng::from_environment();
     let mut mounted_count = 0;
