@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::volume::VolumeRow;
-use weald_store::Store;
 use weald_store::disk::{Access, Disk, HostDisk, ReadOnlyDisk};
 use weald_store::engine::redb::RedbEngine;
-use weald_store::engine::{Engine, Table};
+use weald_store::engine::{Batch, Engine, Table};
 use weald_store::simulated_disk::Random;
+use weald_store::{Store, WriteOptions};
 use weald_vfs::{Ino, WritableFs, XattrMode};
 
 const TABLES: [Table; 7] = [
@@ -214,4 +214,52 @@ fn other(name: &str) -> String {
         "v" => "w: ".to_owned(),
         _ => "v: ".to_owned(),
     }
+}
+
+// Would catch: a volume that goes without a word because its own row is damaged, another one that
+// goes with it, and a sync log that the next writer removes.
+#[test]
+fn a_volume_without_its_row_is_named_and_its_log_stays() {
+    let place = Place::new();
+    let store = place.store();
+    create(&store, "w", &VolumeOptions::default(), [8; 16], 5).expect("a volume");
+    let tree = fill(&store, "v");
+    let logged = OpenOptions {
+        log_len: 64 << 10,
+        syncs_without_log: 0,
+        ..options(false)
+    };
+    let volume = Volume::open(&store, "w", logged).expect("open");
+    file(&volume, Ino::ROOT, "f");
+    volume.sync().expect("sync");
+    volume.close().expect("close");
+    drop(volume);
+    let logs = || {
+        let listed = std::fs::read_dir(place.dir.path().join("store/volumes")).expect("list");
+        let names = listed.map(|entry| entry.expect("an entry").file_name());
+        let names = names.map(|name| name.to_string_lossy().into_owned());
+        names
+            .filter(|name| name.contains(".log"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(logs(), [".00000002.log"]);
+    let writer = store.write(WriteOptions::new("damage")).expect("write");
+    let mut damage = Batch::default();
+    damage.put(Table::Volumes, b"w", vec![1]);
+    writer.engine().commit(&damage).expect("commit");
+    drop(writer);
+    let salvaged = store.salvage("a test").expect("salvage");
+    assert_eq!(
+        (salvaged.volumes, salvaged.lost_volumes),
+        (vec!["v".into()], vec!["w".into()])
+    );
+    assert!(readable(&store, "v") == tree);
+    assert_eq!(logs(), [".00000002.log.damaged"]);
+    // The number of the lost volume is not given away again.
+    create(&store, "x", &VolumeOptions::default(), [7; 16], 5).expect("a volume");
+    let writer = store.write(WriteOptions::new("a look")).expect("write");
+    assert_eq!(writer.volume_row("x").expect("a row").snapshot, 3);
+    drop(writer);
+    let report = check(&store, "x", &CheckOptions { reads_data: true });
+    assert!(report.expect("a check").findings.is_empty());
 }

@@ -272,7 +272,8 @@ pub const SALVAGE_HELP: Help = Help {
         "Volumes need the rows of the old file. Each row that can be read is taken over, and what \
          is lost of a volume is listed, by path where it is known. Mount a damaged volume with \
          '-o ro', copy what is left, and remove it with weald volume rm. Of a volume whose own row \
-         is lost, nothing can be read; its blocks stay until weald store gc. If no row of any \
+         is lost, nothing can be read; its blocks stay until weald store gc, its log stays as \
+         volumes/.NUMBER.log.damaged. If no row of any \
          volume can be read, salvage changes nothing and says so.",
         "Contents are not tested: weald store check --data does that.",
     ],
@@ -346,7 +347,9 @@ fn salvaged_text(salvaged: &Salvaged) -> String {
         }
     }
     for name in &salvaged.lost_volumes {
-        text.push_str(&format!("damaged: volume {name}: nothing can be read\n"));
+        text.push_str(&format!(
+            "damaged: volume {name}: the tables have no row of it that can be read\n"
+        ));
     }
     let volume_count = salvaged.damaged_volumes.len() + salvaged.lost_volumes.len();
     text.push_str(&format!(
