@@ -62,6 +62,14 @@ pub struct OciReport {
     pub plain_len: u64,
 }
 
+/// Checks a configuration that [`OciOptions::config`] takes.
+///
+/// # Errors
+/// `Invalid`, `Limit`.
+pub fn check_config(bytes: &[u8]) -> Result<()> {
+    documents::parse_config(bytes).map(drop)
+}
+
 /// Adds an image of one layer to the layout at `path`, which is made if it is missing.
 /// `write_layer` writes the layer as an uncompressed tar stream.
 ///

@@ -299,6 +299,10 @@ fn bad_input_changes_nothing() {
     }
     let other = "1".repeat(64);
     ground.refused(
+        &["export", "oci", "--config", "text", "v1.weald", "layout:x"],
+        &["text: configuration", "JSON object"],
+    );
+    ground.refused(
         &["ls", "--digest", &other, "store:v1"],
         &["image digest: expected"],
     );

@@ -202,7 +202,10 @@ fn read_config(path: &Path) -> anyhow::Result<Vec<u8>> {
             true => Err(Error::limit(format!(
                 "{len} bytes: expected a configuration of OCI"
             ))),
-            false => std::fs::read(path).map_err(failed),
+            false => {
+                let bytes = std::fs::read(path).map_err(failed)?;
+                weald_views::oci::check_config(&bytes).map(|()| bytes)
+            }
         }
     };
     read().with_context(shown)
