@@ -130,6 +130,10 @@ fn refused_images_leave_nothing() {
         &["store:v", "exists"],
     );
     ground.refused(&["volume", "seal", VOLUME, "--name", "a/b"], &["a/b"]);
+    ground.refused(
+        &["store", "add", "store", "tree"],
+        &["process", "unmount it", "weald store import"],
+    );
     assert_eq!(images(&ground), Vec::<String>::new());
     let commands = ["twin", "twin", "one", "other"].map(|name| {
         let args = ["store", "import", "store", "a.weald", "--name", name];

@@ -1,5 +1,6 @@
 //! `weald store add`: builds an image straight into a store.
 
+use super::import_target::held;
 use super::{open_dir, refuse_two_names, show_path, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
@@ -15,8 +16,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use weald_builder::{Added, BuildOptions, Observer, StoreSource, StoreTarget, build_into_store};
+use weald_format::ErrorKind;
 use weald_image::{Image, OpenOptions};
-use weald_store::WriteOptions;
+use weald_store::{StoreWriter, WriteOptions};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -113,6 +115,16 @@ fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
     }
 }
 
+fn open_writer(dir: &Path, options: WriteOptions) -> anyhow::Result<StoreWriter> {
+    match open_dir(dir)?.write(options) {
+        Err(error) if error.kind() == ErrorKind::Busy && held(dir)?.is_some() => bail!(
+            "{error}; while it is mounted, 'weald store import' adds an image file that 'weald \
+             build' has made"
+        ),
+        opened => Ok(opened?),
+    }
+}
+
 /// Runs the command.
 pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let (dir, name) = store_and_name(args)?;
@@ -125,7 +137,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
         ..WriteOptions::new(writer_name("add"))
     };
     let target = StoreTarget {
-        writer: open_dir(&dir)?.write(write_options)?,
+        writer: open_writer(&dir, write_options)?,
         dir: &dir,
         name: &name,
         like: args.like.as_deref(),

@@ -61,7 +61,7 @@ fn send(held: &HeldVolume, name: &str, source: &dyn ReadAt) -> Result<Imported> 
 }
 
 /// A connection to the server that has a volume of the store in `dir` mounted, if there is one.
-fn held(dir: &Path) -> anyhow::Result<Option<HeldVolume>> {
+pub(super) fn held(dir: &Path) -> anyhow::Result<Option<HeldVolume>> {
     let mut options = File::options();
     let lock = options.read(true).write(true).open(dir.join(LOCK_FILE))?;
     match RuntimeDir::find(&runtime_dir_path())? {
