@@ -120,7 +120,7 @@ mod tests {
         assert_eq!((CACHE_SHARE, page_len_max(1 << 40)), (16, (1 << 40) / 16));
         let (least, most) = (CACHE_LEAST >> 20, CACHE_MOST >> 30);
         let default = format!("default: 1/16 of the memory, between {least}M and {most}G");
-        let share = format!("of {}M or 1/16 of the cache", page_len_max(0) >> 20);
+        let share = format!("{}M or 1/16 of the cache", page_len_max(0) >> 20);
         let mut all = crate::args::Cli::command();
         let words = |command: &mut clap::Command| {
             let help = command.render_long_help().to_string();

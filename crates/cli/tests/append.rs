@@ -304,7 +304,8 @@ fn addition_below_files_and_symlinks_is_refused() {
 /// or that have new attributes with old contents.
 #[test]
 fn files_that_cannot_be_read_stay_as_they_were() {
-    let scratch = Scratch::new("256m");
+    // It takes a copy of the program, too.
+    let scratch = Scratch::new("1g");
     let run = |args: &[&str]| weald(scratch.path(), args);
     let long = "head -c 5000000 /dev/zero | tr '\\0'";
     shell(
