@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,10 @@ from selenium.webdriver.chrome.service import Service
 from weald_lab import protocols2015, record
 
 DATA = Path(__file__).parent / "data"
+
+# A shell starts jobs in the background with SIGINT ignored, and every process below inherits that.
+# The tests of Ctrl-C need it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session")
