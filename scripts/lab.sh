@@ -12,7 +12,7 @@ need_fuse
 weald=${WEALD:-$weald}
 [ -x "$weald" ] || die "$weald is missing: run 'make' first"
 lab_environment "$root/lab[test]"
-stacks=ext4,xfs,btrfs,tmpfs,weald-volume,weald-image,squashfs,erofs
+stacks=ext4,xfs,btrfs,tmpfs,passthrough,weald-volume,weald-image,squashfs,erofs
 sets=()
 if command -v mkdwarfs >/dev/null; then
     stacks+=,dwarfs

@@ -131,6 +131,7 @@ chromedriver chromium-driver
 /usr/share/fonts/truetype/dejavu fonts-dejavu-core
 losetup mount
 fusermount3 fuse3
+bindfs bindfs
 mksquashfs squashfs-tools
 fsck.erofs erofs-utils
 mkfs.ext4 e2fsprogs

@@ -22,7 +22,7 @@ KINDS: dict[str, type[Stack]] = {
     "weald-volume": stacks.WealdVolumeStack, "weald-image": images.WealdImageStack,
     "squashfs": images.SquashfsStack, "erofs": images.ErofsStack, "dwarfs": images.DwarfsStack,
     "dwarfs-crates": images.DwarfsCratesStack,
-    "command": stacks.CommandStack,
+    "passthrough": stacks.PassthroughStack, "command": stacks.CommandStack,
 }
 ALWAYS = ("git", "git-annex", "pigz", "tar", "du", "find", "grep", "sh")
 # Measured: a file of a repository takes 40 KiB and 20 inodes with its clone, at 4 KiB a block;
@@ -281,6 +281,8 @@ def header(plan: Plan) -> Row:
         if isinstance(stack, images.DwarfsCratesStack):
             version = _version(stack.program, "version")
             tools[stack.spec.kind] = f"{version}; not mkdwarfs, and no mount"
+        if isinstance(stack, stacks.PassthroughStack):
+            tools[stack.spec.kind] = _version(stack.program, "--version")
     for spec in plan.on:
         kind = spec["kind"].partition("-")[0] if spec["kind"] in arrays.KINDS else spec["kind"]
         if kind in words:

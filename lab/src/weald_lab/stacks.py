@@ -6,12 +6,13 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from weald_lab import guard
-from weald_lab.measure import Probe
+from weald_lab.measure import Probe, server_pids
 from weald_lab.record import LabError
 
 
@@ -281,6 +282,41 @@ class WealdVolumeStack(LowerStack):
 
     def unmount(self) -> None:
         self.run(self.place.weald, "umount", self.mount_point)
+        self._disk.unmount()
+
+    def probe(self) -> Probe:
+        return Probe(self.mount_point, [self._disk.device])
+
+
+class PassthroughStack(LowerStack):
+    """A directory of ext4 that a FUSE server passes through: the price of FUSE itself."""
+
+    file_systems = ("ext4", "fuse")
+    settings = ("program",)
+
+    def __init__(self, spec: Spec, place: Place) -> None:
+        super().__init__(spec, place)
+        self.program = spec.settings.get("program", "bindfs")
+        self.tools = ("mkfs.ext4", "losetup", "mount", "umount", self.program)
+
+    def create(self) -> None:
+        super().create()
+        self._disk.mount()
+        (self.lower / "data").mkdir()
+        self._disk.unmount()
+
+    def mount(self) -> None:
+        self._disk.mount()
+        self.run(self.program, self.lower / "data", self.mount_point)
+
+    def unmount(self) -> None:
+        guard.unmount(self.mount_point)
+        # The server ends after umount(8) does, and holds the directory until then.
+        end = time.monotonic() + guard.BUSY_S
+        while server_pids(self.mount_point):
+            if time.monotonic() > end:
+                raise LabError(f"{self.name}: {self.program} does not end")
+            time.sleep(0.01)
         self._disk.unmount()
 
     def probe(self) -> Probe:
