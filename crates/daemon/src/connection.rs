@@ -6,6 +6,7 @@ use crate::message::{Hello, Refusal, Reply, Request, receive, send};
 use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
+use crate::store_change::remove_image;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
@@ -72,6 +73,9 @@ impl Connection {
                 hold(&self.shared, &self.stream, name, &descriptors)
             }
             Ok(Request::HoldStore) => hold(&self.shared, &self.stream, None, &descriptors),
+            Ok(Request::RemoveImage { name, is_forced }) => {
+                remove_image(&self.shared, &self.stream, (&name, is_forced), &descriptors)
+            }
             Err(error) => self.refuse(&error),
         }
     }

@@ -1,9 +1,10 @@
 //! The client of a held volume.
 
 use crate::byte_frames::{ByteSender, receive_bytes};
-use crate::client::{has_hung_up, unexpected};
-use crate::message::{AddImage, Hello, Reply, Request, receive, send};
+use crate::client::unexpected;
+use crate::message::{AddImage, Reply, Request, receive, send};
 use crate::runtime_dir::RuntimeDir;
+use crate::store_request::ask;
 use rustix::net::{RecvFlags, recv};
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
@@ -31,7 +32,7 @@ impl HeldVolume {
         put: &mut dyn FnMut(&[u8]) -> Result<()>,
     ) -> Result<Option<Self>> {
         let request = Request::Hold(name.to_owned());
-        let Some(held) = Self::ask(runtime_dir, lock, &request)? else {
+        let Some(held) = Self::hold(runtime_dir, lock, &request)? else {
             return Ok(None);
         };
         receive_bytes(&held.stream, &|| Ok(()), put)?;
@@ -49,35 +50,17 @@ impl HeldVolume {
     /// # Errors
     /// Those of the server; `Io`.
     pub fn of_store(runtime_dir: &RuntimeDir, lock: BorrowedFd<'_>) -> Result<Option<Self>> {
-        Self::ask(runtime_dir, lock, &Request::HoldStore)
+        Self::hold(runtime_dir, lock, &Request::HoldStore)
     }
 
-    fn ask(
+    fn hold(
         runtime_dir: &RuntimeDir,
         lock: BorrowedFd<'_>,
         request: &Request,
     ) -> Result<Option<Self>> {
-        let mut refusal = None;
-        for server in runtime_dir.names()? {
-            let Some(stream) = runtime_dir.connect(&server)? else {
-                continue;
-            };
-            let sent = Hello::send(&stream, request, &[lock]);
-            // No timeout: a commit takes as long as the disk does, and the user can interrupt.
-            match sent.and_then(|()| receive::<Reply>(&stream, None)) {
-                Ok(Some((Reply::Held, _))) => return Ok(Some(Self { stream })),
-                Ok(Some((Reply::NotHere, _)) | None) => {}
-                // A server of another version may have other volumes.
-                Ok(Some((Reply::Refused(refused), _))) => {
-                    refusal.get_or_insert(refused);
-                }
-                Ok(Some(_)) => return Err(unexpected()),
-                Err(error) if has_hung_up(&error) => {}
-                Err(error) => return Err(error),
-            }
-        }
-        match refusal {
-            Some(refusal) => Err(refusal.into_error()),
+        match ask(runtime_dir, lock, request)? {
+            Some((stream, Reply::Held)) => Ok(Some(Self { stream })),
+            Some(_) => Err(unexpected()),
             None => Ok(None),
         }
     }

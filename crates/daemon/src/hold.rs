@@ -69,7 +69,11 @@ pub(crate) fn hold(
     Ok(())
 }
 
-fn refuse(stream: &UnixStream, error: &Error) -> Result<()> {
+/// Answers with an error.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn refuse(stream: &UnixStream, error: &Error) -> Result<()> {
     send(stream, &Reply::Refused(Refusal::of(error)), &[])
 }
 
@@ -114,6 +118,17 @@ fn or_refuse<T>(stream: &UnixStream, outcome: Result<T>) -> Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(error) => refuse(stream, &error).map(|()| None),
     }
+}
+
+/// A mounted volume of the store whose lock is in `descriptors`.
+///
+/// # Errors
+/// `Invalid` if the client could not write to the store itself; `Io`.
+pub(crate) fn volume_of_store(
+    shared: &Shared,
+    descriptors: &[OwnedFd],
+) -> Result<Option<Arc<Volume>>> {
+    Ok(find(shared, None, lock_file(descriptors)?))
 }
 
 /// The lock of a store, which the client has opened for writing.

@@ -45,6 +45,8 @@ mod runtime_dir;
 mod served;
 mod server;
 mod shared;
+mod store_change;
+mod store_request;
 mod volume_mount;
 mod volume_options;
 
@@ -62,5 +64,6 @@ pub use report::{
 pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
+pub use store_request::remove_image;
 pub use volume_mount::is_volume;
 pub use volume_options::VolumeMountOptions;

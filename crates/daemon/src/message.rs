@@ -22,7 +22,7 @@ use weald_fuse::Negotiated;
 use weald_store::Imported;
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 6;
+pub const PROTOCOL: u32 = 7;
 
 /// Longest frame in bytes: a request has a few paths, a report a few kilobytes per mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
@@ -56,6 +56,12 @@ pub(crate) enum Request {
     /// Sent with the same file: hold the blocks of a store of which a volume is mounted. The answer
     /// is `Held`; [`AddImage`] follows, more than once if the client likes.
     HoldStore,
+    /// Sent with the same file: remove an image of a store of which a volume is mounted. The answer
+    /// is `Done`. The server completes the removal without the client.
+    RemoveImage {
+        name: String,
+        is_forced: bool,
+    },
 }
 
 /// Request on a connection that holds something: byte frames with the parts of an image of this
@@ -499,7 +505,7 @@ mod tests {
     /// Would catch: a panic, an endless wait or a huge allocation on malformed input.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":6,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":7,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {

@@ -46,6 +46,7 @@ pub use import::read_parts;
 pub use incoming::{Imported, Incoming, PartSink};
 pub use layout::{LOCK as LOCK_FILE, check_name};
 pub use name::{find, is_store, split};
+pub use remove::Removal;
 pub use replace::ImageLock;
 pub use salvage::Salvaged;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};

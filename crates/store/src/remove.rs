@@ -1,13 +1,121 @@
 //! Removes images from the store.
+//!
+//! A removal has three parts: the name goes, the references of the blocks are dropped in bounded
+//! transactions, the row goes. The row says how many parts still have references, so that the next
+//! writer completes what a crash interrupted.
 
-use crate::disk::Access;
+use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Table};
 use crate::import::COUNT_BATCH;
 use crate::layout;
-use crate::store::read_file;
+use crate::store::{Store, read_file};
 use crate::writer::{Count, REMOVED, StoreWriter, counter};
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Error, ErrorKind, Result};
+
+/// Parts whose references one step of a [`Removal`] drops, while nothing else is committed.
+const STEP: usize = match cfg!(any(test, feature = "planted-bugs")) {
+    true => 3,
+    false => COUNT_BATCH / 16,
+};
+
+/// An image that is removed in steps, between which the writer of the store does other things. No
+/// reader can open it meanwhile.
+///
+/// Dropped before [`Removal::hide`], it changes nothing. After that the image is gone for readers;
+/// if the last step is missing, the next writer does the rest.
+#[derive(Debug)]
+pub struct Removal {
+    name: String,
+    map: ImageMap,
+    row: Option<ImageRow>,
+    /// Lock that keeps readers away; forced removals may not have it.
+    _lock: Box<dyn DiskFile>,
+}
+
+impl Removal {
+    /// Begins the removal of the image `name`.
+    ///
+    /// # Errors
+    /// `NotFound` if there is no such image. `Busy` if a reader has the image open and `is_forced`
+    /// is false. `Corrupt`, `Io`.
+    pub fn begin(store: &Store, name: &str, is_forced: bool) -> Result<Self> {
+        let map = store.map(name)?;
+        let lock = store.lock_file(Access::Write)?;
+        if !is_forced && !lock.try_lock(layout::IMAGE_LOCKS + map.image_id, true)? {
+            let what = format!(
+                "{}:{name}: is in use: unmount it first, or use --force",
+                store.disk.shown()
+            );
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        Ok(Self {
+            name: name.to_owned(),
+            map,
+            row: None,
+            _lock: lock,
+        })
+    }
+
+    /// Takes the name away, durably. Returns whether [`Removal::drop_some`] has work.
+    ///
+    /// # Errors
+    /// `NotFound` if another command was faster; `Corrupt` if the image has no row; `Io`, `Full`.
+    pub fn hide(&mut self, writer: &mut StoreWriter) -> Result<bool> {
+        let shown = format!("{}:{}", writer.store.disk.shown(), self.name);
+        let row = writer.image_row(&self.name)?.ok_or_else(|| {
+            let what = format!("{shown}: the image has no row");
+            Error::corrupt("store metadata", 0, "S-5.3", what)
+        })?;
+        if row.image_id != self.map.image_id || row.state != ImageState::Present {
+            return Err(Error::not_found(format!(
+                "{shown}: was removed or replaced"
+            )));
+        }
+        let row = ImageRow {
+            state: ImageState::Removing,
+            ..row
+        };
+        writer.refuse_after_failure(|writer| {
+            let disk = writer.store.disk.clone();
+            let mut batch = Batch::default();
+            batch.put(Table::Images, self.name.as_bytes(), row.encode());
+            writer.commit(batch)?;
+            disk.rename(&layout::map(&self.name), &layout::hidden_map(row.image_id))?;
+            disk.sync_dir(layout::IMAGES)
+        })?;
+        self.row = Some(row);
+        Ok(row.counted_parts > 0)
+    }
+
+    /// Drops the references of the next parts, at most `count_max`, after [`Removal::hide`].
+    /// Returns whether there are more.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn drop_some(&mut self, writer: &mut StoreWriter, count_max: u64) -> Result<bool> {
+        let row = self.row.as_mut().ok_or_else(not_hidden)?;
+        let count = count_max.min(STEP as u64) as usize;
+        writer.refuse_after_failure(|writer| writer.drop_step(&self.name, row, &self.map, count))
+    }
+
+    /// Removes the row of the image, whose references are all dropped. [`StoreWriter::collect`]
+    /// then frees the space.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn finish(&mut self, writer: &mut StoreWriter) -> Result<()> {
+        let row = self.row.ok_or_else(not_hidden)?;
+        if row.counted_parts > 0 {
+            return Err(Error::invalid("an image still has references"));
+        }
+        writer.refuse_after_failure(|writer| writer.forget_image(&self.name, &row))
+    }
+}
+
+fn not_hidden() -> Error {
+    Error::invalid("an image still has its name")
+}
 
 impl StoreWriter {
     /// Removes the image `name`. [`StoreWriter::collect`] then frees its space.
@@ -17,28 +125,11 @@ impl StoreWriter {
     /// is false; with `is_forced` its readers get errors as soon as the space is freed. `Corrupt`,
     /// `Io`, `Full`.
     pub fn remove(&mut self, name: &str, is_forced: bool) -> Result<()> {
-        let map = self.store.map(name)?;
-        let Some(row) = self.image_row(name)? else {
-            let what = format!("{}:{name}: the image has no row", self.store.disk.shown());
-            return Err(Error::corrupt("store metadata", 0, "S-5.3", what));
-        };
-        let lock = self.store.lock_file(Access::Write)?;
-        if !is_forced && !lock.try_lock(layout::IMAGE_LOCKS + row.image_id, true)? {
-            let what = format!(
-                "{}:{name}: is in use: unmount it first, or use --force",
-                self.store.disk.shown()
-            );
-            return Err(Error::new(ErrorKind::Busy, what));
-        }
-        self.refuse_after_failure(|writer| {
-            let removing = ImageRow {
-                state: ImageState::Removing,
-                ..row
-            };
-            let mut batch = Batch::default();
-            batch.put(Table::Images, name.as_bytes(), removing.encode());
-            writer.commit(batch)?;
-            writer.finish_removal(name, removing, Some(map))
+        let mut removal = Removal::begin(&self.store, name, is_forced)?;
+        removal.hide(self)?;
+        self.refuse_after_failure(|writer| match removal.row {
+            Some(row) => writer.finish_removal(name, row, Some(removal.map)),
+            None => Ok(()),
         })
     }
 
@@ -72,8 +163,13 @@ impl StoreWriter {
                     self.store.parse_map(name, &bytes)?
                 }
             };
-            self.drop_references(name, &mut row, &map)?;
+            while self.drop_step(name, &mut row, &map, COUNT_BATCH)? {}
         }
+        self.forget_image(name, &row)
+    }
+
+    /// Removes the row of an image without references, and its hidden map.
+    fn forget_image(&mut self, name: &str, row: &ImageRow) -> Result<()> {
         let removed = counter(&*self.engine, REMOVED)?.saturating_add(1);
         let mut batch = Batch::default();
         batch.remove(Table::Images, name.as_bytes());
@@ -96,25 +192,36 @@ impl StoreWriter {
         Ok(())
     }
 
-    fn drop_references(&mut self, name: &str, row: &mut ImageRow, map: &ImageMap) -> Result<()> {
-        while row.counted_parts > 0 {
-            let end = usize::try_from(row.counted_parts).unwrap_or(usize::MAX);
-            let start = end.saturating_sub(COUNT_BATCH);
-            let parts = map.parts.get(start..end).ok_or_else(|| {
-                let what = format!("{name}: more parts are counted than the map has");
-                Error::corrupt("store metadata", 0, "S-5.6", what)
-            })?;
-            #[cfg(test)]
-            let skips = self.has_bug(crate::writer::Bug::LostDecrement);
-            #[cfg(not(test))]
-            let skips = false;
-            // The bug skips the first two parts: the superblock and one record.
-            self.count_parts(if skips { &parts[2..] } else { parts }, Count::Down)?;
-            row.counted_parts = start as u64;
-            let mut batch = Batch::default();
-            batch.put(Table::Images, name.as_bytes(), row.encode());
+    /// Drops the references of the last counted parts of `map`, at most `count_max`, in one
+    /// transaction with the row that says so. Returns whether there are more.
+    fn drop_step(
+        &mut self,
+        name: &str,
+        row: &mut ImageRow,
+        map: &ImageMap,
+        count_max: usize,
+    ) -> Result<bool> {
+        let end = usize::try_from(row.counted_parts).unwrap_or(usize::MAX);
+        let start = end.saturating_sub(count_max);
+        let parts = map.parts.get(start..end).ok_or_else(|| {
+            let what = format!("{name}: more parts are counted than the map has");
+            Error::corrupt("store metadata", 0, "S-5.6", what)
+        })?;
+        #[cfg(test)]
+        let skips = self.has_bug(crate::writer::Bug::LostDecrement);
+        #[cfg(not(test))]
+        let skips = false;
+        // The bug skips the first two parts: the superblock and one record.
+        self.count_parts(if skips { &parts[2..] } else { parts }, Count::Down)?;
+        row.counted_parts = start as u64;
+        let mut batch = Batch::default();
+        #[cfg(feature = "planted-bugs")]
+        if self.skips_progress {
             self.commit(batch)?;
+            return Ok(start > 0);
         }
-        Ok(())
+        batch.put(Table::Images, name.as_bytes(), row.encode());
+        self.commit(batch)?;
+        Ok(start > 0)
     }
 }

@@ -104,6 +104,9 @@ pub struct StoreWriter {
     /// Deliberate bug: the reference to one block of a new image is not counted.
     #[cfg(feature = "planted-bugs")]
     pub skips_reference: bool,
+    /// Deliberate bug: the row of an image that is removed does not say what was dropped.
+    #[cfg(feature = "planted-bugs")]
+    pub skips_progress: bool,
     is_dead: bool,
 }
 
@@ -233,6 +236,8 @@ impl Store {
             skips_sync: false,
             #[cfg(feature = "planted-bugs")]
             skips_reference: false,
+            #[cfg(feature = "planted-bugs")]
+            skips_progress: false,
             is_dead: false,
         };
         writer.recover()?;

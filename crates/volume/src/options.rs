@@ -204,12 +204,14 @@ pub enum PlantedBug {
     ImageBeforeData,
     /// A new image is listed before its references are counted.
     ImageBeforeReferences,
+    /// The row of an image that is being removed does not say which references are dropped.
+    RemovalNotNoted,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 27] = [
+    pub const ALL: [Self; 28] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -237,5 +239,6 @@ impl PlantedBug {
         Self::ImageReferenceLost,
         Self::ImageBeforeData,
         Self::ImageBeforeReferences,
+        Self::RemovalNotNoted,
     ];
 }

@@ -454,10 +454,12 @@ mod adding;
 mod admission;
 mod file_system;
 mod hold;
+mod removing;
 mod syncing;
 
 pub use adding::Adding;
 pub use hold::Hold;
+pub use removing::Removing;
 #[cfg(test)]
 pub(crate) use syncing::Record;
 pub use syncing::apply_sync_log;

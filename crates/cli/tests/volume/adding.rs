@@ -7,14 +7,14 @@ use std::thread;
 use std::time::Duration;
 
 /// A ground with `a.weald`, an image of a tree with 5 MB of noise.
-fn with_image() -> Ground {
+pub fn with_image() -> Ground {
     let ground = Ground::new();
     ground.sh(TREE);
     ground.sh("$WEALD build -q --block-size 64K --level 1 tree a.weald");
     ground
 }
 
-fn start(ground: &Ground, args: &[&str]) -> Child {
+pub fn start(ground: &Ground, args: &[&str]) -> Child {
     Command::new(weald_path())
         .args(args)
         .current_dir(ground.0.path())
@@ -27,7 +27,7 @@ fn start(ground: &Ground, args: &[&str]) -> Child {
 
 /// Names of the images in the store.
 #[track_caller]
-fn images(ground: &Ground) -> Vec<String> {
+pub fn images(ground: &Ground) -> Vec<String> {
     let listed = ground.weald(&["store", "ls", "--json", "store"]);
     let objects = listed.lines().map(|line| {
         let object: Value = serde_json::from_str(line).expect("JSON");
@@ -40,7 +40,7 @@ fn images(ground: &Ground) -> Vec<String> {
 
 /// After the last unmount: nothing is damaged, and all space comes back.
 #[track_caller]
-fn assert_all_space_comes_back(ground: &Ground) {
+pub fn assert_all_space_comes_back(ground: &Ground) {
     ground.assert_clean();
     let said = ground.weald(&["store", "check", "--data", "store"]);
     assert!(said.starts_with("clean: "), "{said}");

@@ -5,6 +5,7 @@ mod adding;
 mod images;
 mod properties;
 mod read_only;
+mod removing;
 mod salvage;
 mod sealing;
 

@@ -355,6 +355,7 @@ impl Run {
             },
             Step::Hold { is_late } => self.begin_seal(*is_late),
             Step::Seal(image) => self.end_seal(image.as_ref()),
+            Step::RemoveImage(removal) => self.remove_image(removal),
             Step::Fail(fault, count) => {
                 self.disk.fail_after(*count, *fault);
                 Ok(())

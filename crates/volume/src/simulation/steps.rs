@@ -186,6 +186,17 @@ pub struct AddImage {
     pub is_cut: bool,
 }
 
+/// An image that is removed from the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RemoveImage {
+    /// Chooses it among those that are there.
+    pub which: u64,
+    /// Operations between the parts of the removal, each followed by a commit.
+    pub beside: Vec<Op>,
+    /// Number of parts after which the power is cut.
+    pub cut_after: Option<u64>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Do(Op),
@@ -200,6 +211,7 @@ pub enum Step {
     },
     /// The seal reads everything, and ends. It may add an image to the store.
     Seal(Option<AddImage>),
+    RemoveImage(RemoveImage),
     /// The call of the disk after this many others fails.
     Fail(Fault, u64),
     Compare,
@@ -367,6 +379,15 @@ fn add_image(random: &mut Random) -> AddImage {
     }
 }
 
+fn remove_image(random: &mut Random) -> RemoveImage {
+    let count = random.below(4);
+    RemoveImage {
+        which: random.next(),
+        beside: (0..count).map(|_| op_beside(random)).collect(),
+        cut_after: random.is_one_in(3).then(|| random.below(5)),
+    }
+}
+
 fn beside(random: &mut Random) -> Vec<(Stage, Beside)> {
     let count = [0, 0, 1, 2, 3][random.below(5) as usize];
     let mut beside: Vec<_> = (0..count)
@@ -414,6 +435,7 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
                 is_late: random.is_one_in(3),
             },
             31..33 => Step::Seal(random.is_one_in(2).then(|| add_image(random))),
+            33 => Step::RemoveImage(remove_image(random)),
             _ => Step::Do(op(random)),
         };
         let rarity = if matches!(step, Step::Do(_)) { 15 } else { 3 };
@@ -434,6 +456,9 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
         }
         if random.is_one_in(60) {
             steps.extend(growth(random));
+        }
+        if random.is_one_in(40) {
+            steps.extend(life_of_image(random));
         }
         steps.push(step);
     }
@@ -496,6 +521,23 @@ fn overlapping(random: &mut Random, has_faults: bool) -> Vec<Step> {
         steps.push(Step::Sync(Vec::new()));
         steps.push(Step::Kill);
     }
+    steps
+}
+
+/// An image of the volume, changes, and its end.
+fn life_of_image(random: &mut Random) -> Vec<Step> {
+    let changes = |steps: &mut Vec<Step>, random: &mut Random| {
+        for _ in 0..random.below(4) {
+            steps.push(Step::Do(file_op(random)));
+        }
+    };
+    let mut steps = Vec::new();
+    changes(&mut steps, random);
+    steps.push(Step::Hold { is_late: false });
+    changes(&mut steps, random);
+    steps.push(Step::Seal(Some(add_image(random))));
+    changes(&mut steps, random);
+    steps.push(Step::RemoveImage(remove_image(random)));
     steps
 }
 

@@ -10,7 +10,6 @@
 use super::Volume;
 use super::hold::{Hold, over};
 use crate::commit::Committer;
-use crate::core::failed;
 use crate::holds::IsOver;
 use crate::layer::ROW_SPACE;
 #[cfg(any(test, feature = "planted-bugs"))]
@@ -76,16 +75,9 @@ impl Adding {
         change: impl FnOnce(&mut Committer, &mut Option<Addition>) -> Result<T>,
     ) -> Result<T> {
         let volume = self.volume.upgrade().ok_or_else(over)?;
-        let mut committer = volume.committer.lock();
+        let mut committer = volume.lock_writer()?;
         if self.is_over.load(Ordering::Relaxed) {
             return Err(over());
-        }
-        if let Some(failure) = &volume.core.state.read().failure {
-            return Err(failed(failure));
-        }
-        if volume.core.options.is_read_only {
-            let what = "the volume is mounted read-only, and so is its store";
-            return Err(Error::new(ErrorKind::Busy, what));
         }
         volume.refresh_free()?;
         let dirty = volume.core.state.read().space();

@@ -1,6 +1,7 @@
 //! `weald store create`, `import` and `rm`.
 
 use super::import_target::ImportTarget;
+use super::remover::Remover;
 use super::{
     StoreDir, open, open_dir, open_named, random_uuid, refuse_two_names, show_path, writer_name,
 };
@@ -318,6 +319,8 @@ pub const RM_HELP: Help = Help {
         "An image that is mounted or being read is not removed, unless --force is given: its \
          readers then get errors after the next weald store gc.",
         "The space of the image stays in use until weald store gc returns it.",
+        "If a volume of the store is mounted, by the same user, its server removes the image \
+         while the volume goes on, also if this command is interrupted.",
     ],
     examples: &[
         ("Remove an image", "weald store rm /srv/store:v1"),
@@ -387,10 +390,10 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     for name in &names {
         store.map(name)?;
     }
-    let mut writer = store.write(WriteOptions::new(writer_name("rm")))?;
+    let mut remover = Remover::open(&store, WriteOptions::new(writer_name("rm")))?;
     let mut output = Output::new();
     for name in &names {
-        writer.remove(name, args.force)?;
+        remover.remove(&store, name, args.force)?;
         if args.json {
             let mut object = Object::new();
             object.insert("removed".into(), name.as_str().into());

@@ -7,7 +7,7 @@ use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use weald_daemon::{HeldVolume, RuntimeDir};
-use weald_format::{ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result};
 use weald_io::ReadAt;
 use weald_store::{Imported, LOCK_FILE, Store, StoreWriter, WriteOptions, read_parts};
 
@@ -60,10 +60,16 @@ fn send(held: &HeldVolume, name: &str, source: &dyn ReadAt) -> Result<Imported> 
     sent.finish(image_digest, tree_digest)
 }
 
+/// The lock of the store in `dir`, as proof that this process may write to the store.
+pub(super) fn open_lock(dir: &Path) -> Result<File> {
+    let path = dir.join(LOCK_FILE);
+    let opened = File::options().read(true).write(true).open(&path);
+    opened.map_err(|error| Error::io(path.display().to_string(), error))
+}
+
 /// A connection to the server that has a volume of the store in `dir` mounted, if there is one.
 pub(super) fn held(dir: &Path) -> anyhow::Result<Option<HeldVolume>> {
-    let mut options = File::options();
-    let lock = options.read(true).write(true).open(dir.join(LOCK_FILE))?;
+    let lock = open_lock(dir)?;
     match RuntimeDir::find(&runtime_dir_path())? {
         Some(runtime_dir) => Ok(HeldVolume::of_store(&runtime_dir, lock.as_fd())?),
         None => Ok(None),

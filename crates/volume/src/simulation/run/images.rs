@@ -3,7 +3,7 @@
 use super::{Run, Verdict};
 use crate::simulation::perform::Difference;
 use crate::simulation::sealed::{Addition, Sealing, compare_image};
-use crate::simulation::steps::{AddImage, Step};
+use crate::simulation::steps::{AddImage, Op, RemoveImage, Step};
 use std::sync::Arc;
 use weald_format::container::RecordRef;
 use weald_format::{Error, ErrorKind};
@@ -43,30 +43,96 @@ impl Run {
     fn add_sealed(&mut self, sealing: &mut Sealing, image: &AddImage) -> Verdict {
         let name = format!("image-{}", image.number);
         let records = sealing.records(&name);
-        let (volume, disk, world) = (self.volume(), self.disk.clone(), self.world.clone());
         let (mut ops, mut moment, mut verdict) = (image.beside.iter(), 0, Ok(()));
         let added = sealing.add(&name, &mut || {
             moment += 1;
             if let Some(op) = ops.next() {
-                let performed = world
-                    .lock()
-                    .perform(&volume, *op, || disk.fault_count() > 0);
-                let states = world.lock().count();
-                if volume.commit().is_ok() {
-                    world.lock().synced(states);
-                }
+                let performed = self.perform_and_commit(*op);
                 verdict = std::mem::replace(&mut verdict, Ok(())).and(performed);
             }
             image.given_up_after.is_some_and(|after| moment > after)
         });
         verdict?;
-        drop(volume);
         let is_done = matches!(added, Ok(Addition::Done));
         self.note_image(name, records, added)?;
         match is_done && image.is_cut {
             true => self.step(&Step::PowerCut),
             false => self.compare_images(),
         }
+    }
+
+    fn perform_and_commit(&self, op: Op) -> Verdict {
+        let volume = self.volume();
+        let mut world = self.world.lock();
+        world.perform(&volume, op, || self.has_failed())?;
+        let states = world.count();
+        if volume.commit().is_ok() {
+            world.synced(states);
+        }
+        Ok(())
+    }
+
+    /// Removes an image from the store, if there is one.
+    pub(super) fn remove_image(&mut self, step: &RemoveImage) -> Verdict {
+        let names: Vec<String> = self.world.lock().images.keys().cloned().collect();
+        let Some(name) = names.get(step.which as usize % names.len().max(1)) else {
+            return Ok(());
+        };
+        let (mut ops, mut moment, mut verdict) = (step.beside.iter(), 0, Ok(()));
+        let removed = self.remove_in_parts(name, &mut || {
+            moment += 1;
+            if let Some(op) = ops.next() {
+                let performed = self.perform_and_commit(*op);
+                verdict = std::mem::replace(&mut verdict, Ok(())).and(performed);
+            }
+            step.cut_after.is_some_and(|after| moment > after)
+        });
+        verdict?;
+        self.note_removal(name, removed)?;
+        match step.cut_after {
+            Some(_) => self.step(&Step::PowerCut),
+            None => self.compare_images(),
+        }
+    }
+
+    /// Removes the image `name`. `is_cut` happens in between, and says whether to stop. Returns
+    /// whether readers have lost the image.
+    fn remove_in_parts(
+        &self,
+        name: &str,
+        is_cut: &mut dyn FnMut() -> bool,
+    ) -> weald_format::Result<bool> {
+        let mut removing = self.volume().begin_removal(name, false)?;
+        if is_cut() {
+            return Ok(false);
+        }
+        let mut has_more = removing.hide()?;
+        while !is_cut() && has_more {
+            has_more = removing.drop_some()?;
+        }
+        if !has_more {
+            removing.forget()?;
+        }
+        Ok(true)
+    }
+
+    /// Takes the answer to a removal.
+    fn note_removal(&self, name: &str, removed: weald_format::Result<bool>) -> Verdict {
+        let mut world = self.world.lock();
+        world.note(format!("remove {name}: {removed:?}"));
+        match removed {
+            Ok(false) => {}
+            Ok(true) => {
+                world.images.remove(name);
+            }
+            // The image may have lost its name before that.
+            Err(_) if self.has_failed() || world.is_limited => {
+                let records = world.images.remove(name);
+                world.doubtful = records.map(|records| (name.to_owned(), records));
+            }
+            Err(error) => return Err(format!("remove {name}: {error}")),
+        }
+        Ok(())
     }
 
     /// Takes the answer to an image.

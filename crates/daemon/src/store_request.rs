@@ -1,0 +1,67 @@
+//! Requests to the server that has a volume of a store mounted: what only the writer of the store
+//! can do.
+
+use crate::client::{has_hung_up, unexpected};
+use crate::message::{Hello, Reply, Request, receive};
+use crate::runtime_dir::RuntimeDir;
+use std::os::fd::BorrowedFd;
+use std::os::unix::net::UnixStream;
+use weald_format::Result;
+
+/// Asks the servers of `runtime_dir` until one has a mount that fits the request. `lock` is the
+/// file that the writer of the store locks, open for writing. Returns the connection and the first
+/// answer; `None` if no server has such a mount.
+///
+/// # Errors
+/// Those of the server; `Io`.
+pub(crate) fn ask(
+    runtime_dir: &RuntimeDir,
+    lock: BorrowedFd<'_>,
+    request: &Request,
+) -> Result<Option<(UnixStream, Reply)>> {
+    let mut refusal = None;
+    for server in runtime_dir.names()? {
+        let Some(stream) = runtime_dir.connect(&server)? else {
+            continue;
+        };
+        let sent = Hello::send(&stream, request, &[lock]);
+        // No timeout: a commit takes as long as the disk does, and the user can interrupt.
+        match sent.and_then(|()| receive::<Reply>(&stream, None)) {
+            Ok(Some((Reply::NotHere, _)) | None) => {}
+            // A server of another version may have other volumes.
+            Ok(Some((Reply::Refused(refused), _))) => {
+                refusal.get_or_insert(refused);
+            }
+            Ok(Some((reply, _))) => return Ok(Some((stream, reply))),
+            Err(error) if has_hung_up(&error) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    match refusal {
+        Some(refusal) => Err(refusal.into_error()),
+        None => Ok(None),
+    }
+}
+
+/// Lets the server that has a volume of the store mounted remove the image `name`. `lock` is the
+/// file that the writer of the store locks, open for writing. Returns whether there is such a
+/// server. The server completes the removal also if this process ends.
+///
+/// # Errors
+/// Those of the server, `Busy` if a reader has the image open and `is_forced` is false; `Io`.
+pub fn remove_image(
+    runtime_dir: &RuntimeDir,
+    lock: BorrowedFd<'_>,
+    name: &str,
+    is_forced: bool,
+) -> Result<bool> {
+    let request = Request::RemoveImage {
+        name: name.to_owned(),
+        is_forced,
+    };
+    match ask(runtime_dir, lock, &request)? {
+        Some((_, Reply::Done)) => Ok(true),
+        Some(_) => Err(unexpected()),
+        None => Ok(false),
+    }
+}
