@@ -6,10 +6,11 @@ use crate::message::{Hello, Refusal, Reply, Request, receive, send};
 use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
-use crate::store_change::remove_image;
+use crate::store_change::{collect, remove_image};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
+use weald_store::CollectOptions;
 
 /// A connection that is being answered.
 pub(crate) struct Connection {
@@ -75,6 +76,16 @@ impl Connection {
             Ok(Request::HoldStore) => hold(&self.shared, &self.stream, None, &descriptors),
             Ok(Request::RemoveImage { name, is_forced }) => {
                 remove_image(&self.shared, &self.stream, (&name, is_forced), &descriptors)
+            }
+            Ok(Request::Collect {
+                copy_below_percent,
+                copy_len_max,
+            }) => {
+                let options = CollectOptions {
+                    copy_below_percent,
+                    copy_len_max,
+                };
+                collect(&self.shared, &self.stream, &options, &descriptors)
             }
             Err(error) => self.refuse(&error),
         }

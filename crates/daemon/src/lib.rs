@@ -64,6 +64,6 @@ pub use report::{
 pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
-pub use store_request::remove_image;
+pub use store_request::{collect, remove_image};
 pub use volume_mount::is_volume;
 pub use volume_options::VolumeMountOptions;

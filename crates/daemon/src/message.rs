@@ -19,7 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weald_format::{Digest, Error, ErrorKind, Result};
 use weald_fuse::Negotiated;
-use weald_store::Imported;
+use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
 pub const PROTOCOL: u32 = 7;
@@ -62,6 +62,50 @@ pub(crate) enum Request {
         name: String,
         is_forced: bool,
     },
+    /// Sent with the same file: collect a store of which a volume is mounted, as
+    /// [`weald_store::CollectOptions`] say. The answer is `Collecting`, then `Collected` or
+    /// `Refused`. When the client closes its side, the server comes to an end early.
+    Collect {
+        copy_below_percent: u64,
+        copy_len_max: u64,
+    },
+}
+
+/// Answer of a server about a collection: [`Collected`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct CollectedSpace {
+    segments_removed: u64,
+    removed_len: u64,
+    copied_len: u64,
+    blocks_forgotten: u64,
+    dead_len: u64,
+    punched_len: u64,
+}
+
+impl From<&Collected> for CollectedSpace {
+    fn from(done: &Collected) -> Self {
+        Self {
+            segments_removed: done.segments_removed,
+            removed_len: done.removed_len,
+            copied_len: done.copied_len,
+            blocks_forgotten: done.blocks_forgotten,
+            dead_len: done.dead_len,
+            punched_len: done.punched_len,
+        }
+    }
+}
+
+impl From<CollectedSpace> for Collected {
+    fn from(sent: CollectedSpace) -> Self {
+        Self {
+            segments_removed: sent.segments_removed,
+            removed_len: sent.removed_len,
+            copied_len: sent.copied_len,
+            blocks_forgotten: sent.blocks_forgotten,
+            dead_len: sent.dead_len,
+            punched_len: sent.punched_len,
+        }
+    }
 }
 
 /// Request on a connection that holds something: byte frames with the parts of an image of this
@@ -158,6 +202,8 @@ pub(crate) enum Reply {
     NotHere,
     Done,
     Added(AddedImage),
+    Collecting,
+    Collected(CollectedSpace),
     Refused(Refusal),
 }
 

@@ -4,10 +4,13 @@
 use crate::hold::{refuse, volume_of_store};
 use crate::message::{Reply, send};
 use crate::shared::Shared;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 use weald_format::Result;
-use weald_volume::Removing;
+use weald_store::CollectOptions;
+use weald_volume::{CollectStep, Removing};
 
 /// Removes the image `name`, also if the client ends meanwhile.
 ///
@@ -29,4 +32,54 @@ pub(crate) fn remove_image(
         Ok(()) => send(stream, &Reply::Done, &[]),
         Err(error) => refuse(stream, &error),
     }
+}
+
+/// Time between two looks whether a hold has ended.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Collects a store. Comes to an end early when the client closes its side of the connection.
+///
+/// # Errors
+/// `Io` of the connection.
+pub(crate) fn collect(
+    shared: &Shared,
+    stream: &UnixStream,
+    options: &CollectOptions,
+    descriptors: &[OwnedFd],
+) -> Result<()> {
+    let begun = match volume_of_store(shared, descriptors) {
+        Ok(Some(volume)) => volume.begin_collection(options),
+        Ok(None) => return send(stream, &Reply::NotHere, &[]),
+        Err(error) => Err(error),
+    };
+    let mut collecting = match begun {
+        Ok(collecting) => collecting,
+        Err(error) => return refuse(stream, &error),
+    };
+    send(stream, &Reply::Collecting, &[])?;
+    let mut is_stopped = false;
+    loop {
+        match collecting.step() {
+            Ok(CollectStep::Done) => {
+                return send(stream, &Reply::Collected(collecting.done().into()), &[]);
+            }
+            Ok(CollectStep::Waiting) => std::thread::sleep(LOOK_INTERVAL),
+            Ok(CollectStep::More) => {}
+            Err(error) => return refuse(stream, &error),
+        }
+        if !is_stopped && has_left(stream) {
+            collecting.stop();
+            is_stopped = true;
+        }
+    }
+}
+
+/// Whether the client has closed its side; it says nothing more.
+fn has_left(stream: &UnixStream) -> bool {
+    let at_once = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    let mut ends = [PollFd::new(stream, PollFlags::IN)];
+    poll(&mut ends, Some(&at_once)).is_ok_and(|count| count > 0)
 }

@@ -4,9 +4,18 @@
 use crate::client::{has_hung_up, unexpected};
 use crate::message::{Hello, Reply, Request, receive};
 use crate::runtime_dir::RuntimeDir;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
-use weald_format::Result;
+use weald_format::{Error, Result};
+use weald_store::{CollectOptions, Collected};
+
+/// Time between two looks whether the user has interrupted.
+const LOOK_INTERVAL: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 100_000_000,
+};
 
 /// Asks the servers of `runtime_dir` until one has a mount that fits the request. `lock` is the
 /// file that the writer of the store locks, open for writing. Returns the connection and the first
@@ -63,5 +72,51 @@ pub fn remove_image(
         Some((_, Reply::Done)) => Ok(true),
         Some(_) => Err(unexpected()),
         None => Ok(false),
+    }
+}
+
+/// Lets the server that has a volume of the store mounted collect the store. `lock` is the file
+/// that the writer of the store locks, open for writing. Once `is_interrupted` says so, the server
+/// comes to an end early. Returns nothing if there is no such server.
+///
+/// # Errors
+/// Those of the server, `Busy` while a volume is being sealed; `Io`.
+pub fn collect(
+    runtime_dir: &RuntimeDir,
+    lock: BorrowedFd<'_>,
+    options: &CollectOptions,
+    is_interrupted: &dyn Fn() -> bool,
+) -> Result<Option<Collected>> {
+    let request = Request::Collect {
+        copy_below_percent: options.copy_below_percent,
+        copy_len_max: options.copy_len_max,
+    };
+    let stream = match ask(runtime_dir, lock, &request)? {
+        Some((stream, Reply::Collecting)) => stream,
+        Some(_) => return Err(unexpected()),
+        None => return Ok(None),
+    };
+    let lost = |error: std::io::Error| Error::io("connection", error);
+    let mut is_told = false;
+    loop {
+        let mut ends = [PollFd::new(&stream, PollFlags::IN)];
+        match poll(&mut ends, Some(&LOOK_INTERVAL)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) => break,
+            Err(errno) => return Err(lost(errno.into())),
+        }
+        if !is_told && is_interrupted() {
+            stream.shutdown(Shutdown::Write).map_err(lost)?;
+            is_told = true;
+        }
+    }
+    match receive::<Reply>(&stream, None)? {
+        Some((Reply::Collected(done), _)) => Ok(Some(done.into())),
+        Some((Reply::Refused(refusal), _)) => Err(refusal.into_error()),
+        Some(_) => Err(unexpected()),
+        None => Err(Error::invalid(
+            "the server of the volume has ended: what was collected until then is done, and the \
+             next gc continues",
+        )),
     }
 }

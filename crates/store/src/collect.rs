@@ -17,7 +17,7 @@ use crate::layout;
 use crate::segment::read_record;
 use crate::store::{read_file, write_file};
 use crate::writer::StoreWriter;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::container::HEADER_LEN;
 use weald_format::store::{
@@ -69,7 +69,8 @@ const VICTIM_GROUP: usize = 32;
 /// The blocks of one segment: maps an offset to the block's id and row.
 type Blocks = BTreeMap<u64, (u64, BlockRow)>;
 
-fn dead_len(row: &SegmentRow) -> u64 {
+/// Bytes of a segment that belong to no live block.
+pub(crate) fn dead_len(row: &SegmentRow) -> u64 {
     row.len
         .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
         .saturating_sub(row.live_len)
@@ -140,7 +141,10 @@ impl StoreWriter {
     }
 
     /// Returns the segments to empty, those first that free the most bytes for the bytes to copy.
-    fn choose_victims(&self, options: &CollectOptions) -> Result<Vec<(u64, SegmentRow)>> {
+    pub(crate) fn choose_victims(
+        &self,
+        options: &CollectOptions,
+    ) -> Result<Vec<(u64, SegmentRow)>> {
         let mut victims = Vec::new();
         self.each_segment(&mut |number, row| {
             let used = row.len.saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64);
@@ -239,19 +243,28 @@ impl StoreWriter {
     pub(crate) fn renew_maps(&mut self) -> Result<()> {
         for (name, row) in self.image_rows()? {
             if row.state == ImageState::Present {
-                self.renew_map(&name, row)?;
+                self.renew_map(&name, row, None)?;
             }
         }
         Ok(())
     }
 
-    fn renew_map(&mut self, name: &str, row: ImageRow) -> Result<()> {
+    /// Rewrites the map of one image, for blocks that lay in the segments `emptied`; `None` for
+    /// all segments.
+    pub(crate) fn renew_map(
+        &mut self,
+        name: &str,
+        row: ImageRow,
+        emptied: Option<&BTreeSet<u64>>,
+    ) -> Result<()> {
         let disk = self.store.disk.clone();
         let bytes = read_file(&*disk, &layout::map(name), MAP_LEN_MAX)?;
         let mut map = self.store.parse_map(name, &bytes)?;
         let mut is_changed = false;
         for part in &mut map.parts {
-            if let Part::Block { id, location, .. } = part {
+            if let Part::Block { id, location, .. } = part
+                && emptied.is_none_or(|numbers| numbers.contains(&location.segment))
+            {
                 let found: Location = self.block_row(*id)?.location;
                 is_changed |= found != *location;
                 *location = found;

@@ -41,6 +41,12 @@ pub struct BlockReader {
     removed: Mutex<BTreeMap<u64, BlockRow>>,
 }
 
+/// Bytes of dead blocks that [`StoreWriter::free`] frees.
+pub(crate) fn punched_len(dead: &[Dead]) -> u64 {
+    let lens = dead.iter().map(|(_, row)| row.record.stored_len);
+    lens.filter(|len| *len >= PUNCH_LEN_MIN).sum()
+}
+
 impl BlockReader {
     /// Reads the blocks of `store` whose rows `engine` has: a copy of those of a server.
     pub fn of_rows(store: Store, engine: Arc<dyn Engine>) -> Self {

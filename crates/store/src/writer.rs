@@ -104,6 +104,9 @@ pub struct StoreWriter {
     /// Deliberate bug: the reference to one block of a new image is not counted.
     #[cfg(feature = "planted-bugs")]
     pub skips_reference: bool,
+    /// Deliberate bug: the file of an emptied segment is removed before the rows have moved.
+    #[cfg(feature = "planted-bugs")]
+    pub removes_early: bool,
     /// Deliberate bug: the row of an image that is removed does not say what was dropped.
     #[cfg(feature = "planted-bugs")]
     pub skips_progress: bool,
@@ -238,6 +241,8 @@ impl Store {
             skips_reference: false,
             #[cfg(feature = "planted-bugs")]
             skips_progress: false,
+            #[cfg(feature = "planted-bugs")]
+            removes_early: false,
             is_dead: false,
         };
         writer.recover()?;

@@ -1,8 +1,8 @@
 //! The blocks that stay while an older state of an open volume is read.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
 use weald_store::Dead;
 
 /// Whether a reader has lost its state.
@@ -16,6 +16,8 @@ pub struct Holds {
     dead: BTreeSet<u64>,
     /// Whether the volume was closed, so that there are no readers any more.
     pub is_closed: bool,
+    /// The collection that is under way.
+    collecting: Weak<()>,
 }
 
 impl Holds {
@@ -32,6 +34,17 @@ impl Holds {
     /// Notes blocks that stay, by their numbers.
     pub fn keep_ids(&mut self, ids: impl IntoIterator<Item = u64>) {
         self.dead.extend(ids);
+    }
+
+    /// Begins a collection, which lasts as long as the result. Returns nothing while another one
+    /// lasts.
+    pub fn begin_collection(&mut self) -> Option<Arc<()>> {
+        if self.collecting.strong_count() > 0 {
+            return None;
+        }
+        let token = Arc::new(());
+        self.collecting = Arc::downgrade(&token);
+        Some(token)
     }
 
     /// Adds a reader.

@@ -51,4 +51,4 @@ pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
-pub use volume::{Adding, Hold, Removing, Status, Volume, apply_sync_log};
+pub use volume::{Adding, CollectStep, Collecting, Hold, Removing, Status, Volume, apply_sync_log};

@@ -206,12 +206,20 @@ pub enum PlantedBug {
     ImageBeforeReferences,
     /// The row of an image that is being removed does not say which references are dropped.
     RemovalNotNoted,
+    /// A collection goes on while a seal reads blocks that it moves.
+    HeldBlocksMoved,
+    /// A collection removes the file of a segment before the rows of its blocks have moved.
+    SegmentRemovedEarly,
+    /// A collection moves the rows of blocks before their copies are synced.
+    MovedBeforeData,
+    /// A collection leaves the maps of images as they are.
+    MapsNotRenewed,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 32] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -240,5 +248,9 @@ impl PlantedBug {
         Self::ImageBeforeData,
         Self::ImageBeforeReferences,
         Self::RemovalNotNoted,
+        Self::HeldBlocksMoved,
+        Self::SegmentRemovedEarly,
+        Self::MovedBeforeData,
+        Self::MapsNotRenewed,
     ];
 }

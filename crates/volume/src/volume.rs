@@ -452,12 +452,14 @@ impl Drop for Volume {
 
 mod adding;
 mod admission;
+mod collecting;
 mod file_system;
 mod hold;
 mod removing;
 mod syncing;
 
 pub use adding::Adding;
+pub use collecting::{CollectStep, Collecting};
 pub use hold::Hold;
 pub use removing::Removing;
 #[cfg(test)]

@@ -30,7 +30,7 @@ pub const HELP: Help = Help {
         "One process writes to a store at a time; any number reads beside it. A second writer \
          is refused with the process id and the command of the first. While a volume of the store \
          is mounted, its server is that process: weald store import sends images to it, and weald \
-         store rm lets it remove them.",
+         store rm and gc let it remove and collect.",
         "weald store rm forgets an image, and weald store gc returns its space. Both work while \
          other images of the store are mounted. They can be interrupted or killed at any moment: \
          the next command that writes to the store finishes or undoes what was begun.",

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod adding;
+mod collecting;
 mod images;
 mod properties;
 mod read_only;

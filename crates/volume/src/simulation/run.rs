@@ -1,5 +1,6 @@
 //! A run: steps on a volume over a simulated disk, beside the model.
 
+mod collecting;
 mod images;
 
 use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
@@ -356,6 +357,7 @@ impl Run {
             Step::Hold { is_late } => self.begin_seal(*is_late),
             Step::Seal(image) => self.end_seal(image.as_ref()),
             Step::RemoveImage(removal) => self.remove_image(removal),
+            Step::Collect(collect) => self.collect(collect),
             Step::Fail(fault, count) => {
                 self.disk.fail_after(*count, *fault);
                 Ok(())

@@ -197,6 +197,33 @@ pub struct RemoveImage {
     pub cut_after: Option<u64>,
 }
 
+/// Something that happens between two steps of a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Between {
+    /// A change that stays in memory.
+    Do(Op),
+    /// A change, and a commit.
+    Commit(Op),
+    Sync,
+    ReturnSpace,
+    Compare,
+    /// A seal begins; the collection waits for its end.
+    Hold,
+}
+
+/// A collection of the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Collect {
+    /// Share of live bytes below which a segment is emptied.
+    pub copy_below_percent: u64,
+    /// Events between the steps, each with the number of steps before it.
+    pub between: Vec<(u64, Between)>,
+    /// Number of steps after which the client ends.
+    pub stopped_after: Option<u64>,
+    /// Number of steps after which the power is cut.
+    pub cut_after: Option<u64>,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     Do(Op),
@@ -212,6 +239,7 @@ pub enum Step {
     /// The seal reads everything, and ends. It may add an image to the store.
     Seal(Option<AddImage>),
     RemoveImage(RemoveImage),
+    Collect(Collect),
     /// The call of the disk after this many others fails.
     Fail(Fault, u64),
     Compare,
@@ -388,6 +416,30 @@ fn remove_image(random: &mut Random) -> RemoveImage {
     }
 }
 
+fn collect(random: &mut Random) -> Collect {
+    let count = random.below(6);
+    let mut between: Vec<_> = (0..count)
+        .map(|_| {
+            let what = match random.below(10) {
+                0..3 => Between::Do(op_beside(random)),
+                3..6 => Between::Commit(op_beside(random)),
+                6 => Between::Sync,
+                7 => Between::ReturnSpace,
+                8 => Between::Compare,
+                _ => Between::Hold,
+            };
+            (random.below(24), what)
+        })
+        .collect();
+    between.sort_by_key(|(after, _)| *after);
+    Collect {
+        copy_below_percent: [0, 80, 100, 100][random.below(4) as usize],
+        between,
+        stopped_after: random.is_one_in(6).then(|| random.below(15)),
+        cut_after: random.is_one_in(4).then(|| random.below(24)),
+    }
+}
+
 fn beside(random: &mut Random) -> Vec<(Stage, Beside)> {
     let count = [0, 0, 1, 2, 3][random.below(5) as usize];
     let mut beside: Vec<_> = (0..count)
@@ -436,6 +488,7 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
             },
             31..33 => Step::Seal(random.is_one_in(2).then(|| add_image(random))),
             33 => Step::RemoveImage(remove_image(random)),
+            34..36 => Step::Collect(collect(random)),
             _ => Step::Do(op(random)),
         };
         let rarity = if matches!(step, Step::Do(_)) { 15 } else { 3 };
@@ -537,7 +590,12 @@ fn life_of_image(random: &mut Random) -> Vec<Step> {
     changes(&mut steps, random);
     steps.push(Step::Seal(Some(add_image(random))));
     changes(&mut steps, random);
+    if random.is_one_in(2) {
+        steps.push(Step::Commit(Vec::new()));
+        steps.push(Step::Collect(collect(random)));
+    }
     steps.push(Step::RemoveImage(remove_image(random)));
+    steps.push(Step::Collect(collect(random)));
     steps
 }
 

@@ -17,7 +17,7 @@ use weald_format::{Error, ErrorKind, Result};
 use weald_store::Removal;
 
 /// Bytes of the disk that a commit of few rows may take.
-const COMMIT_SPACE: u64 = 256 << 10;
+pub(super) const COMMIT_SPACE: u64 = 256 << 10;
 
 /// An image that is being removed. Readers see it until [`Removing::hide`] returns. If this is
 /// dropped after that, the next writer of the store completes the removal.
@@ -65,7 +65,7 @@ impl Volume {
     ///
     /// # Errors
     /// `Full`, `Io`.
-    fn removable_rows(&self) -> Result<u64> {
+    pub(super) fn removable_rows(&self) -> Result<u64> {
         self.refresh_free()?;
         let dirty = self.core.state.read().space();
         let reserve = self.core.reserve.load(Ordering::Relaxed) / 2;

@@ -1,6 +1,8 @@
 //! `weald store gc` and `salvage`.
 
+use super::import_target::open_lock;
 use super::{StoreDir, open, show_path, writer_name};
+use crate::commands::mount::runtime_dir_path;
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
@@ -11,11 +13,15 @@ use crate::status::exit_code;
 use anyhow::bail;
 use clap::Args;
 use std::ops::ControlFlow;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use weald_builder::{Observer, Problem, Progress, ReencodeOptions, Reencoded, reencode};
-use weald_store::{CollectOptions, Collected, Salvaged, WriteOptions};
+use weald_daemon::RuntimeDir;
+use weald_format::{Error, ErrorKind};
+use weald_store::{CollectOptions, Collected, Salvaged, Store, WriteOptions};
 use weald_views::kernel::{self, ViewCache};
 
 /// Sections of the help.
@@ -29,6 +35,9 @@ pub const GC_HELP: Help = Help {
          without the unused data. An image that gets such blocks has a new image digest; its tree \
          digest stays. Images that are being read, base images of others, and images with several \
          generations stay as they are.",
+        "If a volume of the store is mounted, by the same user, its server collects while the \
+         volume goes on. No block is then encoded again. Gc is refused while the volume is being \
+         sealed or an image is being added; a seal that begins later makes gc wait.",
         "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of \
          the store alone. STORE may also be the directory of a --view-cache. Mounted views stay, \
          in whatever mount namespace they are.",
@@ -75,9 +84,9 @@ pub(super) struct GcArgs {
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     max_copy: Option<u64>,
     /// Encode a block again if less than this share of its data is used; 0 encodes none
-    #[arg(long, value_name = "PERCENT", default_value_t = 50,
-        value_parser = clap::value_parser!(u64).range(0..=100))]
-    reencode_below: u64,
+    /// (default: 50)
+    #[arg(long, value_name = "PERCENT", value_parser = clap::value_parser!(u64).range(0..=100))]
+    reencode_below: Option<u64>,
     /// Encode at most this much data per second (default: no limit)
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     reencode_rate: Option<u64>,
@@ -165,23 +174,29 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     }
     let flag = interrupt_flag()?;
     let store = open(&args.location.store)?;
-    let writer = store.write(WriteOptions::new(writer_name("gc")))?;
-    let options = ReencodeOptions {
-        below_percent: args.reencode_below,
+    let options = CollectOptions {
+        copy_below_percent: args.copy_below,
+        copy_len_max: args.max_copy.unwrap_or(u64::MAX),
+    };
+    let writer = match store.write(WriteOptions::new(writer_name("gc"))) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            return gc_mounted(args, &store, &options, &error, &flag);
+        }
+        other => other?,
+    };
+    let below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
+    let reencode_options = ReencodeOptions {
+        below_percent,
         memory_len: args.memory,
         rate_max: args.reencode_rate.unwrap_or(0),
     };
     let observer = Interrupt(flag.clone());
-    let (mut writer, reencoded) = match args.reencode_below {
+    let (mut writer, reencoded) = match below_percent {
         0 => (writer, Reencoded::default()),
-        _ => match reencode(writer, &options, &observer) {
+        _ => match reencode(writer, &reencode_options, &observer) {
             Err(_) if observer.is_cancelled() => bail!("{INTERRUPTED}"),
             other => other?,
         },
-    };
-    let options = CollectOptions {
-        copy_below_percent: args.copy_below,
-        copy_len_max: args.max_copy.unwrap_or(u64::MAX),
     };
     let is_over = || flag.load(Ordering::Relaxed);
     let done = writer.collect(&options, &mut |_| match is_over() {
@@ -201,6 +216,53 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     }
     Ok(ExitCode::SUCCESS)
 }
+
+/// Lets the server collect that has a volume of the store mounted; `busy` is the error if there is
+/// none.
+fn gc_mounted(
+    args: &GcArgs,
+    store: &Store,
+    options: &CollectOptions,
+    busy: &Error,
+    flag: &AtomicBool,
+) -> anyhow::Result<ExitCode> {
+    if args.reencode_below.is_some_and(|share| share > 0) || args.reencode_rate.is_some() {
+        bail!(
+            "{busy}; --reencode-below and --reencode-rate need a store of which no volume is \
+             mounted"
+        );
+    }
+    let lock = open_lock(Path::new(&store.shown()))?;
+    let is_over = || flag.load(Ordering::Relaxed);
+    let done = match RuntimeDir::find(&runtime_dir_path())? {
+        Some(dir) => weald_daemon::collect(&dir, lock.as_fd(), options, &is_over)?,
+        None => None,
+    };
+    let done = done.ok_or_else(|| busy.duplicate())?;
+    let skips = args.reencode_below.is_none();
+    let mut output = Output::new();
+    if args.json {
+        let mut object = json(&done, &Reencoded::default());
+        object.insert("is_reencoding_skipped".into(), skips.into());
+        output.json(&object.into())?;
+    } else if !args.quiet {
+        output.text(&text(&done))?;
+        if skips {
+            output.text(
+                "half-used blocks stay as they are: gc encodes them again when no volume of the \
+                 store is mounted\n",
+            )?;
+        }
+    }
+    output.finish()?;
+    if is_over() {
+        bail!("{INTERRUPTED}");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Default of `--reencode-below`.
+const REENCODE_BELOW: u64 = 50;
 
 /// Message of an interrupted collection.
 const INTERRUPTED: &str =

@@ -61,7 +61,7 @@ impl Run {
         }
     }
 
-    fn perform_and_commit(&self, op: Op) -> Verdict {
+    pub(super) fn perform_and_commit(&self, op: Op) -> Verdict {
         let volume = self.volume();
         let mut world = self.world.lock();
         world.perform(&volume, op, || self.has_failed())?;

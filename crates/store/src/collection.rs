@@ -1,0 +1,435 @@
+//! A collection in steps, between which the writer of the store does other things: it commits for a
+//! volume, and readers find blocks in segments that the collection empties.
+//!
+//! The order is that of [`crate::collect`]. Rows of blocks without references go first. Then come
+//! groups of segments. For each segment, the live blocks are appended elsewhere in slices, which
+//! change no row; one commit then moves the rows and marks the segment as emptied. The maps that
+//! name a segment of the group are rewritten, and only then its files are removed. The caller keeps
+//! readers of rows out of that last step.
+//!
+//! Each step looks at the rows again: a block may have died, or found a new use. A segment that has
+//! changed in another way is left to the next collection. So is one whose copies have lost their
+//! segment.
+
+use crate::collect::{CollectOptions, Collected, dead_len};
+use crate::disk::Access;
+use crate::engine::{Batch, Engine, Table, key_of};
+use crate::layout;
+use crate::segment::read_record;
+use crate::store::{Store, read_file};
+use crate::volume::Dead;
+use crate::writer::{StoreWriter, each_row};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use weald_format::store::{BlockRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow};
+use weald_format::{Error, ErrorKind, Result};
+
+/// Bytes that one step copies.
+const COPY_LEN: u64 = match cfg!(any(test, feature = "planted-bugs")) {
+    true => 6000,
+    false => 8 << 20,
+};
+/// Number of segments whose blocks are found in one pass over the rows.
+const GROUP: usize = match cfg!(any(test, feature = "planted-bugs")) {
+    true => 3,
+    false => 32,
+};
+
+/// A segment that is being emptied.
+#[derive(Debug)]
+struct Victim {
+    number: u64,
+    /// Its blocks, by offset.
+    ids: BTreeMap<u64, u64>,
+    /// Offset of the first block that was not looked at.
+    next: u64,
+    /// New places of its live blocks.
+    copies: BTreeMap<u64, Location>,
+}
+
+/// A collection that is under way. Dropped before its end, it leaves copies that nothing refers to
+/// and emptied segments, which the next writer or collection removes.
+#[derive(Debug)]
+pub struct Collection {
+    options: CollectOptions,
+    done: Collected,
+    /// Blocks without references.
+    dead: VecDeque<u64>,
+    /// Segments to empty, those first that free the most.
+    victims: VecDeque<u64>,
+    /// Those of the present group.
+    group: VecDeque<Victim>,
+    emptied: BTreeSet<u64>,
+}
+
+/// Work of one step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NextCopy {
+    /// Bytes to append, and rows to change.
+    Work {
+        /// Bytes that the step appends at most.
+        len: u64,
+        /// Rows that the step changes.
+        rows: u64,
+    },
+    /// All segments of the group are empty.
+    None,
+}
+
+impl Collection {
+    /// Begins a collection.
+    pub fn begin(options: &CollectOptions) -> Self {
+        Self {
+            options: *options,
+            done: Collected::default(),
+            dead: VecDeque::new(),
+            victims: VecDeque::new(),
+            group: VecDeque::new(),
+            emptied: BTreeSet::new(),
+        }
+    }
+
+    /// Figures of the work so far.
+    pub fn done(&self) -> &Collected {
+        &self.done
+    }
+
+    /// Finds the blocks without references, beside the writer.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    /// # Cost
+    /// One pass over the rows of blocks; eight bytes of memory for each that it finds.
+    pub fn find_dead(&mut self, engine: &dyn Engine) -> Result<()> {
+        each_row(engine, Table::Blocks, &mut |id, value| {
+            if BlockRow::parse(value)?.references == 0 {
+                self.dead.push_back(id);
+            }
+            Ok(())
+        })
+    }
+
+    /// Number of rows of blocks without references that are left.
+    pub fn dead_count(&self) -> u64 {
+        self.dead.len() as u64
+    }
+
+    /// Removes the rows of some blocks without references, after `before_commit` saw them. Returns
+    /// those outside of the segments to empty, whose space the caller frees.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn forget_some(
+        &mut self,
+        writer: &mut StoreWriter,
+        count_max: usize,
+        before_commit: &mut dyn FnMut(&[Dead]),
+    ) -> Result<Vec<Dead>> {
+        let count = count_max.min(self.dead.len());
+        let ids: BTreeSet<u64> = self.dead.drain(..count).collect();
+        let dead = writer.forget_unused(&ids, before_commit)?;
+        self.done.blocks_forgotten += dead.len() as u64;
+        let mut freed = dead;
+        let victims: BTreeSet<u64> = self.victims.iter().copied().collect();
+        freed.retain(|(_, row)| !victims.contains(&row.location.segment));
+        self.done.punched_len += crate::volume::punched_len(&freed);
+        Ok(freed)
+    }
+
+    /// The first step: chooses the segments to empty. From now on nothing is appended to them.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn choose(&mut self, writer: &mut StoreWriter) -> Result<()> {
+        writer.refuse_after_failure(|writer| {
+            // Commits waiting rows first, so that the tables have all.
+            writer.commit(Batch::default())?;
+            let victims = writer.choose_victims(&self.options)?;
+            if !victims.is_empty() {
+                writer.begin_new_segment();
+            }
+            self.victims = victims.into_iter().map(|(number, _)| number).collect();
+            Ok(())
+        })
+    }
+
+    /// Leaves out all work that is not needed to end: segments whose rows have not moved stay.
+    pub fn stop(&mut self) {
+        self.dead.clear();
+        self.victims.clear();
+        self.group.clear();
+    }
+
+    /// Begins the next group of segments, beside the writer. Returns false at the end.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    /// # Cost
+    /// One pass over the rows of blocks; about 50 bytes of memory for each block of the group.
+    pub fn find_group(&mut self, engine: &dyn Engine) -> Result<bool> {
+        let count = self.victims.len().min(GROUP);
+        let numbers: Vec<u64> = self.victims.drain(..count).collect();
+        if numbers.is_empty() {
+            return Ok(false);
+        }
+        let mut blocks: BTreeMap<u64, BTreeMap<u64, u64>> = numbers
+            .iter()
+            .map(|number| (*number, BTreeMap::new()))
+            .collect();
+        each_row(engine, Table::Blocks, &mut |id, value| {
+            let location = BlockRow::parse(value)?.location;
+            if let Some(ids) = blocks.get_mut(&location.segment) {
+                ids.insert(location.offset, id);
+            }
+            Ok(())
+        })?;
+        self.group = numbers
+            .into_iter()
+            .map(|number| Victim {
+                number,
+                ids: blocks.remove(&number).unwrap_or_default(),
+                next: 0,
+                copies: BTreeMap::new(),
+            })
+            .collect();
+        Ok(true)
+    }
+
+    /// Work of the next call of [`Collection::empty_some`].
+    pub fn next_copy(&self) -> NextCopy {
+        match self.group.front() {
+            None => NextCopy::None,
+            Some(victim) => match victim.has_more() {
+                true => NextCopy::Work {
+                    len: COPY_LEN,
+                    rows: 1,
+                },
+                false => NextCopy::Work {
+                    len: 0,
+                    rows: victim.copies.len() as u64 + 1,
+                },
+            },
+        }
+    }
+
+    /// Copies some live blocks of a segment, or moves the rows of all to the copies and marks the
+    /// segment as emptied. `before_commit` sees the blocks whose rows are removed.
+    ///
+    /// # Errors
+    /// `Corrupt` if a live block is damaged: its segment then remains unchanged. `Io`, `Full`.
+    pub fn empty_some(
+        &mut self,
+        writer: &mut StoreWriter,
+        before_commit: &mut dyn FnMut(&[Dead]),
+    ) -> Result<()> {
+        let Some(victim) = self.group.front_mut() else {
+            return Ok(());
+        };
+        if victim.has_more() {
+            let copied = victim.copy_some(writer)?;
+            if !copied {
+                self.group.pop_front();
+            }
+            return Ok(());
+        }
+        let Some(victim) = self.group.pop_front() else {
+            return Ok(());
+        };
+        if let Some((len, copied_len, forgotten)) = victim.finish(writer, before_commit)? {
+            self.done.segments_removed += 1;
+            self.done.removed_len += len;
+            self.done.copied_len += copied_len;
+            self.done.blocks_forgotten += forgotten;
+            self.emptied.insert(victim.number);
+        }
+        Ok(())
+    }
+
+    /// Whether segments were emptied whose files are there.
+    pub fn has_emptied(&self) -> bool {
+        !self.emptied.is_empty()
+    }
+
+    /// Whether the map of the image `name` names an emptied segment. Works beside the writer.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn has_moved(&self, store: &Store, name: &str) -> Result<bool> {
+        let map = match store.map(name) {
+            // The image was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            other => other?,
+        };
+        let is_emptied = |part: &Part| match part {
+            Part::Block { location, .. } => self.emptied.contains(&location.segment),
+            Part::Inline(_) => false,
+        };
+        Ok(map.parts.iter().any(is_emptied))
+    }
+
+    /// Rewrites the map of the image `name`.
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn renew(&self, writer: &mut StoreWriter, name: &str) -> Result<()> {
+        let Some(row) = writer.image_row(name)? else {
+            return Ok(());
+        };
+        if row.state != ImageState::Present {
+            return Ok(());
+        }
+        // Read before the writer counts on success: a damaged map is no failure of the writer.
+        read_file(&*writer.store.disk, &layout::map(name), MAP_LEN_MAX)?;
+        writer.refuse_after_failure(|writer| writer.renew_map(name, row, Some(&self.emptied)))
+    }
+
+    /// Removes the files of the emptied segments, which no map names any more. No reader may be
+    /// between the row of a block and its bytes.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn remove_emptied(&mut self, writer: &mut StoreWriter) -> Result<()> {
+        let numbers = std::mem::take(&mut self.emptied);
+        let mut left = Vec::new();
+        for number in numbers {
+            // Another collection may have removed it.
+            if has_segment(writer, number)? && writer.segment_row(number)?.is_emptied {
+                left.push(number);
+            }
+        }
+        match left.is_empty() {
+            true => Ok(()),
+            false => writer.refuse_after_failure(|writer| writer.remove_segments(&left)),
+        }
+    }
+
+    /// The last step: counts what is left.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn finish(&mut self, engine: &dyn Engine) -> Result<()> {
+        let mut dead = 0;
+        each_row(engine, Table::Segments, &mut |_, value| {
+            dead += dead_len(&SegmentRow::parse(value)?);
+            Ok(())
+        })?;
+        self.done.dead_len = dead;
+        Ok(())
+    }
+}
+
+fn has_segment(writer: &StoreWriter, number: u64) -> Result<bool> {
+    Ok(writer
+        .engine
+        .get(Table::Segments, &key_of(number))?
+        .is_some())
+}
+
+impl Victim {
+    fn has_more(&self) -> bool {
+        self.ids.range(self.next..).next().is_some()
+    }
+
+    /// The row of block `id`, if the block still lies in this segment.
+    fn row(&self, writer: &StoreWriter, id: u64) -> Result<Option<BlockRow>> {
+        match writer.has_block(id)? {
+            true => Ok(Some(writer.block_row(id)?).filter(|r| r.location.segment == self.number)),
+            false => Ok(None),
+        }
+    }
+
+    /// Appends copies of the next live blocks. Returns false if the segment is gone.
+    fn copy_some(&mut self, writer: &mut StoreWriter) -> Result<bool> {
+        let name = layout::segment(self.number);
+        let file = match writer.store.disk.open(&name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            other => other?,
+        };
+        let mut len = 0;
+        while let Some((&offset, &id)) = self.ids.range(self.next..).next()
+            && len < COPY_LEN
+        {
+            self.next = offset + 1;
+            let Some(row) = self.row(writer, id)?.filter(|row| row.references > 0) else {
+                continue;
+            };
+            // A damaged block is no failure of the writer.
+            let stored = read_record(&*file, row.location, &row.record).map_err(|error| {
+                let shown = writer.store.disk.shown();
+                error.context(format!(
+                    "{shown}: 'weald store check --data' names what is damaged"
+                ))
+            })?;
+            let location =
+                writer.refuse_after_failure(|writer| writer.append(&row.record, &stored))?;
+            self.copies.insert(id, location);
+            len += row.len();
+        }
+        writer.refuse_after_failure(|writer| writer.commit(Batch::default()))?;
+        Ok(true)
+    }
+
+    /// Moves the rows of all live blocks to their copies and marks the segment as emptied, in one
+    /// transaction. Returns its length, the bytes that moved and the number of removed blocks;
+    /// nothing if the segment has to stay.
+    fn finish(
+        &self,
+        writer: &mut StoreWriter,
+        before_commit: &mut dyn FnMut(&[Dead]),
+    ) -> Result<Option<(u64, u64, u64)>> {
+        if !has_segment(writer, self.number)? {
+            return Ok(None);
+        }
+        let segment = writer.segment_row(self.number)?;
+        let (mut live, mut dead, mut live_len) = (Vec::new(), Vec::new(), 0);
+        for &id in self.ids.values() {
+            match self.row(writer, id)? {
+                Some(row) if row.references > 0 => {
+                    // A block that had died and found a new use has no copy.
+                    let Some(location) = self.copies.get(&id) else {
+                        return Ok(None);
+                    };
+                    if !has_segment(writer, location.segment)? {
+                        return Ok(None);
+                    }
+                    live_len += row.len();
+                    live.push((id, row, *location));
+                }
+                Some(row) => dead.push((id, row)),
+                None => {}
+            }
+        }
+        if segment.live_len != live_len {
+            let what = format!(
+                "segment {}: {} live bytes, and its blocks have {live_len}",
+                self.number, segment.live_len
+            );
+            return Err(Error::corrupt("store metadata", 0, "S-5.5", what));
+        }
+        writer.refuse_after_failure(|writer| {
+            let mut batch = Batch::default();
+            for (id, row) in &dead {
+                writer.forget_block(&mut batch, *id, &row.record.digest);
+            }
+            for (id, row, location) in live {
+                let mut target = writer.segment_row(location.segment)?;
+                target.live_len += row.len();
+                writer.set_segment(location.segment, target);
+                writer.set_block(id, BlockRow { location, ..row });
+            }
+            let emptied = SegmentRow {
+                is_emptied: true,
+                live_len: 0,
+                ..segment
+            };
+            writer.set_segment(self.number, emptied);
+            before_commit(&dead);
+            #[cfg(feature = "planted-bugs")]
+            if writer.removes_early {
+                writer.store.disk.remove(&layout::segment(self.number))?;
+                writer.store.disk.sync_dir(layout::SEGMENTS)?;
+            }
+            writer.commit(batch)
+        })?;
+        Ok(Some((segment.len, live_len, dead.len() as u64)))
+    }
+}

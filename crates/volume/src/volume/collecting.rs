@@ -1,0 +1,311 @@
+//! A collection in the store of an open volume.
+//!
+//! The server is the writer of the store. It collects in steps, between commits; passes over all
+//! rows, and reading maps, are done beside them. While a hold lasts nothing is collected: a seal
+//! finds blocks by the places that it was told, and an image that is being added may take blocks
+//! that nothing else refers to.
+//!
+//! A reader of the volume finds a block by the row of the tables. So a segment may lose its file as
+//! soon as the rows have moved, but not between the row and the bytes of a read: the file goes
+//! under the gate.
+//!
+//! Writers go first: copies take no space that waiting changes need.
+
+use super::Volume;
+use super::hold::over;
+use super::removing::COMMIT_SPACE;
+use crate::commit::Committer;
+use crate::layer::ROW_SPACE;
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use weald_format::{Error, ErrorKind, Result};
+use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy};
+
+/// Blocks without references that one step removes.
+const FORGET_COUNT: u64 = 1024;
+
+/// Work of the next step.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Phase {
+    /// Chooses segments.
+    Choose,
+    /// Removes rows without references.
+    Forget,
+    /// Finds the blocks of the next segments.
+    Find,
+    /// Empties these segments.
+    Empty,
+    /// Rewrites the maps of these images.
+    Renew(Vec<String>),
+    /// Removes the files.
+    Remove,
+    Finish,
+    Over,
+}
+
+/// Result of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CollectStep {
+    /// There is more to do.
+    More,
+    /// A hold lasts: nothing was done.
+    Waiting,
+    /// The collection is complete, or has come to the end that [`Collecting::stop`] asked for.
+    Done,
+}
+
+/// A collection that is under way. If it is dropped, the next one continues.
+#[derive(Debug)]
+pub struct Collecting {
+    volume: Weak<Volume>,
+    collection: Collection,
+    phase: Phase,
+    /// The first error that did not stop the writer.
+    error: Option<Error>,
+    /// Keeps other collections away.
+    _token: Arc<()>,
+}
+
+impl Volume {
+    /// Begins a collection of the store.
+    ///
+    /// # Errors
+    /// `Busy` while a hold or another collection lasts, or if the volume is being closed or cannot
+    /// change; `Io` after a failure.
+    pub fn begin_collection(self: &Arc<Self>, options: &CollectOptions) -> Result<Collecting> {
+        let mut committer = lock(self)?.ok_or_else(|| {
+            let what = "a volume of the store is being sealed, or an image is being added: try \
+                        again when that has ended";
+            Error::new(ErrorKind::Busy, what)
+        })?;
+        let token = committer.holds.begin_collection().ok_or_else(|| {
+            let what = "the space of the store is being collected: try again when that has ended";
+            Error::new(ErrorKind::Busy, what)
+        })?;
+        Ok(Collecting {
+            volume: Arc::downgrade(self),
+            collection: Collection::begin(options),
+            phase: Phase::Choose,
+            error: None,
+            _token: token,
+        })
+    }
+
+    /// Fails if a commit of `rows` rows and `len` bytes takes space that waiting changes need. Only
+    /// rows may take from the reserve.
+    fn admit_copy(&self, len: u64, rows: u64) -> Result<()> {
+        let has_room = match len {
+            0 => self.removable_rows()? >= rows,
+            _ => {
+                self.refresh_free()?;
+                let dirty = self.core.state.read().space();
+                let rows = COMMIT_SPACE.saturating_add(rows.saturating_mul(ROW_SPACE));
+                let wanted = len.saturating_add(rows).saturating_add(dirty);
+                self.core.free.load(Ordering::Relaxed) >= wanted
+            }
+        };
+        match has_room {
+            true => Ok(()),
+            false => {
+                let what = "the disk of the store has no room for copies: what needs none is done";
+                Err(Error::new(ErrorKind::Full, what))
+            }
+        }
+    }
+}
+
+impl Collecting {
+    /// Figures of the work so far.
+    pub fn done(&self) -> &Collected {
+        self.collection.done()
+    }
+
+    /// Leaves out the work that is not needed for an end.
+    pub fn stop(&mut self) {
+        self.collection.stop();
+        self.phase = match self.phase {
+            Phase::Choose | Phase::Forget | Phase::Find => Phase::Finish,
+            ref phase => phase.clone(),
+        };
+    }
+
+    /// Does the next step.
+    ///
+    /// # Errors
+    /// `Busy` if the volume was closed; `Io`, `Full`, `Corrupt`. An error that did not stop the
+    /// writer comes at the end, after all that can be done.
+    pub fn step(&mut self) -> Result<CollectStep> {
+        let volume = self.volume.upgrade().ok_or_else(over)?;
+        match self.try_step(&volume) {
+            Ok(CollectStep::Done) => match self.error.take() {
+                Some(error) => Err(error),
+                None => Ok(CollectStep::Done),
+            },
+            Err(error) if self.may_end(&volume) => {
+                self.error.get_or_insert(error);
+                self.stop();
+                // Without a new map, an image needs the files of the emptied segments.
+                if self.phase != Phase::Empty {
+                    self.phase = Phase::Finish;
+                }
+                Ok(CollectStep::More)
+            }
+            other => other,
+        }
+    }
+
+    /// Whether a step that failed may be followed by those that end the collection.
+    fn may_end(&self, volume: &Volume) -> bool {
+        volume.lock_writer().is_ok() && self.phase != Phase::Finish
+    }
+
+    fn try_step(&mut self, volume: &Volume) -> Result<CollectStep> {
+        let engine = volume.core.blocks.reader().engine();
+        match &mut self.phase {
+            Phase::Choose => {
+                refuse_damaged_maps(volume)?;
+                let Some(mut committer) = lock(volume)? else {
+                    return Ok(CollectStep::Waiting);
+                };
+                volume.removable_rows()?;
+                let chosen = self.collection.choose(&mut committer.writer);
+                volume.noted(&committer, chosen)?;
+                drop(committer);
+                self.collection.find_dead(engine)?;
+                self.phase = Phase::Forget;
+            }
+            Phase::Forget if self.collection.dead_count() == 0 => self.phase = Phase::Find,
+            Phase::Forget => return self.forget(volume),
+            Phase::Find => {
+                self.phase = match self.collection.find_group(engine)? {
+                    true => Phase::Empty,
+                    false => Phase::Finish,
+                };
+            }
+            Phase::Empty if self.collection.next_copy() == NextCopy::None => {
+                self.phase = match self.collection.has_emptied() {
+                    true => Phase::Renew(volume.store.names()?),
+                    false => Phase::Find,
+                };
+            }
+            Phase::Empty => return self.empty(volume),
+            Phase::Renew(names) => {
+                let Some(name) = names.pop() else {
+                    self.phase = Phase::Remove;
+                    return Ok(CollectStep::More);
+                };
+                if !is_renewed(&self.collection, volume, &name)? {
+                    names.push(name);
+                    return Ok(CollectStep::Waiting);
+                }
+            }
+            Phase::Remove => return self.remove(volume),
+            Phase::Finish => {
+                self.collection.finish(engine)?;
+                self.phase = Phase::Over;
+            }
+            Phase::Over => return Ok(CollectStep::Done),
+        }
+        Ok(CollectStep::More)
+    }
+
+    fn forget(&mut self, volume: &Volume) -> Result<CollectStep> {
+        let Some(mut committer) = lock(volume)? else {
+            return Ok(CollectStep::Waiting);
+        };
+        let count = volume.removable_rows()?.min(FORGET_COUNT) as usize;
+        let keep = &mut |dead: &[Dead]| volume.core.blocks.reader().keep_removed_rows(dead);
+        let forgotten = self
+            .collection
+            .forget_some(&mut committer.writer, count, keep);
+        let dead = volume.noted(&committer, forgotten)?;
+        let freed = volume.free(&committer, &dead);
+        freed.and_then(|()| volume.refresh_free())?;
+        Ok(CollectStep::More)
+    }
+
+    fn empty(&mut self, volume: &Volume) -> Result<CollectStep> {
+        let Some(mut committer) = lock(volume)? else {
+            return Ok(CollectStep::Waiting);
+        };
+        if let NextCopy::Work { len, rows } = self.collection.next_copy() {
+            volume.admit_copy(len, rows)?;
+        }
+        #[cfg(any(test, feature = "planted-bugs"))]
+        {
+            let core = &volume.core;
+            committer.writer.removes_early = core.has_bug(PlantedBug::SegmentRemovedEarly);
+            committer.writer.skips_sync = core.has_bug(PlantedBug::MovedBeforeData);
+        }
+        let keep = &mut |dead: &[Dead]| volume.core.blocks.reader().keep_removed_rows(dead);
+        let emptied = self.collection.empty_some(&mut committer.writer, keep);
+        #[cfg(any(test, feature = "planted-bugs"))]
+        if volume.core.has_bug(PlantedBug::MovedBeforeData) {
+            committer.writer.skips_sync = false;
+        }
+        volume.noted(&committer, emptied)?;
+        Ok(CollectStep::More)
+    }
+
+    fn remove(&mut self, volume: &Volume) -> Result<CollectStep> {
+        let Some(mut committer) = lock(volume)? else {
+            return Ok(CollectStep::Waiting);
+        };
+        let removed = {
+            let _gate = volume.core.gate.write();
+            let blocks = &volume.core.blocks;
+            blocks.close_segments();
+            blocks.reader().forget_removed_rows();
+            self.collection.remove_emptied(&mut committer.writer)
+        };
+        volume.noted(&committer, removed)?;
+        volume.refresh_free()?;
+        self.phase = Phase::Find;
+        Ok(CollectStep::More)
+    }
+}
+
+/// The right to change the store between two commits, unless a hold lasts.
+fn lock(volume: &Volume) -> Result<Option<MutexGuard<'_, Committer>>> {
+    let committer = volume.lock_writer()?;
+    #[cfg(any(test, feature = "planted-bugs"))]
+    if volume.core.has_bug(PlantedBug::HeldBlocksMoved) {
+        return Ok(Some(committer));
+    }
+    let is_held = committer.keeps_dead(&volume.core);
+    Ok((!is_held).then_some(committer))
+}
+
+/// Fails if a map is damaged: the blocks of its image could not move, and the next writer would
+/// find segments that it cannot remove.
+fn refuse_damaged_maps(volume: &Volume) -> Result<()> {
+    for name in volume.store.names()? {
+        match volume.store.map(&name) {
+            // The image was removed meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            other => drop(other?),
+        }
+    }
+    Ok(())
+}
+
+/// Rewrites the map of the image `name`, if it names an emptied segment. Returns false while a hold
+/// lasts.
+fn is_renewed(collection: &Collection, volume: &Volume, name: &str) -> Result<bool> {
+    #[cfg(any(test, feature = "planted-bugs"))]
+    if volume.core.has_bug(PlantedBug::MapsNotRenewed) {
+        return Ok(true);
+    }
+    if !collection.has_moved(&volume.store, name)? {
+        return Ok(true);
+    }
+    let Some(mut committer) = lock(volume)? else {
+        return Ok(false);
+    };
+    let renewed = collection.renew(&mut committer.writer, name);
+    volume.noted(&committer, renewed)?;
+    Ok(true)
+}
