@@ -93,14 +93,15 @@ impl Collection {
         &self.done
     }
 
-    /// Finds the blocks without references, beside the writer.
+    /// Finds the blocks without references, beside the writer. `check` is called for each row.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`.
+    /// `Io`, `Corrupt`; those of `check`.
     /// # Cost
     /// One pass over the rows of blocks; eight bytes of memory for each that it finds.
-    pub fn find_dead(&mut self, engine: &dyn Engine) -> Result<()> {
+    pub fn find_dead(&mut self, engine: &dyn Engine, check: &dyn Fn() -> Result<()>) -> Result<()> {
         each_row(engine, Table::Blocks, &mut |id, value| {
+            check()?;
             if BlockRow::parse(value)?.references == 0 {
                 self.dead.push_back(id);
             }
@@ -159,13 +160,18 @@ impl Collection {
         self.group.clear();
     }
 
-    /// Begins the next group of segments, beside the writer. Returns false at the end.
+    /// Begins the next group of segments, beside the writer. Returns false at the end. `check` is
+    /// called for each row of a block.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`.
+    /// `Io`, `Corrupt`; those of `check`.
     /// # Cost
     /// One pass over the rows of blocks; about 50 bytes of memory for each block of the group.
-    pub fn find_group(&mut self, engine: &dyn Engine) -> Result<bool> {
+    pub fn find_group(
+        &mut self,
+        engine: &dyn Engine,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<bool> {
         let count = self.victims.len().min(GROUP);
         let numbers: Vec<u64> = self.victims.drain(..count).collect();
         if numbers.is_empty() {
@@ -176,6 +182,7 @@ impl Collection {
             .map(|number| (*number, BTreeMap::new()))
             .collect();
         each_row(engine, Table::Blocks, &mut |id, value| {
+            check()?;
             let location = BlockRow::parse(value)?.location;
             if let Some(ids) = blocks.get_mut(&location.segment) {
                 ids.insert(location.offset, id);

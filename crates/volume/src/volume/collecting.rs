@@ -164,9 +164,14 @@ impl Collecting {
 
     fn try_step(&mut self, volume: &Volume) -> Result<CollectStep> {
         let engine = volume.core.blocks.reader().engine();
+        // A pass over all rows must not keep the store open for long after the volume.
+        let check = || match volume.signal.is_closing.load(Ordering::Relaxed) {
+            true => Err(over()),
+            false => Ok(()),
+        };
         match &mut self.phase {
             Phase::Choose => {
-                refuse_damaged_maps(volume)?;
+                refuse_damaged_maps(volume, &check)?;
                 let Some(mut committer) = lock(volume)? else {
                     return Ok(CollectStep::Waiting);
                 };
@@ -174,13 +179,13 @@ impl Collecting {
                 let chosen = self.collection.choose(&mut committer.writer);
                 volume.noted(&committer, chosen)?;
                 drop(committer);
-                self.collection.find_dead(engine)?;
+                self.collection.find_dead(engine, &check)?;
                 self.phase = Phase::Forget;
             }
             Phase::Forget if self.collection.dead_count() == 0 => self.phase = Phase::Find,
             Phase::Forget => return self.forget(volume),
             Phase::Find => {
-                self.phase = match self.collection.find_group(engine)? {
+                self.phase = match self.collection.find_group(engine, &check)? {
                     true => Phase::Empty,
                     false => Phase::Finish,
                 };
@@ -281,8 +286,9 @@ fn lock(volume: &Volume) -> Result<Option<MutexGuard<'_, Committer>>> {
 
 /// Fails if a map is damaged: the blocks of its image could not move, and the next writer would
 /// find segments that it cannot remove.
-fn refuse_damaged_maps(volume: &Volume) -> Result<()> {
+fn refuse_damaged_maps(volume: &Volume, check: &dyn Fn() -> Result<()>) -> Result<()> {
     for name in volume.store.names()? {
+        check()?;
         match volume.store.map(&name) {
             // The image was removed meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}

@@ -7,9 +7,9 @@ use crate::tests::new_inode;
 use std::sync::mpsc::channel;
 use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::{Digest, ErrorKind, FileKind};
-use weald_store::NewPart;
 use weald_store::disk::HostDisk;
 use weald_store::engine::Table;
+use weald_store::{Collected, NewPart};
 use weald_vfs::WritableFs;
 
 /// A new volume that commits in the calling thread, and the directory of its store.
@@ -305,5 +305,113 @@ fn an_image_takes_no_space_that_changes_need() {
     drop(hold);
     volume.sync().expect("sync");
     assert_eq!(volume.stat(ino).expect("stat").size, 12 << 20);
+    volume.close().expect("close");
+}
+
+/// Would catch: a collection that moves blocks under a seal, two collections at a time, and one
+/// that goes on after the volume was closed.
+#[test]
+fn a_collection_gives_way_to_holds_and_to_other_collections() {
+    let (_place, volume) = new_volume();
+    let options = CollectOptions::default();
+    let refused = |why: &str| {
+        let refused = volume.begin_collection(&options).expect_err(why);
+        assert_eq!(refused.kind(), ErrorKind::Busy, "{refused}");
+    };
+    let hold = volume.hold_blocks().expect("hold");
+    refused("a hold lasts");
+    drop(hold);
+    let mut first = volume.begin_collection(&options).expect("begin");
+    refused("a collection lasts");
+    let hold = volume.hold().expect("hold");
+    assert_eq!(first.step().expect("a step"), CollectStep::Waiting);
+    drop(hold);
+    while first.step().expect("a step") != CollectStep::Done {}
+    drop(first);
+    let mut last = volume.begin_collection(&options).expect("begin");
+    volume.close().expect("close");
+    let over = last.step().expect_err("the volume is closed");
+    assert_eq!(over.kind(), ErrorKind::Busy);
+}
+
+/// Would catch: a block that moves although the map that names it cannot be rewritten, so that the
+/// next writer cannot open the store.
+#[test]
+fn a_damaged_map_ends_a_collection_before_a_block_moves() {
+    let (place, volume) = new_volume();
+    let hold = volume.hold_blocks().expect("hold");
+    for (name, parts) in [("a", 1..9u8), ("b", 7..9)] {
+        let mut adding = hold.add_image(name).expect("begin");
+        let parts = parts.map(|part| new_part(vec![part; 9000]));
+        adding.put(parts.chain([end()]).collect()).expect("parts");
+        adding.finish().expect("an image");
+    }
+    drop(hold);
+    let removing = volume.begin_removal("a", false).expect("begin");
+    removing.finish().expect("removed");
+    let map = place.path().join("store/images/b");
+    let mut bytes = std::fs::read(&map).expect("a map");
+    bytes[90] ^= 1;
+    std::fs::write(&map, &bytes).expect("damage");
+    let collect = || -> weald_format::Result<Collected> {
+        let mut collecting = volume.begin_collection(&CollectOptions::default())?;
+        while collecting.step()? != CollectStep::Done {}
+        Ok(*collecting.done())
+    };
+    let segments = || std::fs::read_dir(place.path().join("store/segments")).map(Iterator::count);
+    let before = segments().expect("segments");
+    let refused = collect().expect_err("a damaged map");
+    assert_eq!(refused.kind(), ErrorKind::Corrupt);
+    assert!(volume.core.state.read().failure.is_none());
+    assert_eq!(
+        (block_count(&volume), segments().expect("segments")),
+        (8, before)
+    );
+    bytes[90] ^= 1;
+    std::fs::write(&map, &bytes).expect("repair");
+    let done = collect().expect("a collection");
+    assert_eq!((done.blocks_forgotten, done.segments_removed), (6, 1));
+    assert!(done.copied_len >= 2 * 9000, "{done:?}");
+    assert_eq!(block_count(&volume), 2);
+    volume.close().expect("close");
+}
+
+/// Would catch: a read that has found the place of a block, and then finds its segment removed.
+#[test]
+fn a_collection_removes_files_when_no_read_is_under_way() {
+    let (place, volume) = new_volume();
+    let new = new_inode(FileKind::Regular);
+    let ino = volume.create(Ino::ROOT, b"a", &new, 1).expect("create").ino;
+    let bytes: Vec<u8> = (0..9000u32).flat_map(u32::to_le_bytes).collect();
+    write(&volume, ino, 0, &bytes);
+    volume.commit().expect("commit");
+    let hold = volume.hold_blocks().expect("hold");
+    let mut adding = hold.add_image("i").expect("begin");
+    adding
+        .put(vec![new_part(vec![1; 9000]), end()])
+        .expect("parts");
+    adding.finish().expect("an image");
+    drop(hold);
+    let removing = volume.begin_removal("i", false).expect("begin");
+    removing.finish().expect("removed");
+    let first = place.path().join("store/segments/0000000000000001");
+    let options = CollectOptions {
+        copy_below_percent: 100,
+        ..CollectOptions::default()
+    };
+    let mut collecting = volume.begin_collection(&options).expect("begin");
+    thread::scope(|scope| {
+        let gate = volume.core.gate.read();
+        let collector =
+            scope.spawn(|| while collecting.step().expect("a step") != CollectStep::Done {});
+        // Nobody gets in any more when the collection waits for the read that is under way.
+        while volume.core.gate.try_read().is_some() && !collector.is_finished() {
+            thread::yield_now();
+        }
+        assert!(first.exists() && !collector.is_finished());
+        drop(gate);
+    });
+    assert!(!first.exists());
+    assert!(read(&volume, ino) == bytes);
     volume.close().expect("close");
 }
