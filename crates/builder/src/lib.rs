@@ -36,7 +36,8 @@ pub use pipeline::build::{build_from_image, build_image};
 pub use pipeline::recover::{Recovered, recover_image};
 pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use pipeline::stored::{
-    Added, ReencodeOptions, Reencoded, StoreSource, StoreTarget, build_into_store, reencode,
+    Added, ReencodeOptions, Reencoded, StoreSource, StoreTarget, build_into_store,
+    image_to_continue, reencode,
 };
 pub use pipeline::stream;
 pub use progress::{Changes, Observer, Problem, Progress, Report, Silent, Stage};

@@ -166,6 +166,14 @@ fn without_unused(incoming: &Arc<Mutex<Incoming>>) -> Result<(Sealed, Vec<bool>)
     Ok((sealed, is_used))
 }
 
+/// Name of the image of `store` that [`build_into_store`] continues for the image `name`.
+///
+/// # Errors
+/// As [`build_into_store`].
+pub fn image_to_continue(store: &Store, name: &str, like: Option<&str>) -> Result<Option<String>> {
+    Ok(continued(store, name, like)?.map(|continued| continued.name))
+}
+
 /// Chooses the image of `store` that the image `name` continues: `like`, or else the image with the
 /// most similar name, the newest of several.
 fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Continued>> {

@@ -29,8 +29,8 @@ pub const HELP: Help = Help {
          ls, cat, find, diff, sum, extract, tar, check, info, rewrite and build --base.",
         "One process writes to a store at a time; any number reads beside it. A second writer \
          is refused with the process id and the command of the first. While a volume of the store \
-         is mounted, its server is that process: weald store import sends images to it, and weald \
-         store rm and gc let it remove and collect.",
+         is mounted, its server is that process: weald store import and add send images to it, \
+         and weald store rm and gc let it remove and collect.",
         "weald store rm forgets an image, and weald store gc returns its space. Both work while \
          other images of the store are mounted. They can be interrupted or killed at any moment: \
          the next command that writes to the store finishes or undoes what was begun.",

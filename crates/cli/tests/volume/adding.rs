@@ -131,9 +131,14 @@ fn refused_images_leave_nothing() {
     );
     ground.refused(&["volume", "seal", VOLUME, "--name", "a/b"], &["a/b"]);
     ground.refused(
-        &["store", "add", "store", "tree"],
-        &["process", "unmount it", "weald store import"],
+        &["store", "add", "store", "tree", "--like", "none"],
+        &["store:none"],
     );
+    ground.refused(
+        &["store", "add", "store", "tree", "--name", "v"],
+        &["store:v", "exists"],
+    );
+    ground.refused(&["store", "add", "store", "none"], &["none"]);
     assert_eq!(images(&ground), Vec::<String>::new());
     let commands = ["twin", "twin", "one", "other"].map(|name| {
         let args = ["store", "import", "store", "a.weald", "--name", name];
@@ -199,6 +204,42 @@ fn a_death_leaves_a_whole_image_or_none() {
     }
     println!("{whole} images are whole, {cut} are not there");
     assert!(cut > 0, "no client died in the middle");
+    ground.umount();
+    assert_all_space_comes_back(&ground);
+}
+
+/// Would catch: an image that is not that of the tree or of the stream, a next version that shares
+/// nothing with the one before or needs it, a temporary store that stays.
+#[test]
+fn trees_and_streams_go_into_the_store_of_a_mounted_volume() {
+    let ground = with_image();
+    ground.mount(&[]);
+    ground.sh("cp tree/noise mnt; sync mnt");
+    ground.weald(&["store", "add", "-q", "--name", "a1", "store", "tree"]);
+    ground.sh("tar -C tree -cf t.tar .; $WEALD store add -q --name t store - < t.tar");
+    let add = |name: &str| -> Value {
+        let said = ground.weald(&["store", "add", "--json", "--name", name, "store", "tree"]);
+        serde_json::from_str(&said).expect("JSON")
+    };
+    let same = add("a2");
+    assert_eq!(
+        (&same["new_len"], &same["like"]),
+        (&0.into(), &"a1".into()),
+        "{same}"
+    );
+    ground.sh("echo more >> tree/etc/main; touch -d @1709208000 tree/etc/main");
+    let next = add("a3");
+    assert!(next["new_len"].as_u64() < Some(20_000), "{next}");
+    ground.weald(&["store", "rm", "store", "a1", "a2"]);
+    ground.weald(&["store", "gc", "-q", "store"]);
+    ground.sh("$WEALD check store:t; $WEALD cat store:t noise | cmp - tree/noise");
+    ground.sh("$WEALD check store:a3; $WEALD extract -q store:a3 out");
+    assert_same(&ground.at("tree"), &ground.at("out"), &EXTRACTED);
+    ground.refused(
+        &["store", "add", "--name", "t", "store", "tree"],
+        &["store:t", "exists"],
+    );
+    assert_eq!(ground.sh("ls -A store | grep -c add || true"), "0\n");
     ground.umount();
     assert_all_space_comes_back(&ground);
 }

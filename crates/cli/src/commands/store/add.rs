@@ -1,7 +1,7 @@
 //! `weald store add`: builds an image straight into a store.
 
-use super::import_target::held;
-use super::{open_dir, refuse_two_names, show_path, writer_name};
+use super::import_target::ImportTarget;
+use super::{open_dir, random_uuid, refuse_two_names, show_path, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
 use crate::output::Output;
@@ -15,10 +15,12 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
-use weald_builder::{Added, BuildOptions, Observer, StoreSource, StoreTarget, build_into_store};
-use weald_format::ErrorKind;
+use weald_builder::{
+    Added, BuildOptions, Observer, StoreSource, StoreTarget, build_into_store, image_to_continue,
+};
 use weald_image::{Image, OpenOptions};
-use weald_store::{StoreWriter, WriteOptions};
+use weald_store::disk::HostDisk;
+use weald_store::{SEGMENT_LEN_DEFAULT, Store, StoredImage, WriteOptions, check_name};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -32,6 +34,10 @@ pub const HELP: Help = Help {
          newest.",
         "A stream, or an image of EROFS, is first packed into a temporary file in the store's \
          directory.",
+        "If a volume of the store is mounted, by the same user, add builds the image in a \
+         temporary store in the store's directory, and the server of the volume takes what is \
+         new. This costs a copy of the image that is continued, for as long as the command runs. \
+         --index-memory is for the temporary store then.",
     ],
     examples: &[
         (
@@ -115,16 +121,6 @@ fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
     }
 }
 
-fn open_writer(dir: &Path, options: WriteOptions) -> anyhow::Result<StoreWriter> {
-    match open_dir(dir)?.write(options) {
-        Err(error) if error.kind() == ErrorKind::Busy && held(dir)?.is_some() => bail!(
-            "{error}; while it is mounted, 'weald store import' adds an image file that 'weald \
-             build' has made"
-        ),
-        opened => Ok(opened?),
-    }
-}
-
 /// Runs the command.
 pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let (dir, name) = store_and_name(args)?;
@@ -136,19 +132,79 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
         index_len: args.index_memory,
         ..WriteOptions::new(writer_name("add"))
     };
-    let target = StoreTarget {
-        writer: open_writer(&dir, write_options)?,
-        dir: &dir,
-        name: &name,
-        like: args.like.as_deref(),
-    };
+    let store = open_dir(&dir)?;
+    let target = ImportTarget::open(&store, &dir, write_options)?;
+    if matches!(target, ImportTarget::Mounted(_)) {
+        refuse_taken(&store, &name)?;
+    }
     let display = args.display.display()?;
     let start = Instant::now();
-    let added = add(args, target, &options, &display);
+    let added = match target {
+        ImportTarget::Own(writer) => {
+            let target = StoreTarget {
+                writer,
+                dir: &dir,
+                name: &name,
+                like: args.like.as_deref(),
+            };
+            add(args, target, &options, &display)
+        }
+        mounted => add_to_mounted(args, mounted, (&store, &name), &options, &display),
+    };
     display.finish();
     let added = added?;
     print(&args.display, &name, &added, start)?;
     Ok(exit_code(added.report.problem_count))
+}
+
+/// Fails, before anything is built, if the name is taken. The server has the last word.
+fn refuse_taken(store: &Store, name: &str) -> anyhow::Result<()> {
+    check_name(name)?;
+    if store.names()?.iter().any(|other| other == name) {
+        bail!(
+            "{}:{name}: an image of this name exists: remove it first, or take another name",
+            store.shown()
+        );
+    }
+    Ok(())
+}
+
+/// Builds the image in a temporary store, which has the image that it continues. The server of a
+/// mounted volume stores the blocks that the store lacks.
+fn add_to_mounted(
+    args: &AddArgs,
+    mut mounted: ImportTarget,
+    (store, name): (&Store, &str),
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> anyhow::Result<Added> {
+    let temporary = tempfile::Builder::new()
+        .prefix(".add-")
+        .tempdir_in(store.shown())?;
+    let dir = temporary.path().join("store");
+    let own = Store::create(
+        Arc::new(HostDisk::new(&dir)),
+        random_uuid()?,
+        SEGMENT_LEN_DEFAULT,
+    )?;
+    let write_options = WriteOptions {
+        index_len: args.index_memory,
+        ..WriteOptions::new(writer_name("add"))
+    };
+    let mut writer = own.write(write_options)?;
+    let like = image_to_continue(store, name, args.like.as_deref())?;
+    if let Some(like) = &like {
+        writer.import(like, &StoredImage::open(store.clone(), like)?)?;
+    }
+    let target = StoreTarget {
+        writer,
+        dir: &dir,
+        name,
+        like: like.as_deref(),
+    };
+    let mut added = add(args, target, options, observer)?;
+    added.imported = mounted.import(name, &StoredImage::open(own, name)?)?;
+    Ok(added)
 }
 
 fn add(
