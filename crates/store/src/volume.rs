@@ -369,6 +369,14 @@ impl StoreWriter {
     /// `NotFound` if there is no such volume; `Io`, `Corrupt`.
     pub fn volume_row(&self, name: &str) -> Result<VolumeRow> {
         layout::check_name(name)?;
+        self.keyed_volume_row(name)
+    }
+
+    /// As [`StoreWriter::volume_row`], for a volume that may have no name yet: the key of its row.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::volume_row`].
+    pub fn keyed_volume_row(&self, name: &str) -> Result<VolumeRow> {
         match self.engine.get(Table::Volumes, name.as_bytes())? {
             Some(value) => VolumeRow::parse(&value),
             None => {

@@ -18,7 +18,7 @@ struct Kept {
 
 /// Reads and decodes blocks.
 pub struct Blocks {
-    reader: BlockReader,
+    reader: Arc<BlockReader>,
     len_max: u64,
     kept: Mutex<Kept>,
     decoders: Mutex<Vec<Decoder>>,
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Blocks {
 
 impl Blocks {
     /// Keeps at most `len_max` decoded bytes.
-    pub fn new(reader: BlockReader, len_max: u64) -> Self {
+    pub fn new(reader: Arc<BlockReader>, len_max: u64) -> Self {
         Self {
             reader,
             len_max,
@@ -90,10 +90,5 @@ impl Blocks {
     /// The reader of stored bytes.
     pub fn reader(&self) -> &BlockReader {
         &self.reader
-    }
-
-    /// Closes the files of segments, some of which may have been removed.
-    pub fn close_segments(&self) {
-        self.reader.close_segments();
     }
 }

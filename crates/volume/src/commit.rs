@@ -13,20 +13,21 @@ mod work;
 
 use crate::core::Core;
 use crate::cut::Cuts;
-use crate::holds::Holds;
 use crate::index::Index;
 use crate::layer::Layer;
+use crate::open_store::Writing;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::parallel::Workers;
 use crate::rebuild::Rebuild;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::tables::Counts;
+use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
 use weald_format::Result;
 use weald_format::volume::{VolumeRow, number_key, pair_key, xattr_key};
+use weald_store::Dead;
 use weald_store::engine::{Batch, Table};
-use weald_store::{Dead, StoreWriter};
 use work::Work;
 
 /// Results of a commit.
@@ -40,18 +41,14 @@ pub struct Done {
     pub dropped: Vec<u64>,
 }
 
-/// Everything that only commits use.
+/// Everything that only commits of one volume use.
 pub struct Committer {
-    /// The store.
-    pub writer: StoreWriter,
     /// Name of the volume.
     pub name: String,
     /// Its row, as of the last commit.
     pub row: VolumeRow,
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
-    /// Readers of older states.
-    pub holds: Holds,
     /// Places of bytes that are there.
     index: Index,
     /// How far the index was rebuilt after the mount.
@@ -68,20 +65,12 @@ impl std::fmt::Debug for Committer {
 }
 
 impl Committer {
-    /// Prepares commits to `writer`.
-    pub fn new(
-        writer: StoreWriter,
-        name: &str,
-        row: VolumeRow,
-        workers: Workers,
-        index_len: u64,
-    ) -> Self {
+    /// Prepares commits of the volume `name`.
+    pub fn new(name: &str, row: VolumeRow, workers: Workers, index_len: u64) -> Self {
         Self {
-            writer,
             name: name.to_owned(),
             row,
             drops: BTreeSet::new(),
-            holds: Holds::default(),
             workers,
             rebuild: Rebuild::default(),
             cuts: Cuts::default(),
@@ -91,16 +80,23 @@ impl Committer {
 
     /// Notes the next packed pieces in the index. Returns whether there are more.
     pub fn rebuild_step(&mut self, core: &Core) -> bool {
-        let engine = self.writer.engine();
-        self.rebuild.step(core, &*engine, &mut self.index)
+        // Another volume may return the space of blocks meanwhile.
+        let _gate = core.shared.gate.read();
+        let engine = core.shared.reader.engine();
+        self.rebuild.step(core, engine, &mut self.index)
     }
 
-    /// Makes `layer` durable.
+    /// Makes `layer` durable. The writer is held from the first block to the transaction.
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`: nothing can be committed after an error.
-    pub fn commit(&mut self, core: &Core, layer: &Layer) -> Result<Done> {
-        let mut work = Work::default();
+    pub fn commit(
+        &mut self,
+        core: &Core,
+        writing: &mut MutexGuard<'_, Writing>,
+        layer: &Layer,
+    ) -> Result<Done> {
+        let mut work = Work::new(&mut writing.writer);
         let mut files = Vec::with_capacity(layer.files.len());
         let usual = core.usual_chunking(layer)?;
         for (ino, map) in &layer.files {
@@ -122,64 +118,62 @@ impl Committer {
         self.drop_files(core, layer, &mut work)?;
         let row = self.put_log(layer, &mut work.batch);
         #[cfg(any(test, feature = "planted-bugs"))]
-        self.plant(core, &mut work)?;
+        plant(core, &mut work)?;
+        let Work {
+            counts,
+            batch,
+            windows,
+            mut dropped,
+            ..
+        } = work;
         #[cfg(test)]
-        core.hook.reach(crate::hook::Stage::Written);
-        let keep = &mut |dead: &[Dead]| core.blocks.reader().keep_removed_rows(dead);
-        let keeps_dead = self.keeps_dead(core);
-        let (counts, batch) = (&work.counts, work.batch);
-        let mut dead = self.writer.commit_counts(counts, batch, keeps_dead, keep)?;
+        match core.has_bug(PlantedBug::WriterReleased) {
+            true => MutexGuard::unlocked(writing, || core.hook.reach(crate::hook::Stage::Written)),
+            false => core.hook.reach(crate::hook::Stage::Written),
+        }
+        let keep = &mut |dead: &[Dead]| core.shared.reader.keep_removed_rows(dead);
+        let keeps_dead = core.shared.keeps_dead(writing, core.tables.snapshot());
+        let writer = &mut writing.writer;
+        let mut dead = writer.commit_counts(&counts, batch, keeps_dead, keep)?;
         if keeps_dead {
-            self.holds.keep(&std::mem::take(&mut dead));
+            writing.holds.keep(&std::mem::take(&mut dead));
         }
         self.row = row;
-        work.dropped.sort_unstable();
+        dropped.sort_unstable();
+        let windows = windows.iter().map(|(ino, no, _)| (*ino, *no));
         Ok(Done {
             dead,
-            windows: work
-                .windows
-                .iter()
-                .map(|(ino, no, _)| (*ino, *no))
-                .collect(),
-            dropped: work.dropped,
+            windows: windows.collect(),
+            dropped,
         })
     }
+}
 
-    /// Whether rows and space of dead blocks have to stay.
-    pub fn keeps_dead(&self, #[allow(unused, reason = "a planted bug")] core: &Core) -> bool {
-        #[cfg(any(test, feature = "planted-bugs"))]
-        if core.has_bug(PlantedBug::HeldBlocksFreed) {
-            return false;
+#[cfg(any(test, feature = "planted-bugs"))]
+fn plant(core: &Core, work: &mut Work<'_>) -> Result<()> {
+    let first = |counts: &Counts, is_up: bool| {
+        let mut hits = counts.iter().filter(|(_, change)| (**change > 0) == is_up);
+        hits.next().map(|(id, _)| *id)
+    };
+    match core.options.bug {
+        Some(PlantedBug::LostIncrement) => {
+            if let Some(id) = first(&work.counts, true) {
+                work.counts.entry(id).and_modify(|change| *change -= 1);
+            }
         }
-        self.holds.keeps_dead()
-    }
-
-    #[cfg(any(test, feature = "planted-bugs"))]
-    fn plant(&mut self, core: &Core, work: &mut Work) -> Result<()> {
-        let first = |counts: &Counts, is_up: bool| {
-            let mut hits = counts.iter().filter(|(_, change)| (**change > 0) == is_up);
-            hits.next().map(|(id, _)| *id)
-        };
-        match core.options.bug {
-            Some(PlantedBug::LostIncrement) => {
-                if let Some(id) = first(&work.counts, true) {
-                    work.counts.entry(id).and_modify(|change| *change -= 1);
-                }
+        Some(PlantedBug::LostDecrement) => {
+            if let Some(id) = first(&work.counts, false) {
+                work.counts.entry(id).and_modify(|change| *change += 1);
             }
-            Some(PlantedBug::LostDecrement) => {
-                if let Some(id) = first(&work.counts, false) {
-                    work.counts.entry(id).and_modify(|change| *change += 1);
-                }
-            }
-            Some(PlantedBug::FreedBeforeCommit) => {
-                let dead = self.writer.blocks_without_references(&work.counts)?;
-                self.writer.free(&dead)?;
-            }
-            Some(PlantedBug::MetadataBeforeData) => self.writer.skips_sync = true,
-            _ => {}
         }
-        Ok(())
+        Some(PlantedBug::FreedBeforeCommit) => {
+            let dead = work.writer.blocks_without_references(&work.counts)?;
+            work.writer.free(&dead)?;
+        }
+        Some(PlantedBug::MetadataBeforeData) => work.writer.skips_sync = true,
+        _ => {}
     }
+    Ok(())
 }
 
 /// Adds the rows of a layer.

@@ -1,10 +1,11 @@
 //! Contents of files: reading, writing, and everything that changes ranges.
 
-use crate::core::{Core, State, stat_of};
+use crate::core::{Core, stat_of};
 use crate::layer::{Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::quotas::Limits;
+use crate::state::State;
 use rustix::io::Errno;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Core {
     /// # Errors
     /// EISDIR, EINVAL, EIO.
     pub fn read(&self, ino: u64, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
-        let _gate = self.gate.read();
+        let _gate = self.shared.gate.read();
         let mut segments = Vec::new();
         {
             let state = self.state.read();

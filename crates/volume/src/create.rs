@@ -26,6 +26,23 @@ pub struct VolumeInfo {
     pub commits: u64,
 }
 
+impl VolumeInfo {
+    /// What the row of the volume `name` says.
+    ///
+    /// # Errors
+    /// `Unsupported` for a codec that volumes do not write.
+    pub(crate) fn of(name: String, row: &VolumeRow) -> Result<Self> {
+        Ok(Self {
+            name,
+            created: row.created,
+            chunk_len: row.chunk_len,
+            codec: codec_spec(row)?,
+            is_case_insensitive: row.is_case_insensitive,
+            commits: row.commit,
+        })
+    }
+}
+
 fn writer(store: &Store) -> Result<weald_store::StoreWriter> {
     let writer_name = format!("process {}", std::process::id());
     store.write(WriteOptions::new(writer_name))
@@ -148,16 +165,7 @@ pub fn root_batch(snapshot: u32, root: &InodeRow, chunking: Chunking) -> Batch {
 /// `Busy` while a volume of the store is open; [`Store::volume_names`] needs no lock.
 pub fn list(store: &Store) -> Result<Vec<VolumeInfo>> {
     let rows = writer(&store.for_reading())?.volume_rows()?;
-    let info = |(name, row): (String, VolumeRow)| {
-        Ok(VolumeInfo {
-            name,
-            created: row.created,
-            chunk_len: row.chunk_len,
-            codec: codec_spec(&row)?,
-            is_case_insensitive: row.is_case_insensitive,
-            commits: row.commit,
-        })
-    };
+    let info = |(name, row): (String, VolumeRow)| VolumeInfo::of(name, &row);
     rows.into_iter().map(info).collect()
 }
 

@@ -11,11 +11,10 @@ pub type IsOver = Arc<AtomicBool>;
 /// Readers of older states, and the blocks that only they may need.
 #[derive(Debug, Default)]
 pub struct Holds {
-    readers: Vec<IsOver>,
+    /// Each with the number of the volume that it reads.
+    readers: Vec<(u32, IsOver)>,
     /// Blocks that lost their last reference meanwhile.
     dead: BTreeSet<u64>,
-    /// Whether the volume was closed, so that there are no readers any more.
-    pub is_closed: bool,
     /// The collection that is under way.
     collecting: Weak<()>,
 }
@@ -24,6 +23,12 @@ impl Holds {
     /// Whether dead blocks stay.
     pub fn keeps_dead(&self) -> bool {
         !self.readers.is_empty()
+    }
+
+    /// Whether a reader of this volume is there, for a deliberate bug.
+    #[cfg(any(test, feature = "planted-bugs"))]
+    pub fn keeps_dead_of(&self, volume: u32) -> bool {
+        self.readers.iter().any(|(of, _)| *of == volume)
     }
 
     /// Notes blocks that stay.
@@ -47,28 +52,40 @@ impl Holds {
         Some(token)
     }
 
-    /// Adds a reader.
-    pub fn begin(&mut self) -> IsOver {
+    /// Adds a reader of the volume with this number.
+    pub fn begin(&mut self, volume: u32) -> IsOver {
         let is_over = IsOver::default();
-        self.readers.push(is_over.clone());
+        self.readers.push((volume, is_over.clone()));
         is_over
     }
 
     /// Removes a reader. Returns the blocks that stayed for readers if it was the last one.
     pub fn end(&mut self, reader: &IsOver) -> BTreeSet<u64> {
-        let count = self.readers.len();
-        self.readers.retain(|other| !Arc::ptr_eq(other, reader));
-        match self.readers.is_empty() && count > 0 {
-            true => std::mem::take(&mut self.dead),
-            false => BTreeSet::new(),
-        }
+        self.end_if(|_, other| Arc::ptr_eq(other, reader))
+    }
+
+    /// Removes the readers of the volume with this number, as [`Holds::end`]. They lose their
+    /// states.
+    pub fn end_of(&mut self, volume: u32) -> BTreeSet<u64> {
+        self.end_if(|of, _| of == volume)
     }
 
     /// Removes all readers, which lose their states, and returns the blocks that stayed for them.
     pub fn end_all(&mut self) -> BTreeSet<u64> {
-        for is_over in self.readers.drain(..) {
-            is_over.store(true, Ordering::Relaxed);
+        self.end_if(|_, _| true)
+    }
+
+    fn end_if(&mut self, is_ended: impl Fn(u32, &IsOver) -> bool) -> BTreeSet<u64> {
+        self.readers.retain(|(volume, is_over)| {
+            let is_ended = is_ended(*volume, is_over);
+            if is_ended {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            !is_ended
+        });
+        match self.readers.is_empty() {
+            true => std::mem::take(&mut self.dead),
+            false => BTreeSet::new(),
         }
-        std::mem::take(&mut self.dead)
     }
 }

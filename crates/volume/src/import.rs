@@ -7,6 +7,7 @@
 
 use crate::create::{first_rows, root_batch};
 use crate::layer::{Segment, Source};
+use crate::open_store::OpenStore;
 use crate::options::{OpenOptions, VolumeOptions};
 use crate::properties::is_property;
 use crate::volume::Volume;
@@ -73,13 +74,15 @@ pub fn create_from(
         Some(name) => SharedBlocks::of(source.image, &store.map(name)?)?,
         None => SharedBlocks::default(),
     };
-    let (hidden, row) = writer.create_hidden_volume(name, row, first)?;
+    let (hidden, _) = writer.create_hidden_volume(name, row, first)?;
     let open_options = OpenOptions {
         background: false,
         writer_name,
         ..OpenOptions::default()
     };
-    let volume = Volume::of_writer(store, writer, (&hidden, row), open_options)?;
+    let opened = OpenStore::of_writer(store, writer, &open_options);
+    let volume = Volume::open_row(&opened, &hidden, open_options)?;
+    drop(opened);
     let mut import = Import {
         volume: &volume,
         image: source.image,

@@ -132,6 +132,8 @@ pub type Xattrs = BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>;
 /// Bytes that the tables take for a changed row until the next commit: a leaf and a part of the
 /// pages above it are written anew.
 pub const ROW_SPACE: u64 = 8 << 10;
+/// Bytes of the disk that a commit of few rows may take.
+pub const COMMIT_SPACE: u64 = 256 << 10;
 
 /// All operations between two commits.
 #[derive(Debug, Clone, Default)]

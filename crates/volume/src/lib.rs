@@ -1,7 +1,8 @@
 //! Volumes: trees that can change, in a store, which lose nothing that was synced.
 //!
-//! Modules from bottom to top: `options`, `layer` (changes in memory), `tables` (committed rows),
-//! `cache` (decoded blocks) → `core` (how a row is found) → `properties`, `quotas` →
+//! Modules from bottom to top: `options`, `layer` (changes in memory), `state` (the layers of a
+//! volume), `tables` (committed rows), `cache` (decoded blocks) → `open_store` (what the volumes of
+//! a store share) → `core` (how a row is found) → `properties`, `quotas` →
 //! `namespace`, `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut`
 //! (where runs begin), `rebuild`, `commit` (a layer becomes durable), `delta` and `logger` (the
 //! sync log) → `create`, `check` →
@@ -28,6 +29,7 @@ mod index;
 mod layer;
 mod logger;
 mod namespace;
+mod open_store;
 mod options;
 mod parallel;
 mod preload;
@@ -35,8 +37,10 @@ pub mod properties;
 mod quotas;
 mod reader;
 mod rebuild;
+mod signal;
 #[cfg(test)]
 mod simulation;
+mod state;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -47,6 +51,7 @@ mod xattr;
 pub use check::{CheckOptions, Report, check};
 pub use create::{VolumeInfo, create, list, remove};
 pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
+pub use open_store::OpenStore;
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};

@@ -1,9 +1,10 @@
 //! Names: lookup, listing, creation, removal, renaming.
 
-use crate::core::{Core, State, stat_of};
+use crate::core::{Core, stat_of};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::quotas::{Limits, error_of};
+use crate::state::State;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;

@@ -214,12 +214,16 @@ pub enum PlantedBug {
     MovedBeforeData,
     /// A collection leaves the maps of images as they are.
     MapsNotRenewed,
+    /// The space of dead blocks is freed while a seal of another volume reads them.
+    HoldOfOthersIgnored,
+    /// A commit lets other volumes use the writer between its blocks and its transaction.
+    WriterReleased,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 34] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -252,5 +256,7 @@ impl PlantedBug {
         Self::SegmentRemovedEarly,
         Self::MovedBeforeData,
         Self::MapsNotRenewed,
+        Self::HoldOfOthersIgnored,
+        Self::WriterReleased,
     ];
 }

@@ -46,7 +46,7 @@ fn run(weak: &Weak<impl Preloaded>) -> Result<()> {
         let Some(core) = volume.open_core() else {
             break;
         };
-        let _gate = core.gate.read();
+        let _gate = core.shared.gate.read();
         // Changes may have dropped the block meanwhile. A read of a damaged one reports it.
         if let Ok(block) = core.blocks.get(id) {
             let Some(less) = remaining_len.checked_sub(block.len() as u64) else {

@@ -1,9 +1,10 @@
 //! Properties of files and directories: extended attributes that say how new data is stored. A new
 //! file or directory takes those of its directory.
 
-use crate::core::{Core, State};
+use crate::core::Core;
 use crate::layer::Layer;
 use crate::options::{CHUNK_LEN_MIN, Chunking};
+use crate::state::State;
 use rustix::io::Errno;
 use weald_codec::CodecSpec;
 use weald_format::volume::InodeRow;

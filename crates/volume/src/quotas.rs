@@ -4,10 +4,11 @@
 //! around it. A charge goes to all of them. The accounts change in the layer of the operation, so
 //! that a commit has both or none. Removed files that are still open stay on the account.
 
-use crate::core::{Core, State};
+use crate::core::Core;
 use crate::properties::{
     QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED, USED_COUNT, parse_quota,
 };
+use crate::state::State;
 use hashbrown::HashMap;
 use rustix::io::Errno;
 use std::collections::BTreeSet;

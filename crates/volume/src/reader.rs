@@ -67,7 +67,7 @@ impl VolumeReader {
     fn of(engine: Arc<dyn Engine>, blocks: BlockReader, row: VolumeRow) -> Self {
         Self {
             tables: Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino),
-            blocks: Blocks::new(blocks, READER_CACHE_LEN),
+            blocks: Blocks::new(Arc::new(blocks), READER_CACHE_LEN),
             row,
         }
     }

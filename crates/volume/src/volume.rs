@@ -3,27 +3,27 @@
 
 use crate::cache::Blocks;
 use crate::commit::Committer;
-use crate::core::{Core, State, failed};
+use crate::core::Core;
 use crate::create::codec_spec;
 use crate::layer::{Segment, Source};
 use crate::logger::{Logger, Replay};
+use crate::open_store::{Committing, OpenStore, Writing};
 use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
+use crate::signal::Signal;
+use crate::state::{State, failed};
 use crate::tables::Tables;
-use parking_lot::{Condvar, Mutex, RwLock};
-use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
-use weald_format::Result;
 use weald_format::volume::VolumeRow;
-use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
+use weald_format::{Error, ErrorKind, Result};
+use weald_store::Store;
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
-/// Most bytes of the disk that are kept free for removals and commits.
-const RESERVE_MAX: u64 = 64 << 20;
 /// Longest time that rebuilding the index takes at a stretch.
 const REBUILD_TIME: Duration = Duration::from_millis(100);
 
@@ -50,32 +50,15 @@ pub struct Status {
     pub failure: Option<String>,
 }
 
-/// Wakes the thread that commits, and those that wait for a commit.
-#[derive(Debug, Default)]
-struct Signal {
-    wake: Mutex<bool>,
-    waker: Condvar,
-    progress: Condvar,
-    is_closing: AtomicBool,
-    /// Number of syncs that make changes durable. The others wait for the end of one.
-    syncing: Mutex<usize>,
-    synced: Condvar,
-}
-
 /// An open volume.
 #[derive(Debug)]
 pub struct Volume {
     pub(crate) core: Core,
     committer: Mutex<Committer>,
     logger: Mutex<Logger>,
-    store: Store,
     signal: Arc<Signal>,
     /// The thread that commits.
     thread: Mutex<Option<thread::JoinHandle<()>>>,
-    /// Whether blocks died since space was returned.
-    has_dead: AtomicBool,
-    /// Whether files were removed since the tables were compacted.
-    has_removed: AtomicBool,
     /// Number of commits so far.
     commits: AtomicU64,
 }
@@ -86,48 +69,68 @@ impl Volume {
     /// # Errors
     /// `NotFound`; `Busy` if another process writes to the store; `Corrupt`, `Io`.
     pub fn open(store: &Store, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
-        let ignores_barriers = options.ignores_barriers && !options.is_read_only;
-        let store = &match (options.is_read_only, ignores_barriers) {
-            (true, _) => store.for_reading(),
-            (_, true) => store.without_barriers(),
-            _ => store.clone(),
-        };
-        let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
-        let row = writer.volume_row(name)?;
-        if ignores_barriers {
-            store.mark_unsynced()?;
-        }
-        Self::of_writer(store, writer, (name, row), options)
+        let shared = OpenStore::open(store, &options)?;
+        Self::open_in(&shared, name, options)
     }
 
-    /// Opens the volume with this row, through the writer of its store.
+    /// Opens the volume `name` beside others of its store, as [`Volume::open`].
     ///
     /// # Errors
+    /// `NotFound`; `Busy` if the volume is open already, or needs another mode of the store;
     /// `Corrupt`, `Io`.
-    pub(crate) fn of_writer(
-        store: &Store,
-        writer: StoreWriter,
-        (name, row): (&str, VolumeRow),
+    pub fn open_in(shared: &Arc<OpenStore>, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
+        // The key of the row of a volume without a name is no name.
+        shared.writing.lock().writer.volume_row(name)?;
+        Self::open_row(shared, name, options)
+    }
+
+    /// Opens the volume whose row has the key `key`.
+    ///
+    /// # Errors
+    /// As [`Volume::open_in`].
+    pub(crate) fn open_row(
+        shared: &Arc<OpenStore>,
+        key: &str,
         options: OpenOptions,
     ) -> Result<Arc<Self>> {
+        let (volume, replay) = {
+            let mut writing = shared.writing.lock();
+            let row = writing.writer.keyed_volume_row(key)?;
+            let snapshot = row.snapshot;
+            shared.enter(&mut writing, snapshot, &options)?;
+            let read = Self::read(shared, &writing, (key, row), options);
+            if read.is_err() {
+                shared.give_up(&mut writing, snapshot);
+            }
+            read?
+        };
+        volume.begin(replay)?;
+        Ok(volume)
+    }
+
+    /// The volume as its tables have it, and the changes above in its sync log.
+    fn read(
+        shared: &Arc<OpenStore>,
+        writing: &Writing,
+        (name, row): (&str, VolumeRow),
+        options: OpenOptions,
+    ) -> Result<(Arc<Self>, Replay)> {
         let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
-        let engine = writer.engine();
+        let engine = writing.writer.engine();
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
-        let blocks = Blocks::new(writer.block_reader(), options.cache_len / 2);
-        let replay = Replay::read(&writer, &row, &options)?.accepted(&options)?;
+        let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
+        let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
         let quotas = tables.quotas()?;
         let mut name_key = [0; 32];
         name_key[..16].copy_from_slice(&row.secret);
         name_key[16..].copy_from_slice(&row.secret);
         let core = Core {
-            state: RwLock::new(State::new(row.next_ino, quotas)),
+            state: Arc::new(RwLock::new(State::new(row.next_ino, quotas))),
+            shared: shared.clone(),
             tables,
             blocks,
-            gate: RwLock::new(()),
             name_key,
             is_case_insensitive: row.is_case_insensitive,
-            free: AtomicU64::new(0),
-            reserve: AtomicU64::new(0),
             #[cfg(test)]
             hook: crate::hook::Hook::default(),
             options,
@@ -135,39 +138,43 @@ impl Volume {
         let index_len = core.options.index_len;
         let volume = Arc::new(Self {
             commits: AtomicU64::new(row.commit),
-            committer: Mutex::new(Committer::new(writer, name, row, workers, index_len)),
+            committer: Mutex::new(Committer::new(name, row, workers, index_len)),
             core,
             logger: Mutex::default(),
-            store: store.clone(),
             signal: Arc::default(),
             thread: Mutex::new(None),
-            has_dead: AtomicBool::new(false),
-            // Earlier mounts may have removed some.
-            has_removed: AtomicBool::new(true),
         });
+        let weak: Weak<Self> = Arc::downgrade(&volume);
+        shared.add_member(&volume.core.state, &volume.signal, weak);
+        Ok((volume, replay))
+    }
+
+    /// Takes over what a crash left, and starts the threads.
+    fn begin(self: &Arc<Self>, replay: Replay) -> Result<()> {
         // Before anything else can commit.
-        if let Err(error) = volume.replay(replay) {
-            volume.core.fail(&error);
+        if let Err(error) = self.replay(replay) {
+            self.fail_alone(&error);
             return Err(error);
         }
-        if !volume.core.options.is_read_only {
-            volume.core.drop_orphans()?;
+        let options = &self.core.options;
+        if !options.is_read_only {
+            self.core.drop_orphans()?;
         }
-        volume.refresh_free()?;
-        if volume.core.options.background && !volume.core.options.is_read_only {
-            let weak = Arc::downgrade(&volume);
-            let signal = volume.signal.clone();
-            let interval = volume.core.options.commit_interval;
+        self.core.shared.refresh_free()?;
+        if options.background && !options.is_read_only {
+            let weak = Arc::downgrade(self);
+            let signal = self.signal.clone();
+            let interval = options.commit_interval;
             let spawned = thread::Builder::new()
                 .name("weald-commit".into())
                 .spawn(move || run(&weak, &signal, interval));
-            let spawned = spawned.map_err(|e| weald_format::Error::io("a thread", e))?;
-            *volume.thread.lock() = Some(spawned);
+            let spawned = spawned.map_err(|e| Error::io("a thread", e))?;
+            *self.thread.lock() = Some(spawned);
         }
-        if volume.core.options.is_preloaded {
-            preload::start(&volume)?;
+        if options.is_preloaded {
+            preload::start(self)?;
         }
-        Ok(volume)
+        Ok(())
     }
 
     /// Commits all changes so far.
@@ -188,22 +195,35 @@ impl Volume {
                 return Ok(());
             }
         }
-        self.commit_locked(&mut committer, false)
+        let mut writing = self.core.shared.writing.lock();
+        self.commit_locked(&mut committer, &mut writing, false)
     }
 
-    fn commit_locked(&self, committer: &mut Committer, is_forced: bool) -> Result<()> {
+    fn commit_locked(
+        &self,
+        committer: &mut Committer,
+        writing: &mut MutexGuard<'_, Writing>,
+        is_forced: bool,
+    ) -> Result<()> {
+        let shared = &self.core.shared;
         let Some((layer, sequence)) = self.freeze(is_forced)? else {
             return Ok(());
         };
         self.signal.progress.notify_all();
         #[cfg(test)]
         self.core.hook.reach(crate::hook::Stage::Frozen);
-        let done = committer.commit(&self.core, &layer);
+        // Until the layer goes, its space counts twice: other volumes must not take it meanwhile.
+        let done = committer.commit(&self.core, writing, &layer);
+        let done = done.and_then(|done| shared.refresh_free().map(|()| done));
         let done = match done {
             Ok(done) => done,
+            // Rows of this volume are damaged, and nothing was written but blocks without references.
+            Err(error) if error.kind() == ErrorKind::Corrupt && writing.writer.is_usable() => {
+                self.fail_alone(&error);
+                return Err(error);
+            }
             Err(error) => {
-                self.core.fail(&error);
-                self.signal.progress.notify_all();
+                shared.fail(&error);
                 return Err(error);
             }
         };
@@ -213,44 +233,31 @@ impl Volume {
             .thaw(&layer, sequence, &done.windows, &done.dropped);
         self.logger.lock().committed(&committer.row);
         if !done.dropped.is_empty() {
-            self.has_removed.store(true, Ordering::Relaxed);
+            shared.note_removed();
         }
         drop(layer);
         self.commits.store(committer.row.commit, Ordering::Relaxed);
-        let freed = self.free(committer, &done.dead);
-        let freed = freed.and_then(|()| self.refresh_free()).and_then(|()| {
-            match self.core.free.load(Ordering::Relaxed) {
-                0 => self.end_holds(committer),
-                _ => Ok(()),
-            }
+        let freed = shared.free(writing, &done.dead);
+        let freed = freed.and_then(|()| shared.refresh_free());
+        let freed = freed.and_then(|()| match shared.free_len() {
+            0 => shared.end_holds(writing),
+            _ => Ok(()),
         });
         if let Err(error) = freed {
-            self.core.fail(&error);
-            self.signal.progress.notify_all();
+            shared.fail(&error);
             return Err(error);
         }
         self.signal.progress.notify_all();
         Ok(())
     }
 
-    fn free(&self, committer: &Committer, dead: &[weald_store::Dead]) -> Result<()> {
-        if dead.is_empty() {
-            return Ok(());
-        }
-        self.has_dead.store(true, Ordering::Relaxed);
-        let _gate = self.core.gate.write();
-        self.core.blocks.reader().forget_removed_rows();
-        committer.writer.free(dead)
-    }
-
-    fn refresh_free(&self) -> Result<()> {
-        let space = self.store.space()?;
-        let reserve = reserve_of(space.total);
-        let free = space.free.saturating_sub(reserve);
-        self.core.free.store(free, Ordering::Relaxed);
-        let reserve = reserve.min(space.free);
-        self.core.reserve.store(reserve, Ordering::Relaxed);
-        Ok(())
+    /// Makes this volume read-only, but no other one.
+    fn fail_alone(&self, error: &Error) {
+        log::error!("the volume became read-only: {error}");
+        let mut state = self.core.state.write();
+        state.failure.get_or_insert_with(|| error.to_string());
+        drop(state);
+        self.signal.wake_waiting();
     }
 
     /// Commits all changes, and gives a volume that has no name yet its name.
@@ -260,8 +267,9 @@ impl Volume {
     pub(crate) fn publish(&self, name: &str) -> Result<()> {
         self.commit()?;
         let mut committer = self.committer.lock();
+        let mut writing = self.core.shared.writing.lock();
         let hidden = committer.name.clone();
-        committer.writer.publish_volume(&hidden, name)?;
+        writing.writer.publish_volume(&hidden, name)?;
         committer.name = name.to_owned();
         Ok(())
     }
@@ -272,49 +280,17 @@ impl Volume {
     /// `Io`, `Full`.
     pub fn return_space(&self) -> Result<()> {
         let mut committer = self.committer.lock();
+        let mut writing = self.core.shared.writing.lock();
         while !committer.drops.is_empty() {
-            self.commit_locked(&mut committer, true)?;
+            self.commit_locked(&mut committer, &mut writing, true)?;
         }
-        if committer.keeps_dead(&self.core) || !self.has_dead.swap(false, Ordering::Relaxed) {
-            return Ok(());
-        }
-        if committer.writer.dead_segments()?.is_empty() {
-            return Ok(());
-        }
-        let _gate = self.core.gate.write();
-        self.core.blocks.close_segments();
-        let options = CollectOptions {
-            copy_below_percent: 0,
-            ..CollectOptions::default()
-        };
-        let check_cancelled = &mut |_: &_| ControlFlow::Continue(());
-        if let Err(error) = committer.writer.collect(&options, check_cancelled) {
-            self.core.fail(&error);
-            return Err(error);
-        }
-        self.refresh_free()
+        let shared = &self.core.shared;
+        shared.return_space(&mut writing, self.core.tables.snapshot())
     }
 
     /// Notes further pieces of committed files in the dedup index. Returns whether there are more.
     pub(crate) fn rebuild_index(&self) -> bool {
         self.committer.lock().rebuild_step(&self.core)
-    }
-
-    /// Returns the space of removed names and files in the tables to the disk, if the disk is full
-    /// and names were removed since the last call.
-    fn compact(&self) -> Result<()> {
-        let committer = self.committer.lock();
-        self.refresh_free()?;
-        if self.core.free.load(Ordering::Relaxed) > 0
-            || !self.has_removed.swap(false, Ordering::Relaxed)
-        {
-            return Ok(());
-        }
-        if let Err(error) = committer.writer.engine().compact() {
-            self.core.fail(&error);
-            return Err(error);
-        }
-        self.refresh_free()
     }
 
     /// Commits the last changes and stops the thread. Later changes fail.
@@ -323,7 +299,7 @@ impl Volume {
     /// As [`Volume::commit`].
     pub fn close(&self) -> Result<()> {
         self.signal.is_closing.store(true, Ordering::Relaxed);
-        self.wake_committer();
+        self.signal.wake_committer();
         let thread = self.thread.lock().take();
         if let Some(thread) = thread
             && thread.thread().id() != thread::current().id()
@@ -331,16 +307,19 @@ impl Volume {
         {
             log::error!("the thread that commits panicked");
         }
-        if self.core.options.is_read_only {
-            return self.close_holds();
+        if !self.core.options.is_read_only {
+            self.end_log()?;
+            self.commit()?;
         }
-        self.end_log()?;
-        self.commit()?;
-        self.close_holds()?;
-        match self.core.options.ignores_barriers {
-            true => self.store.sync_all(),
-            false => Ok(()),
-        }
+        let (shared, snapshot) = (&self.core.shared, self.core.tables.snapshot());
+        let mut writing = shared.writing.lock();
+        shared.close_holds(&mut writing, snapshot)?;
+        shared.leave(&mut writing, snapshot)
+    }
+
+    /// The store of the volume, for further volumes of it.
+    pub fn store(&self) -> &Arc<OpenStore> {
+        &self.core.shared
     }
 
     /// Decoded bytes of blocks in memory.
@@ -371,11 +350,6 @@ impl Volume {
         })
     }
 
-    fn wake_committer(&self) {
-        *self.signal.wake.lock() = true;
-        self.signal.waker.notify_all();
-    }
-
     /// Puts content into a file that has none there: what an image has.
     pub(crate) fn put_segments(
         &self,
@@ -401,11 +375,6 @@ impl Volume {
     ) -> Outcome<T> {
         self.core.change(now, change)
     }
-}
-
-/// Bytes that are kept free on a disk of `total` bytes.
-fn reserve_of(total: u64) -> u64 {
-    RESERVE_MAX.min(total / 100 * 8)
 }
 
 /// The thread that commits. It holds the volume only while it works for it.
@@ -435,6 +404,13 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
     }
 }
 
+impl Committing for Volume {
+    fn commit_changes(&self) {
+        // A failure is kept in the state, and every later call reports it.
+        let _ = self.commit();
+    }
+}
+
 impl Preloaded for Volume {
     fn open_core(&self) -> Option<&Core> {
         let is_closing = self.signal.is_closing.load(Ordering::Relaxed);
@@ -446,6 +422,8 @@ impl Drop for Volume {
     fn drop(&mut self) {
         if let Err(error) = self.close() {
             log::error!("the last changes of a volume are lost: {error}");
+            let shared = &self.core.shared;
+            shared.give_up(&mut shared.writing.lock(), self.core.tables.snapshot());
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Extended attributes.
 
-use crate::core::{Core, State};
+use crate::core::Core;
+use crate::state::State;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use weald_vfs::{Nanoseconds, Outcome, XattrMode};

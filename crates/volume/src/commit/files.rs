@@ -23,7 +23,7 @@ impl Committer {
     pub(super) fn cut_file(
         &mut self,
         core: &Core,
-        work: &mut Work,
+        work: &mut Work<'_>,
         ino: u64,
         map: &RangeMap,
     ) -> Result<()> {
@@ -88,7 +88,7 @@ impl Committer {
     fn cut_range(
         &mut self,
         core: &Core,
-        work: &mut Work,
+        work: &mut Work<'_>,
         ino: u64,
         (map, range): (&RangeMap, &Range<u64>),
     ) -> Result<Vec<NewPiece>> {
@@ -129,15 +129,15 @@ impl Committer {
 }
 
 /// Gives places to the runs of one file.
-struct Placing<'a> {
+struct Placing<'a, 'w> {
     committer: &'a mut Committer,
     core: &'a Core,
-    work: &'a mut Work,
+    work: &'a mut Work<'w>,
     /// The pieces so far, by window.
     windows: BTreeMap<u64, Vec<NewPiece>>,
 }
 
-impl Sink for Placing<'_> {
+impl Sink for Placing<'_, '_> {
     fn push_run(&mut self, run: Run) -> Result<()> {
         let window_len = u64::from(self.core.tables.chunk_len());
         let no = self.work.add_run(run.bytes);

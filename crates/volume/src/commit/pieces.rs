@@ -25,7 +25,7 @@ pub(super) fn kept_piece(base: u64, segment: &Segment) -> Option<NewPiece> {
 /// Makes pieces of the content of one window, which starts at `base`.
 pub(super) fn cut_window(
     core: &Core,
-    work: &mut Work,
+    work: &mut Work<'_>,
     base: u64,
     segments: &[Segment],
 ) -> Result<Vec<NewPiece>> {

@@ -12,7 +12,7 @@ use weald_format::{Digest, Result};
 
 impl Committer {
     /// Finds or makes places of all runs that wait.
-    pub(super) fn place_runs(&mut self, core: &Core, work: &mut Work) -> Result<()> {
+    pub(super) fn place_runs(&mut self, core: &Core, work: &mut Work<'_>) -> Result<()> {
         let runs = std::mem::take(&mut work.waiting);
         let len = std::mem::take(&mut work.waiting_len);
         let index = &self.index;
@@ -33,14 +33,14 @@ impl Committer {
     fn place_run(
         &mut self,
         core: &Core,
-        work: &mut Work,
+        work: &mut Work<'_>,
         (run, rules): (Bytes, Rules),
         found: Option<(Digest, Option<Place>)>,
     ) -> Result<At> {
         let chunk = core.tables.chunk_len() as usize;
         if let Some((digest, place)) = found {
             if let Some(place) = place
-                && self.writer.has_block(place.block)?
+                && work.writer.has_block(place.block)?
             {
                 return Ok(At::Block(place.block, place.offset));
             }
@@ -82,7 +82,7 @@ impl Committer {
     }
 
     /// Encodes and appends the new blocks that wait, in the order in which they were made.
-    pub(super) fn store_blocks(&mut self, work: &mut Work) -> Result<()> {
+    pub(super) fn store_blocks(&mut self, work: &mut Work<'_>) -> Result<()> {
         let full = std::mem::take(&mut work.full);
         let len = full.iter().map(|block| block.raw.len() as u64).sum();
         let encoded = self.workers.map(&full, len, encode);
@@ -90,8 +90,8 @@ impl Committer {
             let (record, stored) = encoded?;
             let stored = stored.as_deref().unwrap_or(&block.raw);
             let id = match block.rules.finds_repeats {
-                true => self.writer.put(&record, stored)?,
-                false => self.writer.put_new(&record, stored)?,
+                true => work.writer.put(&record, stored)?,
+                false => work.writer.put_new(&record, stored)?,
             };
             for (digest, offset) in &block.runs {
                 let place = Place {

@@ -16,7 +16,7 @@ const COMMIT_ROW_COUNT_MAX: u64 = 1024;
 
 impl Committer {
     /// Adds the rows of changed windows, and counts their references.
-    pub(super) fn put_windows(&self, core: &Core, work: &mut Work) -> Result<()> {
+    pub(super) fn put_windows(&self, core: &Core, work: &mut Work<'_>) -> Result<()> {
         for (ino, window, new) in &work.windows {
             if let Some(old) = core.tables.window(*ino, *window)? {
                 for piece in &old.0 {
@@ -58,10 +58,15 @@ impl Committer {
     }
 
     /// Removes rows of dropped files, as many as one commit may.
-    pub(super) fn drop_files(&mut self, core: &Core, layer: &Layer, work: &mut Work) -> Result<()> {
+    pub(super) fn drop_files(
+        &mut self,
+        core: &Core,
+        layer: &Layer,
+        work: &mut Work<'_>,
+    ) -> Result<()> {
         self.drops.extend(&layer.drops);
         let snapshot = core.tables.snapshot();
-        let engine = self.writer.engine();
+        let engine = work.writer.engine();
         let mut removed = 0;
         while let Some(ino) = self.drops.first().copied() {
             if core.tables.may_have(ino) {

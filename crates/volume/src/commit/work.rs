@@ -5,6 +5,7 @@ use crate::properties::Rules;
 use crate::tables::Counts;
 use weald_codec::CodecSpec;
 use weald_format::{Digest, Error, Result};
+use weald_store::StoreWriter;
 use weald_store::engine::Batch;
 
 /// Place of a piece of a new window.
@@ -44,8 +45,9 @@ pub(super) struct NewBlock {
 }
 
 /// Rows, counts and bytes that one commit gathers.
-#[derive(Default)]
-pub(super) struct Work {
+pub(super) struct Work<'a> {
+    /// The writer, which no other volume uses meanwhile.
+    pub writer: &'a mut StoreWriter,
     pub batch: Batch,
     pub counts: Counts,
     /// Changed windows and their pieces.
@@ -71,7 +73,29 @@ pub(super) struct Work {
     pub dropped: Vec<u64>,
 }
 
-impl Work {
+impl<'a> Work<'a> {
+    /// Nothing so far.
+    pub fn new(writer: &'a mut StoreWriter) -> Self {
+        Self {
+            writer,
+            batch: Batch::default(),
+            counts: Counts::default(),
+            windows: Vec::new(),
+            rules: Rules::default(),
+            waiting: Vec::new(),
+            waiting_len: 0,
+            run_places: Vec::new(),
+            pack_no: None,
+            pack_codec: None,
+            pack: Vec::new(),
+            pack_runs: Vec::new(),
+            full: Vec::new(),
+            ids: Vec::new(),
+            known: hashbrown::HashMap::new(),
+            dropped: Vec::new(),
+        }
+    }
+
     /// Begins a block; returns its number within the commit.
     pub fn next_block(&mut self) -> usize {
         self.ids.push(0);

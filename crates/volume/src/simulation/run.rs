@@ -5,12 +5,12 @@ mod images;
 
 use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
 use super::sealed::Sealing;
-use super::steps::{Beside, Op, Step, choose};
+use super::steps::{Beside, Op, Step, choose, divide};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
 use crate::properties::CHUNKING;
 use crate::volume::Record;
-use crate::{CheckOptions, Chunking, OpenOptions, Volume, VolumeOptions, check, create};
+use crate::{CheckOptions, Chunking, OpenOptions, OpenStore, Volume, VolumeOptions, check, create};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -26,6 +26,9 @@ use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{CollectOptions, Store, WriteOptions};
 use weald_vfs::{Ino, NewStat, Outcome, WritableFs, XattrMode};
 
+/// One run in so many has two volumes.
+const TWO_RARITY: u64 = 4;
+
 /// `Err` describes the first difference that a run found.
 pub type Verdict = Result<(), String>;
 
@@ -35,12 +38,24 @@ pub struct Plan {
     pub seed: u64,
     pub steps: Vec<Step>,
     pub bug: Option<PlantedBug>,
+    /// Whether the store has two volumes that are open at the same time.
+    has_two: bool,
 }
 
 impl Plan {
     pub fn of_seed(seed: u64, bug: Option<PlantedBug>) -> Self {
-        let steps = choose(&mut Random::new(seed));
-        Self { seed, steps, bug }
+        let mut steps = choose(&mut Random::new(seed));
+        let mut random = Random::new(seed ^ 0x0002_0005);
+        let has_two = random.is_one_in(TWO_RARITY);
+        if has_two {
+            steps = divide(steps, &mut random);
+        }
+        Self {
+            seed,
+            steps,
+            bug,
+            has_two,
+        }
     }
 
     /// Runs it and returns the verdict and the history.
@@ -98,6 +113,27 @@ struct World {
 }
 
 impl World {
+    fn new(options: &VolumeOptions, trace: Arc<Mutex<Vec<String>>>) -> Self {
+        let model = ModelFs::new(0o755, 0);
+        if options.chunking != Chunking::Auto {
+            let word = options.chunking.word().as_bytes();
+            let set = model.set_xattr(Ino::ROOT, CHUNKING, word, XattrMode::Set, 0);
+            set.expect("an attribute of the model");
+        }
+        Self {
+            states: vec![model.clone()],
+            first: 0,
+            model,
+            now: 0,
+            is_limited: false,
+            trace,
+            beside: Ok(()),
+            ahead: None,
+            images: BTreeMap::new(),
+            doubtful: None,
+        }
+    }
+
     fn note(&self, what: impl Into<String>) {
         self.trace.lock().push(what.into());
     }
@@ -180,20 +216,18 @@ impl World {
 
     /// Runs the operations of a moment of a commit or of a sync, in the same thread.
     fn reach(&mut self, volume: &Volume, stage: Stage, beside: &[(Stage, Beside)], disk: &SimDisk) {
-        // On a full disk, or with a full memory, an operation waits for a commit.
-        let has_room =
-            |volume: &Volume| volume.core.state.read().cost() + (20 << 10) < volume.layer_max();
         for (_, beside) in beside.iter().filter(|(at, _)| *at == stage) {
             if self.is_limited || !has_room(volume) {
                 break;
             }
-            self.note(format!("at {stage:?}:"));
+            self.note(format!("at {stage:?}: {beside:?}"));
             let verdict = match *beside {
                 Beside::Do(op) => self.perform(volume, op, || disk.fault_count() > 0),
                 Beside::Fail(fault) => {
                     self.note(format!("fail: {fault:?}"));
                     return disk.fail_after(0, fault);
                 }
+                Beside::DoOther(_) | Beside::SyncOther | Beside::CommitOther => Ok(()),
                 Beside::Sync if stage == Stage::Recorded => self.begin_record(volume, disk),
                 Beside::Sync => match volume.log_changes() {
                     Ok(is_done) => {
@@ -220,6 +254,73 @@ impl World {
     }
 }
 
+impl World {
+    /// As [`World::reach`], for a moment of a commit or of a sync of the other volume.
+    fn reach_from_other(
+        &mut self,
+        volume: &Volume,
+        stage: Stage,
+        beside: &[(Stage, Beside)],
+        disk: &SimDisk,
+    ) {
+        let is_for_us = |beside: &Beside| {
+            matches!(
+                beside,
+                Beside::DoOther(_) | Beside::SyncOther | Beside::CommitOther
+            )
+        };
+        let beside = beside
+            .iter()
+            .filter(|(at, it)| *at == stage && is_for_us(it));
+        for (_, beside) in beside {
+            if self.is_limited || !has_room(volume) {
+                break;
+            }
+            self.note(format!("at {stage:?}: {beside:?}"));
+            let states = self.count();
+            let done = match *beside {
+                Beside::DoOther(op) => {
+                    let verdict = self.perform(volume, op, || disk.fault_count() > 0);
+                    self.beside = std::mem::replace(&mut self.beside, Ok(())).and(verdict);
+                    continue;
+                }
+                Beside::SyncOther => volume.log_changes(),
+                // Only a planted bug lets it have the writer in the middle of a commit.
+                _ if volume.core.shared.writing.try_lock().is_some() => {
+                    let done = volume.commit().and_then(|()| volume.return_space());
+                    done.map(|()| true)
+                }
+                _ => Ok(false),
+            };
+            match done {
+                Ok(true) => self.synced(states),
+                Ok(false) => {}
+                Err(_) if disk.fault_count() > 0 => {}
+                Err(error) => self.beside = Err(format!("{beside:?}: {error}")),
+            }
+        }
+        let live = compare_with_unnamed(volume, &self.model);
+        if let Err(Difference::Differs(what)) = live
+            && self.beside.is_ok()
+        {
+            self.beside = Err(format!("other volume at {stage:?}: {what}"));
+        }
+    }
+}
+
+/// Whether an operation waits for no commit: it does with a full memory.
+fn has_room(volume: &Volume) -> bool {
+    volume.core.state.read().cost() + (20 << 10) < volume.layer_max()
+}
+
+/// A volume, and the model beside it.
+struct Side {
+    name: &'static str,
+    /// `None` while it is closed.
+    volume: Option<Arc<Volume>>,
+    world: Arc<Mutex<World>>,
+}
+
 struct Run {
     bug: Option<PlantedBug>,
     cache_len: u64,
@@ -227,9 +328,10 @@ struct Run {
     log_len: u64,
     syncs_without_log: u64,
     disk: SimDisk,
-    volume: Option<Arc<Volume>>,
+    sides: Vec<Side>,
+    /// The side that the present step concerns.
+    at: usize,
     sealing: Option<Sealing>,
-    world: Arc<Mutex<World>>,
     random: Random,
 }
 
@@ -254,13 +356,20 @@ impl Run {
             },
             ..VolumeOptions::default()
         };
-        create(&store, "v", &options, [plan.seed as u8; 16], 0).expect("create a volume");
-        let model = ModelFs::new(0o755, 0);
-        if options.chunking != Chunking::Auto {
-            let word = options.chunking.word().as_bytes();
-            let set = model.set_xattr(Ino::ROOT, CHUNKING, word, XattrMode::Set, 0);
-            set.expect("an attribute of the model");
-        }
+        let names = if plan.has_two {
+            &["v", "w"][..]
+        } else {
+            &["v"]
+        };
+        let sides = names.iter().map(|name| {
+            create(&store, name, &options, [plan.seed as u8; 16], 0).expect("create a volume");
+            Side {
+                name,
+                volume: None,
+                world: Arc::new(Mutex::new(World::new(&options, trace.clone()))),
+            }
+        });
+        let sides = sides.collect();
         let mut run = Self {
             bug: plan.bug,
             cache_len: [0, 256 << 10, 64 << 20][random.below(3) as usize],
@@ -268,39 +377,28 @@ impl Run {
             log_len: [0, 32 << 10, 128 << 10, 512 << 10][random.below(4) as usize],
             syncs_without_log: random.below(3),
             disk,
-            volume: None,
+            sides,
+            at: 0,
             sealing: None,
-            world: Arc::new(Mutex::new(World {
-                states: vec![model.clone()],
-                first: 0,
-                model,
-                now: 0,
-                is_limited: false,
-                trace,
-                beside: Ok(()),
-                ahead: None,
-                images: BTreeMap::new(),
-                doubtful: None,
-            })),
             random,
         };
         drop(store);
         if run.random.is_one_in(6) {
-            run.world.lock().is_limited = true;
-            run.disk
-                .limit(run.disk.used() + (1 << 20) + run.random.below(1 << 20));
+            for side in &run.sides {
+                side.world.lock().is_limited = true;
+            }
+            let len = (1 << 20) + run.random.below(1 << 20);
+            run.disk.limit(run.disk.used() + len);
         }
-        run.volume = Some(run.open().expect("open a new volume"));
+        for at in 0..run.sides.len() {
+            let volume = run.open(at).expect("open a new volume");
+            run.sides[at].volume = Some(volume);
+        }
         run
     }
 
-    fn open(&self) -> weald_format::Result<Arc<Volume>> {
-        self.open_on(&self.disk, false)
-    }
-
-    fn open_on(&self, disk: &SimDisk, is_read_only: bool) -> weald_format::Result<Arc<Volume>> {
-        let store = Store::open(Arc::new(disk.clone()))?;
-        let options = OpenOptions {
+    fn options(&self, is_read_only: bool) -> OpenOptions {
+        OpenOptions {
             is_read_only,
             background: false,
             cache_len: self.cache_len,
@@ -310,12 +408,35 @@ impl Run {
             bug: self.bug,
             writer_name: "the simulation".to_owned(),
             ..OpenOptions::default()
+        }
+    }
+
+    /// Opens the volume of a side, beside the other one if that is open.
+    fn open(&self, at: usize) -> weald_format::Result<Arc<Volume>> {
+        let options = self.options(false);
+        let mut others = self.sides.iter().filter_map(|side| side.volume.as_ref());
+        let shared = match others.next() {
+            Some(volume) => volume.core.shared.clone(),
+            None => OpenStore::open(&Store::open(Arc::new(self.disk.clone()))?, &options)?,
         };
-        Volume::open(&store, "v", options)
+        Volume::open_in(&shared, self.sides[at].name, options)
+    }
+
+    fn side(&self) -> &Side {
+        &self.sides[self.at]
+    }
+
+    fn world(&self) -> Arc<Mutex<World>> {
+        self.side().world.clone()
+    }
+
+    /// The world that knows the images of the store.
+    fn first_world(&self) -> Arc<Mutex<World>> {
+        self.sides[0].world.clone()
     }
 
     fn volume(&self) -> Arc<Volume> {
-        self.volume.clone().expect("an open volume")
+        self.side().volume.clone().expect("an open volume")
     }
 
     /// Whether the disk has failed since it was made.
@@ -334,15 +455,29 @@ impl Run {
     }
 
     fn step(&mut self, step: &Step) -> Verdict {
+        if let Step::Other(step) = step {
+            self.at = 1;
+            self.world().lock().note("other:");
+            self.step(step)?;
+            self.at = 0;
+            return Ok(());
+        }
         if !matches!(step, Step::Do(_)) {
-            self.world.lock().note(format!("{step:?}"));
+            self.world().lock().note(format!("{step:?}"));
+        }
+        self.ensure_open()?;
+        if self.side().volume.is_none() {
+            return Ok(());
         }
         match step {
+            Step::Other(_) => Ok(()),
             Step::Do(op) => {
                 let disk = self.disk.clone();
                 let volume = self.volume();
-                let mut world = self.world.lock();
-                world.perform(&volume, *op, || disk.fault_count() > 0)
+                let world = self.world();
+                world
+                    .lock()
+                    .perform(&volume, *op, || disk.fault_count() > 0)
             }
             Step::Sync(beside) => self.with_beside(beside, &|volume| {
                 volume.sync().map_err(|failure| format!("{failure:?}"))
@@ -364,10 +499,11 @@ impl Run {
             }
             Step::Compare => self.compare_live(),
             Step::Reopen => {
-                let states = self.world.lock().count();
-                let closed = self.volume().close().map_err(|e| e.to_string());
-                self.acknowledge(closed, states)?;
-                self.volume = None;
+                self.close()?;
+                // The other volume keeps the store open. This one is opened by its next step.
+                if self.sides.iter().any(|side| side.volume.is_some()) {
+                    return Ok(());
+                }
                 self.disk = self.disk.restart();
                 self.recover()
             }
@@ -387,23 +523,63 @@ impl Run {
         beside: &[(Stage, Beside)],
         sync: &dyn Fn(&Volume) -> Result<(), String>,
     ) -> Verdict {
-        let states = self.world.lock().count();
+        let states = self.world().lock().count();
         let volume = self.volume();
-        let (weak, world) = (Arc::downgrade(&volume), self.world.clone());
+        let (weak, world) = (Arc::downgrade(&volume), self.world());
         let (disk, beside) = (self.disk.clone(), beside.to_vec());
+        let other = self.sides.iter().find(|side| side.name != self.side().name);
+        let other = other.and_then(|other| {
+            let volume = other.volume.as_ref()?;
+            Some((Arc::downgrade(volume), other.world.clone()))
+        });
         volume.core.hook.set(move |stage| {
             if let Some(volume) = weak.upgrade() {
                 world.lock().reach(&volume, stage, &beside, &disk);
             }
+            if let Some((weak, world)) = &other
+                && let Some(volume) = weak.upgrade()
+            {
+                world
+                    .lock()
+                    .reach_from_other(&volume, stage, &beside, &disk);
+            }
         });
         let done = sync(&volume);
         volume.core.hook.clear();
-        std::mem::replace(&mut self.world.lock().beside, Ok(()))?;
+        for side in &self.sides {
+            std::mem::replace(&mut side.world.lock().beside, Ok(()))?;
+        }
         self.acknowledge(done, states)?;
-        let ahead = self.world.lock().end_record(&volume);
+        let ahead = self.world().lock().end_record(&volume);
         match ahead {
             Some((done, states)) => self.acknowledge(done, states),
             None => Ok(()),
+        }
+    }
+
+    /// Closes the volume of this step.
+    fn close(&mut self) -> Verdict {
+        let states = self.world().lock().count();
+        let closed = self.volume().close().map_err(|e| e.to_string());
+        self.acknowledge(closed, states)?;
+        let at = self.at;
+        self.sides[at].volume = None;
+        Ok(())
+    }
+
+    /// Opens the volume of this step if it is closed. A disk that fails leaves it closed.
+    fn ensure_open(&mut self) -> Verdict {
+        if self.side().volume.is_some() {
+            return Ok(());
+        }
+        match self.open(self.at) {
+            Ok(volume) => match self.adopt(volume) {
+                // The disk failed while the volume was compared.
+                Err(_) if self.has_failed() => Ok(()),
+                adopted => adopted.map(drop),
+            },
+            Err(_) if self.has_failed() => Ok(()),
+            Err(error) => Err(format!("open beside the other volume: {error}")),
         }
     }
 
@@ -412,7 +588,7 @@ impl Run {
     fn acknowledge(&self, synced: Result<(), String>, count: usize) -> Verdict {
         match synced {
             Ok(()) => {
-                self.world.lock().synced(count);
+                self.world().lock().synced(count);
                 Ok(())
             }
             Err(_) if self.has_failed() => Ok(()),
@@ -422,8 +598,8 @@ impl Run {
 
     /// The open volume must be as the model, also after a failure of the disk.
     fn compare_live(&self) -> Verdict {
-        let volume = self.volume();
-        let world = self.world.lock();
+        let (volume, world) = (self.volume(), self.world());
+        let world = world.lock();
         match compare_with_unnamed(&*volume, &world.model) {
             Ok(()) => Ok(()),
             Err(Difference::Unreadable(what)) if self.has_failed() => {
@@ -438,15 +614,37 @@ impl Run {
     fn after_step(&mut self) -> Verdict {
         if self.disk.is_off() {
             self.disk = self.disk.reboot();
-            self.world.lock().note("reboot");
+            self.world().lock().note("reboot");
             return self.recover();
         }
         if !self.has_failed() {
             return Ok(());
         }
+        for at in 0..self.sides.len() {
+            self.at = at;
+            if self.side().volume.is_some() {
+                self.compare_failed()?;
+            }
+        }
+        self.at = 0;
+        self.world().lock().note("mounted again");
+        self.disk = match self.random.below(3) {
+            0 => self.disk.reboot(),
+            _ => self.disk.restart(),
+        };
+        self.recover()
+    }
+
+    /// After a failure of the disk a volume is as the model, and all volumes of the store or none
+    /// are read-only.
+    fn compare_failed(&mut self) -> Verdict {
         self.compare_live()?;
         let volume = self.volume();
-        if volume.core.state.read().failure.is_some() {
+        let is_failed = volume.core.state.read().failure.is_some();
+        if is_failed != volume.core.shared.has_failed() {
+            return Err("a volume goes on after the writer failed".to_owned());
+        }
+        if is_failed {
             if volume.sync().is_ok() && self.bug != Some(PlantedBug::SyncReturnsEarly) {
                 return Err("a sync succeeds after a failure".to_owned());
             }
@@ -455,38 +653,64 @@ impl Run {
                 return Err("a change succeeds after a failure".to_owned());
             }
         }
-        self.world.lock().note("mounted again");
-        self.disk = match self.random.below(3) {
-            0 => self.disk.reboot(),
-            _ => self.disk.restart(),
-        };
-        self.recover()
+        Ok(())
     }
 
-    /// Opens the volume after a crash: it must be as one of the states, and consistent.
+    /// Opens the volumes after a crash: each must be as one of its states, and consistent. The
+    /// second one may be opened later, when the first has changed.
     fn recover(&mut self) -> Verdict {
-        self.volume = None;
+        let had_at = std::mem::take(&mut self.at);
         self.sealing = None;
+        let mut order: Vec<usize> = (0..self.sides.len()).collect();
+        if order.len() > 1 {
+            if self.random.is_one_in(2) {
+                order.reverse();
+            }
+            if self.random.is_one_in(2) {
+                order.pop();
+            }
+        }
         let mut frozen;
-        // The disk may fail while the volume is being opened, and again.
-        let volume = loop {
+        // The disk may fail while the volumes are being opened, and again.
+        'opened: loop {
+            for side in &mut self.sides {
+                side.volume = None;
+            }
             frozen = self.disk.frozen();
-            match self
-                .checked()
-                .and_then(|()| self.open().map_err(|e| format!("open: {e:?}")))
-            {
-                Ok(volume) => break volume,
+            let mut opened = self.checked();
+            for at in &order {
+                if opened.is_ok() {
+                    let volume = self.open(*at).map_err(|e| format!("open: {e:?}"));
+                    opened = volume.map(|volume| self.sides[*at].volume = Some(volume));
+                }
+            }
+            match opened {
+                Ok(()) => break 'opened,
                 Err(_) if self.disk.is_off() => self.disk = self.disk.reboot(),
                 Err(_) if self.has_failed() => self.disk = self.disk.restart(),
                 Err(what) => return Err(what),
             }
-            self.world.lock().note("opened again");
-        };
+            self.world().lock().note("opened again");
+        }
         self.compare_images()?;
         if !self.has_failed() {
-            self.world.lock().doubtful = None;
+            self.first_world().lock().doubtful = None;
         }
-        let mut world = self.world.lock();
+        for at in order {
+            self.at = at;
+            let found = self.adopt(self.volume())?;
+            if self.world().lock().now % 2 == 0 {
+                self.compare_frozen(&frozen, &found)?;
+            }
+        }
+        self.at = had_at;
+        Ok(())
+    }
+
+    /// Takes the volume of this step, which was just opened: it must be as one of its states.
+    fn adopt(&mut self, volume: Arc<Volume>) -> Result<ModelFs, String> {
+        let world = self.world();
+        let mut world = world.lock();
         let mut first = None;
         let found = world.states.iter().rev().find(|state| {
             // States that differ only in what was removed again have other numbers.
@@ -503,23 +727,22 @@ impl Run {
             let count = world.states.len();
             return Err(format!("none of {count} states; the last one: {first:?}"));
         };
-        if world.now % 2 == 0 {
-            self.compare_frozen(&frozen, &found)?;
-        }
+        let as_found = found.clone();
         found.drop_orphans();
         world.states = vec![found.clone()];
         world.first = 0;
         world.model = found;
-        drop(world);
-        self.volume = Some(volume);
-        Ok(())
+        let at = self.at;
+        self.sides[at].volume = Some(volume);
+        Ok(as_found)
     }
 
     /// On a disk that cannot be written to, the volume and its check must show the state that the
     /// next mount finds.
     fn compare_frozen(&self, disk: &SimDisk, found: &ModelFs) -> Verdict {
         self.checked_on(disk)?;
-        let volume = self.open_on(disk, true);
+        let store = Store::open(Arc::new(disk.clone())).map_err(|e| format!("open: {e}"))?;
+        let volume = Volume::open(&store, self.side().name, self.options(true));
         let volume = volume.map_err(|error| format!("open read-only: {error}"))?;
         compare(&*volume, found).map_err(|difference| format!("read-only: {difference:?}"))?;
         let changed = volume.set_stat(Ino::ROOT, &NewStat::default(), 0);
@@ -532,8 +755,7 @@ impl Run {
     /// Flips bits of a closed volume. Its remaining answers must be right, unless a check finds the
     /// damage.
     fn damage(&mut self) -> Verdict {
-        self.volume().close().map_err(|e| format!("close: {e}"))?;
-        self.volume = None;
+        self.close_all()?;
         self.disk = self.disk.restart();
         let names = self.disk.file_names();
         let name = &names[self.random.below(names.len() as u64) as usize];
@@ -543,20 +765,37 @@ impl Run {
             self.disk
                 .flip(name, byte as usize, self.random.below(8) as u8);
         }
-        self.world
+        self.world()
             .lock()
             .note(format!("damaged {name} from byte {start}"));
         let checked = self.checked();
-        let Ok(volume) = self.open() else {
-            return Ok(());
-        };
-        match (compare(&*volume, &self.world.lock().model), checked) {
-            (Err(Difference::Differs(what)), Ok(())) => Err(format!("unnoticed damage: {what}")),
-            (Err(Difference::Differs(what)), _) if what.contains("content") => {
-                Err(format!("wrong content: {what}"))
+        for at in 0..self.sides.len() {
+            let Ok(volume) = self.open(at) else {
+                continue;
+            };
+            match compare(&*volume, &self.sides[at].world.lock().model) {
+                Err(Difference::Differs(what)) if checked.is_ok() => {
+                    return Err(format!("unnoticed damage: {what}"));
+                }
+                Err(Difference::Differs(what)) if what.contains("content") => {
+                    return Err(format!("wrong content: {what}"));
+                }
+                _ => {}
             }
-            _ => Ok(()),
+            self.sides[at].volume = Some(volume);
         }
+        Ok(())
+    }
+
+    fn close_all(&mut self) -> Verdict {
+        for at in 0..self.sides.len() {
+            self.at = at;
+            if self.side().volume.is_some() {
+                self.close()?;
+            }
+        }
+        self.at = 0;
+        Ok(())
     }
 
     /// The check finds nothing.
@@ -566,31 +805,41 @@ impl Run {
 
     fn checked_on(&self, disk: &SimDisk) -> Verdict {
         let store = Store::open(Arc::new(disk.clone())).map_err(|e| format!("open: {e:?}"))?;
-        let options = CheckOptions { reads_data: true };
-        let report = check(&store, "v", &options).map_err(|e| format!("check: {e}"))?;
-        match report.findings.is_empty() {
-            true => Ok(()),
-            false => Err(format!("check: {:?}", report.findings)),
+        for side in &self.sides {
+            let options = CheckOptions { reads_data: true };
+            let report = check(&store, side.name, &options).map_err(|e| format!("check: {e}"))?;
+            if !report.findings.is_empty() {
+                return Err(format!("check: {:?}", report.findings));
+            }
         }
+        Ok(())
     }
 
     /// Compares a last time, then removes everything; no space may be left over.
     fn end(&mut self) -> Verdict {
         self.disk.cancel_fault();
-        self.compare_live()?;
-        self.step(&Step::Reopen)?;
+        for at in 0..self.sides.len() {
+            self.at = at;
+            self.ensure_open()?;
+            self.compare_live()?;
+        }
+        self.close_all()?;
+        self.disk = self.disk.restart();
+        self.recover()?;
         if self.random.is_one_in(3) {
             return self.damage();
         }
-        let volume = self.volume();
-        empty(&*volume, Ino::ROOT).map_err(|f| format!("remove everything: {f:?}"))?;
-        volume.sync().map_err(|f| format!("sync: {f:?}"))?;
-        volume
-            .return_space()
-            .map_err(|e| format!("return space: {e}"))?;
-        volume.close().map_err(|e| format!("close: {e}"))?;
-        drop(volume);
-        self.volume = None;
+        for at in 0..self.sides.len() {
+            self.at = at;
+            self.ensure_open()?;
+            let volume = self.volume();
+            empty(&*volume, Ino::ROOT).map_err(|f| format!("remove everything: {f:?}"))?;
+            volume.sync().map_err(|f| format!("sync: {f:?}"))?;
+            volume
+                .return_space()
+                .map_err(|e| format!("return space: {e}"))?;
+        }
+        self.close_all()?;
         self.disk = self.disk.restart();
         self.checked()?;
         self.compare_images()?;

@@ -22,16 +22,23 @@ pub struct Sealing {
     parts: Vec<NewPart>,
     /// The tree when it began.
     model: ModelFs,
+    /// Name of the volume.
+    name: &'static str,
 }
 
 impl Sealing {
-    /// Begins a seal of `volume`, which is as `model`.
-    pub fn begin(volume: &Arc<Volume>, model: &ModelFs, is_late: bool) -> Result<Self> {
+    /// Begins a seal of `volume`, whose name is `name` and which is as `model`.
+    pub fn begin(
+        (volume, name): (&Arc<Volume>, &'static str),
+        model: &ModelFs,
+        is_late: bool,
+    ) -> Result<Self> {
         let mut sealing = Self {
             hold: volume.hold()?,
             rows: None,
             parts: Vec::new(),
             model: model.clone(),
+            name,
         };
         if !is_late {
             sealing.copy()?;
@@ -66,7 +73,7 @@ impl Sealing {
         }
         let rows = self.rows.take().unwrap_or_default();
         let rows = RowsFile::open(Box::new(rows)).map_err(unreadable)?;
-        let reader = VolumeReader::of_rows(store, Arc::new(rows), "v").map_err(unreadable)?;
+        let reader = VolumeReader::of_rows(store, Arc::new(rows), self.name).map_err(unreadable)?;
         let found = compare_inode(&reader, &self.model, Ino::ROOT, "/");
         found
             .and_then(|()| self.note_blocks(&reader))

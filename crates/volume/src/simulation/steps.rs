@@ -171,6 +171,12 @@ pub enum Beside {
     Sync,
     /// The next call of the disk fails.
     Fail(Fault),
+    /// An operation on the other volume of the store.
+    DoOther(Op),
+    /// A sync of the other volume that its log takes, if it can.
+    SyncOther,
+    /// A commit of the other volume, which also returns space, if it need not wait for the writer.
+    CommitOther,
 }
 
 /// An image that is added to the store.
@@ -249,6 +255,8 @@ pub enum Step {
     Kill,
     /// Power cut and mount.
     PowerCut,
+    /// A step on the second volume of the store.
+    Other(Box<Self>),
 }
 
 const PAGE_LEN: u64 = 4096;
@@ -516,6 +524,118 @@ pub fn choose(random: &mut Random) -> Vec<Step> {
         steps.push(step);
     }
     steps
+}
+
+/// Divides the steps of a run between two volumes of the store.
+pub fn divide(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    let mut divided = Vec::with_capacity(steps.len() + 3);
+    // Something to work on.
+    for kind in [0, 1, 0] {
+        let create = Step::Do(Op::Create {
+            dir: any(random),
+            name: any(random),
+            kind,
+        });
+        divided.push(other(create));
+    }
+    let mut is_other = false;
+    for mut step in steps {
+        if let Step::Sync(beside) | Step::Commit(beside) = &mut step {
+            for _ in 0..random.below(3) {
+                beside.push(beside_other(random));
+            }
+        }
+        if random.is_one_in(3) {
+            is_other = !is_other;
+        }
+        if random.is_one_in(100) {
+            divided.extend(held_by_other(random));
+        }
+        if random.is_one_in(100) {
+            divided.extend(waiting_blocks(random));
+        }
+        let is_of_both = matches!(step, Step::Kill | Step::PowerCut | Step::Fail(..));
+        divided.push(match is_other && !is_of_both {
+            true => other(step),
+            false => step,
+        });
+    }
+    divided
+}
+
+fn other(step: Step) -> Step {
+    Step::Other(Box::new(step))
+}
+
+/// A file that is no other kind of inode, if there is one.
+fn regular(random: &mut Random) -> u8 {
+    any(random) & 0xf7
+}
+
+/// A block that both volumes share, which a seal of the second one reads and the first one drops
+/// last.
+fn held_by_other(random: &mut Random) -> Vec<Step> {
+    let (ours, theirs, len) = (regular(random), regular(random), 4 * PAGE_LEN as u32);
+    let write = |file, fill| {
+        Step::Do(Op::Write {
+            file,
+            offset: 0,
+            len,
+            fill,
+        })
+    };
+    let commit = || Step::Commit(Vec::new());
+    let (shared, new) = (Fill::Unique(random.next()), Fill::Unique(random.next()));
+    vec![
+        Step::Seal(None),
+        write(ours, shared),
+        commit(),
+        other(write(theirs, shared)),
+        other(Step::Hold { is_late: false }),
+        other(write(theirs, new)),
+        other(commit()),
+        write(ours, new),
+        commit(),
+        Step::ReturnSpace,
+        other(Step::Seal(None)),
+    ]
+}
+
+/// A commit of many new blocks, and one of the other volume in the middle, which returns space.
+fn waiting_blocks(random: &mut Random) -> Vec<Step> {
+    let write = |file, random: &mut Random| {
+        Step::Do(Op::Write {
+            file,
+            offset: 0,
+            len: 7 * PAGE_LEN as u32,
+            fill: Fill::Unique(random.next()),
+        })
+    };
+    let (ours, theirs) = (regular(random), regular(random));
+    let mut steps = Vec::new();
+    for _ in 0..2 {
+        steps.push(other(write(theirs, random)));
+        steps.push(other(Step::Commit(Vec::new())));
+    }
+    steps.push(write(ours, random));
+    steps.push(Step::Commit(vec![(Stage::Written, Beside::CommitOther)]));
+    steps
+}
+
+fn beside_other(random: &mut Random) -> (Stage, Beside) {
+    let stages = [
+        Stage::Logging,
+        Stage::Recorded,
+        Stage::Frozen,
+        Stage::Written,
+        Stage::Committed,
+    ];
+    let beside = match random.below(4) {
+        0 => Beside::SyncOther,
+        1 => Beside::CommitOther,
+        _ => Beside::DoOther(op_beside(random)),
+    };
+    (stages[random.below(5) as usize], beside)
 }
 
 /// Syncs one after the other, then a commit with further syncs beside it. The power may fail in the

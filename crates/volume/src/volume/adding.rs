@@ -7,11 +7,10 @@
 //! Writers go first: an image takes no space that waiting changes need, and it ends with the hold
 //! when the disk is full.
 
-use super::Volume;
 use super::hold::{Hold, over};
-use crate::commit::Committer;
 use crate::holds::IsOver;
-use crate::layer::ROW_SPACE;
+use crate::layer::{COMMIT_SPACE, ROW_SPACE};
+use crate::open_store::{OpenStore, Writing};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use std::sync::Weak;
@@ -19,8 +18,6 @@ use std::sync::atomic::Ordering;
 use weald_format::{Error, ErrorKind, Result};
 use weald_store::{Addition, BlockIndex, Imported, NewPart};
 
-/// Bytes of the disk that a commit of few rows may take.
-const COMMIT_SPACE: u64 = 256 << 10;
 /// Bytes of the disk that the row of a new block takes, which the next commit writes.
 const NEW_ROW_SPACE: u64 = 128;
 /// Memory of the index that finds repeats, while images are added.
@@ -29,7 +26,7 @@ const INDEX_LEN: u64 = 64 << 20;
 /// An image that is being added. Dropped before [`Adding::finish`], it is undone.
 #[derive(Debug)]
 pub struct Adding {
-    volume: Weak<Volume>,
+    shared: Weak<OpenStore>,
     is_over: IsOver,
     addition: Option<Addition>,
 }
@@ -42,20 +39,20 @@ impl Hold {
     /// a name that no image can have; `Full`, `Io`.
     pub fn add_image(&self, name: &str) -> Result<Adding> {
         let mut adding = Adding {
-            volume: self.volume.clone(),
+            shared: self.shared.clone(),
             is_over: self.is_over.clone(),
             addition: None,
         };
-        let engine = adding.step(0, |committer, addition| {
-            *addition = Some(Addition::begin(&committer.writer, name)?);
-            let writer = &committer.writer;
+        let engine = adding.step(0, |writing, addition| {
+            *addition = Some(Addition::begin(&writing.writer, name)?);
+            let writer = &writing.writer;
             Ok((!writer.has_index()).then(|| writer.engine()))
         })?;
         if let Some(engine) = engine {
             // Commits go on while the rows of all blocks are read.
             let index = BlockIndex::read(&*engine, INDEX_LEN)?;
-            adding.step(0, |committer, _| {
-                committer.writer.set_index(index);
+            adding.step(0, |writing, _| {
+                writing.writer.set_index(index);
                 Ok(())
             })?;
         }
@@ -72,23 +69,23 @@ impl Adding {
     fn step<T>(
         &mut self,
         len: u64,
-        change: impl FnOnce(&mut Committer, &mut Option<Addition>) -> Result<T>,
+        change: impl FnOnce(&mut Writing, &mut Option<Addition>) -> Result<T>,
     ) -> Result<T> {
-        let volume = self.volume.upgrade().ok_or_else(over)?;
-        let mut committer = volume.lock_writer()?;
+        let shared = self.shared.upgrade().ok_or_else(over)?;
+        let mut writing = shared.lock_writer()?;
         if self.is_over.load(Ordering::Relaxed) {
             return Err(over());
         }
-        volume.refresh_free()?;
-        let dirty = volume.core.state.read().space();
-        let rows = COMMIT_SPACE + NEW_ROW_SPACE * committer.writer.waiting_count() as u64;
+        shared.refresh_free()?;
+        let dirty = shared.space_of_others(None);
+        let rows = COMMIT_SPACE + NEW_ROW_SPACE * writing.writer.waiting_count() as u64;
         let wanted = len.saturating_add(rows).saturating_add(dirty);
-        if volume.core.free.load(Ordering::Relaxed) < wanted {
+        if shared.free_len() < wanted {
             let what = "the disk of the store has no room for the image";
             return Err(Error::new(ErrorKind::Full, what));
         }
-        let done = change(&mut committer, &mut self.addition);
-        volume.noted(&committer, done)
+        let done = change(&mut writing, &mut self.addition);
+        shared.noted(&writing, done)
     }
 
     /// Adds the next parts.
@@ -100,11 +97,11 @@ impl Adding {
             NewPart::Record(record, _) => record.end() - record.offset,
             _ => 0,
         });
-        self.step(len.sum(), |committer, addition| {
+        self.step(len.sum(), |writing, addition| {
             let addition = addition.as_mut().ok_or_else(unfinished)?;
             for part in parts {
-                let new = addition.put(&mut committer.writer, part)?;
-                committer.holds.keep_ids(new);
+                let new = addition.put(&mut writing.writer, part)?;
+                writing.holds.keep_ids(new);
             }
             Ok(())
         })
@@ -125,7 +122,7 @@ impl Adding {
     /// # Errors
     /// As [`Adding::finish`].
     pub(crate) fn write_map(&mut self) -> Result<()> {
-        let store = self.volume.upgrade().ok_or_else(over)?.store.clone();
+        let store = self.shared.upgrade().ok_or_else(over)?.store.clone();
         let addition = self.addition.as_mut().ok_or_else(unfinished)?;
         addition.write_map(&store)
     }
@@ -137,10 +134,10 @@ impl Adding {
     pub(crate) fn count_some(&mut self) -> Result<bool> {
         let count = self.addition.as_ref().map_or(0, Addition::next_count) as u64;
         #[cfg(any(test, feature = "planted-bugs"))]
-        let bug = self.volume.upgrade().and_then(|v| v.core.options.bug);
-        self.step(count.saturating_mul(ROW_SPACE), |committer, addition| {
+        let bug = self.shared.upgrade().and_then(|shared| shared.bug);
+        self.step(count.saturating_mul(ROW_SPACE), |writing, addition| {
             let addition = addition.as_mut().ok_or_else(unfinished)?;
-            let writer = &mut committer.writer;
+            let writer = &mut writing.writer;
             #[cfg(any(test, feature = "planted-bugs"))]
             match bug {
                 Some(PlantedBug::ImageReferenceLost) => writer.skips_reference = true,
@@ -162,9 +159,9 @@ impl Adding {
     /// # Errors
     /// As [`Adding::finish`].
     pub(crate) fn show(&mut self) -> Result<Imported> {
-        let imported = self.step(0, |committer, addition| {
+        let imported = self.step(0, |writing, addition| {
             let addition = addition.as_mut().ok_or_else(unfinished)?;
-            addition.show(committer.writer.store())
+            addition.show(writing.writer.store())
         })?;
         self.addition = None;
         Ok(imported)
@@ -173,23 +170,22 @@ impl Adding {
 
 impl Drop for Adding {
     fn drop(&mut self) {
-        let (Some(addition), Some(volume)) = (self.addition.take(), self.volume.upgrade()) else {
+        let (Some(addition), Some(shared)) = (self.addition.take(), self.shared.upgrade()) else {
             return;
         };
-        let mut committer = volume.committer.lock();
-        let is_failed = volume.core.state.read().failure.is_some();
-        if committer.holds.is_closed || is_failed || !committer.writer.is_usable() {
+        let mut writing = shared.writing.lock();
+        if writing.open.is_empty() || shared.has_failed() || !writing.writer.is_usable() {
             return;
         }
         // A failure is kept in the state, and every later call reports it.
-        let undone = addition.undo(&mut committer.writer);
-        if let Ok(ids) = volume.noted(&committer, undone) {
-            let _ = match committer.holds.keeps_dead() {
+        let undone = addition.undo(&mut writing.writer);
+        if let Ok(ids) = shared.noted(&writing, undone) {
+            let _ = match writing.holds.keeps_dead() {
                 true => {
-                    committer.holds.keep_ids(ids);
+                    writing.holds.keep_ids(ids);
                     Ok(())
                 }
-                false => volume.forget_held(&mut committer, &ids),
+                false => shared.forget_held(&mut writing, &ids),
             };
         }
     }

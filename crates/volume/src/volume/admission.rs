@@ -1,10 +1,10 @@
 //! Changes wait for memory and for space of the disk.
 
 use super::Volume;
-use crate::core::{Core, State, refused};
+use crate::core::{Core, refused};
+use crate::state::State;
 use rustix::io::Errno;
 use std::ops::Range;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
@@ -17,17 +17,23 @@ impl Volume {
         (self.core.options.cache_len / 4).max(LAYER_MIN)
     }
 
-    /// Memory and disk space of the changes that wait, bytes; EROFS if no change is allowed.
+    /// Memory of the changes that wait, and disk space that those of all volumes of the store take,
+    /// bytes; EROFS if no change is allowed.
     fn waiting(&self) -> Outcome<(u64, u64)> {
-        let state = self.core.state.read();
-        match state.failure.is_some() || self.core.options.is_read_only {
-            true => Err(Errno::ROFS.into()),
-            false => Ok((state.cost(), state.space())),
-        }
+        let (cost, space) = {
+            let state = self.core.state.read();
+            match state.failure.is_some() || self.core.options.is_read_only {
+                true => return Err(Errno::ROFS.into()),
+                false => (state.cost(), state.space()),
+            }
+        };
+        let others = self.core.shared.space_of_others(Some(&self.core.state));
+        Ok((cost, space.saturating_add(others)))
     }
 
     /// Waits until there is memory and space for `len` more bytes.
     pub(super) fn admit(&self, len: u64) -> Outcome<()> {
+        let shared = &self.core.shared;
         let mut is_fresh = false;
         loop {
             let (cost, dirty) = self.waiting()?;
@@ -35,16 +41,17 @@ impl Volume {
                 self.make_room()?;
                 continue;
             }
-            if self.core.free.load(Ordering::Relaxed) > dirty.saturating_add(len) {
+            if shared.free_len() > dirty.saturating_add(len) {
                 return Ok(());
             }
             if is_fresh {
                 return Err(Errno::NOSPC.into());
             }
             self.commit().map_err(|e| refused(Errno::IO, e))?;
+            shared.commit_others(&self.core.state);
             self.end_all_holds().map_err(|e| refused(Errno::IO, e))?;
             self.return_space().map_err(|e| refused(Errno::IO, e))?;
-            self.compact().map_err(|e| refused(Errno::IO, e))?;
+            shared.compact().map_err(|e| refused(Errno::IO, e))?;
             is_fresh = true;
         }
     }
@@ -54,13 +61,27 @@ impl Volume {
     pub(super) fn admit_memory(&self) -> Outcome<()> {
         loop {
             let (cost, dirty) = self.waiting()?;
-            // The commit of a layer must fit into the reserve. A layer of one change always does.
-            let free = self.core.free.load(Ordering::Relaxed);
-            let reserve = self.core.reserve.load(Ordering::Relaxed);
-            if cost <= self.layer_max() && (dirty == 0 || dirty <= free + reserve / 2) {
+            // The commits of all layers must fit into the reserve. A layer of one change always
+            // does.
+            let shared = &self.core.shared;
+            let most = shared.free_len() + shared.reserve_len() / 2;
+            let is_fitting = dirty == 0 || dirty <= most;
+            if cost <= self.layer_max() && is_fitting {
                 return Ok(());
             }
+            if !is_fitting {
+                self.make_others_commit();
+            }
             self.make_room()?;
+        }
+    }
+
+    /// Makes room that changes of other volumes take.
+    fn make_others_commit(&self) {
+        let shared = &self.core.shared;
+        match self.core.options.background {
+            true => shared.wake_others(&self.core.state),
+            false => shared.commit_others(&self.core.state),
         }
     }
 

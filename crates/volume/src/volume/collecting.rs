@@ -13,13 +13,11 @@
 
 use super::Volume;
 use super::hold::over;
-use super::removing::COMMIT_SPACE;
-use crate::commit::Committer;
-use crate::layer::ROW_SPACE;
+use crate::layer::{COMMIT_SPACE, ROW_SPACE};
+use crate::open_store::{OpenStore, Writing};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result};
 use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy};
@@ -60,7 +58,7 @@ pub enum CollectStep {
 /// A collection that is under way. If it is dropped, the next one continues.
 #[derive(Debug)]
 pub struct Collecting {
-    volume: Weak<Volume>,
+    shared: Weak<OpenStore>,
     collection: Collection,
     phase: Phase,
     /// The first error that did not stop the writer.
@@ -75,25 +73,28 @@ impl Volume {
     /// # Errors
     /// `Busy` while a hold or another collection lasts, or if the volume is being closed or cannot
     /// change; `Io` after a failure.
-    pub fn begin_collection(self: &Arc<Self>, options: &CollectOptions) -> Result<Collecting> {
-        let mut committer = lock(self)?.ok_or_else(|| {
+    pub fn begin_collection(&self, options: &CollectOptions) -> Result<Collecting> {
+        let shared = &self.core.shared;
+        let mut writing = lock(shared)?.ok_or_else(|| {
             let what = "a volume of the store is being sealed, or an image is being added: try \
                         again when that has ended";
             Error::new(ErrorKind::Busy, what)
         })?;
-        let token = committer.holds.begin_collection().ok_or_else(|| {
+        let token = writing.holds.begin_collection().ok_or_else(|| {
             let what = "the space of the store is being collected: try again when that has ended";
             Error::new(ErrorKind::Busy, what)
         })?;
         Ok(Collecting {
-            volume: Arc::downgrade(self),
+            shared: Arc::downgrade(shared),
             collection: Collection::begin(options),
             phase: Phase::Choose,
             error: None,
             _token: token,
         })
     }
+}
 
+impl OpenStore {
     /// Fails if a commit of `rows` rows and `len` bytes takes space that waiting changes need. Only
     /// rows may take from the reserve.
     fn admit_copy(&self, len: u64, rows: u64) -> Result<()> {
@@ -101,10 +102,10 @@ impl Volume {
             0 => self.removable_rows()? >= rows,
             _ => {
                 self.refresh_free()?;
-                let dirty = self.core.state.read().space();
+                let dirty = self.space_of_others(None);
                 let rows = COMMIT_SPACE.saturating_add(rows.saturating_mul(ROW_SPACE));
                 let wanted = len.saturating_add(rows).saturating_add(dirty);
-                self.core.free.load(Ordering::Relaxed) >= wanted
+                self.free_len() >= wanted
             }
         };
         match has_room {
@@ -138,13 +139,13 @@ impl Collecting {
     /// `Busy` if the volume was closed; `Io`, `Full`, `Corrupt`. An error that did not stop the
     /// writer comes at the end, after all that can be done.
     pub fn step(&mut self) -> Result<CollectStep> {
-        let volume = self.volume.upgrade().ok_or_else(over)?;
-        match self.try_step(&volume) {
+        let shared = self.shared.upgrade().ok_or_else(over)?;
+        match self.try_step(&shared) {
             Ok(CollectStep::Done) => match self.error.take() {
                 Some(error) => Err(error),
                 None => Ok(CollectStep::Done),
             },
-            Err(error) if self.may_end(&volume) => {
+            Err(error) if self.may_end(&shared) => {
                 self.error.get_or_insert(error);
                 self.stop();
                 // Without a new map, an image needs the files of the emptied segments.
@@ -158,32 +159,32 @@ impl Collecting {
     }
 
     /// Whether a step that failed may be followed by those that end the collection.
-    fn may_end(&self, volume: &Volume) -> bool {
-        volume.lock_writer().is_ok() && self.phase != Phase::Finish
+    fn may_end(&self, shared: &OpenStore) -> bool {
+        shared.lock_writer().is_ok() && self.phase != Phase::Finish
     }
 
-    fn try_step(&mut self, volume: &Volume) -> Result<CollectStep> {
-        let engine = volume.core.blocks.reader().engine();
-        // A pass over all rows must not keep the store open for long after the volume.
-        let check = || match volume.signal.is_closing.load(Ordering::Relaxed) {
+    fn try_step(&mut self, shared: &OpenStore) -> Result<CollectStep> {
+        let engine = shared.reader.engine();
+        // A pass over all rows must not keep the store open for long after its volumes.
+        let check = || match shared.is_closed() {
             true => Err(over()),
             false => Ok(()),
         };
         match &mut self.phase {
             Phase::Choose => {
-                refuse_damaged_maps(volume, &check)?;
-                let Some(mut committer) = lock(volume)? else {
+                refuse_damaged_maps(shared, &check)?;
+                let Some(mut writing) = lock(shared)? else {
                     return Ok(CollectStep::Waiting);
                 };
-                volume.removable_rows()?;
-                let chosen = self.collection.choose(&mut committer.writer);
-                volume.noted(&committer, chosen)?;
-                drop(committer);
+                shared.removable_rows()?;
+                let chosen = self.collection.choose(&mut writing.writer);
+                shared.noted(&writing, chosen)?;
+                drop(writing);
                 self.collection.find_dead(engine, &check)?;
                 self.phase = Phase::Forget;
             }
             Phase::Forget if self.collection.dead_count() == 0 => self.phase = Phase::Find,
-            Phase::Forget => return self.forget(volume),
+            Phase::Forget => return self.forget(shared),
             Phase::Find => {
                 self.phase = match self.collection.find_group(engine, &check)? {
                     true => Phase::Empty,
@@ -192,22 +193,22 @@ impl Collecting {
             }
             Phase::Empty if self.collection.next_copy() == NextCopy::None => {
                 self.phase = match self.collection.has_emptied() {
-                    true => Phase::Renew(volume.store.names()?),
+                    true => Phase::Renew(shared.store.names()?),
                     false => Phase::Find,
                 };
             }
-            Phase::Empty => return self.empty(volume),
+            Phase::Empty => return self.empty(shared),
             Phase::Renew(names) => {
                 let Some(name) = names.pop() else {
                     self.phase = Phase::Remove;
                     return Ok(CollectStep::More);
                 };
-                if !is_renewed(&self.collection, volume, &name)? {
+                if !is_renewed(&self.collection, shared, &name)? {
                     names.push(name);
                     return Ok(CollectStep::Waiting);
                 }
             }
-            Phase::Remove => return self.remove(volume),
+            Phase::Remove => return self.remove(shared),
             Phase::Finish => {
                 self.collection.finish(engine)?;
                 self.phase = Phase::Over;
@@ -217,79 +218,77 @@ impl Collecting {
         Ok(CollectStep::More)
     }
 
-    fn forget(&mut self, volume: &Volume) -> Result<CollectStep> {
-        let Some(mut committer) = lock(volume)? else {
+    fn forget(&mut self, shared: &OpenStore) -> Result<CollectStep> {
+        let Some(mut writing) = lock(shared)? else {
             return Ok(CollectStep::Waiting);
         };
-        let count = volume.removable_rows()?.min(FORGET_COUNT) as usize;
-        let keep = &mut |dead: &[Dead]| volume.core.blocks.reader().keep_removed_rows(dead);
+        let count = shared.removable_rows()?.min(FORGET_COUNT) as usize;
+        let keep = &mut |dead: &[Dead]| shared.reader.keep_removed_rows(dead);
         let forgotten = self
             .collection
-            .forget_some(&mut committer.writer, count, keep);
-        let dead = volume.noted(&committer, forgotten)?;
-        let freed = volume.free(&committer, &dead);
-        freed.and_then(|()| volume.refresh_free())?;
+            .forget_some(&mut writing.writer, count, keep);
+        let dead = shared.noted(&writing, forgotten)?;
+        let freed = shared.free(&writing, &dead);
+        freed.and_then(|()| shared.refresh_free())?;
         Ok(CollectStep::More)
     }
 
-    fn empty(&mut self, volume: &Volume) -> Result<CollectStep> {
-        let Some(mut committer) = lock(volume)? else {
+    fn empty(&mut self, shared: &OpenStore) -> Result<CollectStep> {
+        let Some(mut writing) = lock(shared)? else {
             return Ok(CollectStep::Waiting);
         };
         if let NextCopy::Work { len, rows } = self.collection.next_copy() {
-            volume.admit_copy(len, rows)?;
+            shared.admit_copy(len, rows)?;
         }
         #[cfg(any(test, feature = "planted-bugs"))]
         {
-            let core = &volume.core;
-            committer.writer.removes_early = core.has_bug(PlantedBug::SegmentRemovedEarly);
-            committer.writer.skips_sync = core.has_bug(PlantedBug::MovedBeforeData);
+            writing.writer.removes_early = shared.bug == Some(PlantedBug::SegmentRemovedEarly);
+            writing.writer.skips_sync = shared.bug == Some(PlantedBug::MovedBeforeData);
         }
-        let keep = &mut |dead: &[Dead]| volume.core.blocks.reader().keep_removed_rows(dead);
-        let emptied = self.collection.empty_some(&mut committer.writer, keep);
+        let keep = &mut |dead: &[Dead]| shared.reader.keep_removed_rows(dead);
+        let emptied = self.collection.empty_some(&mut writing.writer, keep);
         #[cfg(any(test, feature = "planted-bugs"))]
-        if volume.core.has_bug(PlantedBug::MovedBeforeData) {
-            committer.writer.skips_sync = false;
+        if shared.bug == Some(PlantedBug::MovedBeforeData) {
+            writing.writer.skips_sync = false;
         }
-        volume.noted(&committer, emptied)?;
+        shared.noted(&writing, emptied)?;
         Ok(CollectStep::More)
     }
 
-    fn remove(&mut self, volume: &Volume) -> Result<CollectStep> {
-        let Some(mut committer) = lock(volume)? else {
+    fn remove(&mut self, shared: &OpenStore) -> Result<CollectStep> {
+        let Some(mut writing) = lock(shared)? else {
             return Ok(CollectStep::Waiting);
         };
         let removed = {
-            let _gate = volume.core.gate.write();
-            let blocks = &volume.core.blocks;
-            blocks.close_segments();
-            blocks.reader().forget_removed_rows();
-            self.collection.remove_emptied(&mut committer.writer)
+            let _gate = shared.gate.write();
+            shared.reader.close_segments();
+            shared.reader.forget_removed_rows();
+            self.collection.remove_emptied(&mut writing.writer)
         };
-        volume.noted(&committer, removed)?;
-        volume.refresh_free()?;
+        shared.noted(&writing, removed)?;
+        shared.refresh_free()?;
         self.phase = Phase::Find;
         Ok(CollectStep::More)
     }
 }
 
 /// The right to change the store between two commits, unless a hold lasts.
-fn lock(volume: &Volume) -> Result<Option<MutexGuard<'_, Committer>>> {
-    let committer = volume.lock_writer()?;
+fn lock(shared: &OpenStore) -> Result<Option<MutexGuard<'_, Writing>>> {
+    let writing = shared.lock_writer()?;
     #[cfg(any(test, feature = "planted-bugs"))]
-    if volume.core.has_bug(PlantedBug::HeldBlocksMoved) {
-        return Ok(Some(committer));
+    if shared.bug == Some(PlantedBug::HeldBlocksMoved) {
+        return Ok(Some(writing));
     }
-    let is_held = committer.keeps_dead(&volume.core);
-    Ok((!is_held).then_some(committer))
+    let is_held = shared.keeps_dead(&writing, 0);
+    Ok((!is_held).then_some(writing))
 }
 
 /// Fails if a map is damaged: the blocks of its image could not move, and the next writer would
 /// find segments that it cannot remove.
-fn refuse_damaged_maps(volume: &Volume, check: &dyn Fn() -> Result<()>) -> Result<()> {
-    for name in volume.store.names()? {
+fn refuse_damaged_maps(shared: &OpenStore, check: &dyn Fn() -> Result<()>) -> Result<()> {
+    for name in shared.store.names()? {
         check()?;
-        match volume.store.map(&name) {
+        match shared.store.map(&name) {
             // The image was removed meanwhile.
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             other => drop(other?),
@@ -300,18 +299,18 @@ fn refuse_damaged_maps(volume: &Volume, check: &dyn Fn() -> Result<()>) -> Resul
 
 /// Rewrites the map of the image `name`, if it names an emptied segment. Returns false while a hold
 /// lasts.
-fn is_renewed(collection: &Collection, volume: &Volume, name: &str) -> Result<bool> {
+fn is_renewed(collection: &Collection, shared: &OpenStore, name: &str) -> Result<bool> {
     #[cfg(any(test, feature = "planted-bugs"))]
-    if volume.core.has_bug(PlantedBug::MapsNotRenewed) {
+    if shared.bug == Some(PlantedBug::MapsNotRenewed) {
         return Ok(true);
     }
-    if !collection.has_moved(&volume.store, name)? {
+    if !collection.has_moved(&shared.store, name)? {
         return Ok(true);
     }
-    let Some(mut committer) = lock(volume)? else {
+    let Some(mut writing) = lock(shared)? else {
         return Ok(false);
     };
-    let renewed = collection.renew(&mut committer.writer, name);
-    volume.noted(&committer, renewed)?;
+    let renewed = collection.renew(&mut writing.writer, name);
+    shared.noted(&writing, renewed)?;
     Ok(true)
 }

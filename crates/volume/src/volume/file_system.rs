@@ -1,10 +1,12 @@
 //! The operations of an open volume, as a file system.
 
-use super::{Volume, reserve_of};
+use super::Volume;
 use crate::core::{refused, stat_of};
+use crate::open_store::reserve_of;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::options::SyncMode;
+use crate::state::State;
 use rustix::io::Errno;
 use weald_format::ErrorKind;
 use weald_vfs::{
@@ -263,9 +265,11 @@ impl WritableFs for Volume {
     }
 
     fn capacity(&self) -> Outcome<FsCapacity> {
-        let space = self.store.space()?;
+        let shared = &self.core.shared;
+        let space = shared.store.space()?;
+        let others = shared.sum_of_others(Some(&self.core.state), State::written);
         let state = self.core.state.read();
-        let used = state.written() + reserve_of(space.total);
+        let used = state.written() + others + reserve_of(space.total);
         Ok(FsCapacity {
             total: space.total,
             free: space.free.saturating_sub(used),

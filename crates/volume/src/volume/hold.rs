@@ -9,8 +9,8 @@
 //! Writers go first: when the disk is full, all holds end.
 
 use super::Volume;
-use crate::commit::Committer;
 use crate::holds::IsOver;
+use crate::open_store::{OpenStore, Writing};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -26,7 +26,7 @@ const TABLES: [Table; 4] = [Table::Inodes, Table::Names, Table::Extents, Table::
 /// A state of a volume, which stays readable until this is dropped or the volume is closed.
 #[derive(Debug)]
 pub struct Hold {
-    pub(super) volume: Weak<Volume>,
+    pub(super) shared: Weak<OpenStore>,
     name: String,
     row: VolumeRow,
     snapshot: Option<Box<dyn Snapshot>>,
@@ -60,11 +60,10 @@ impl Volume {
     /// changes in its sync log.
     pub fn hold(self: &Arc<Self>) -> Result<Hold> {
         let mut committer = self.committer.lock();
-        if committer.holds.is_closed {
-            return Err(over());
-        }
+        let mut writing = self.core.shared.writing.lock();
+        self.refuse_closed(&writing)?;
         match self.core.options.is_read_only {
-            false => self.commit_locked(&mut committer, false)?,
+            false => self.commit_locked(&mut committer, &mut writing, false)?,
             true if self.core.state.read().active.is_changed => {
                 let what = "the volume is mounted read-only, and a crash left changes in its log: \
                             mount it for writing first";
@@ -72,13 +71,13 @@ impl Volume {
             }
             true => {}
         }
-        let snapshot = committer.writer.engine().snapshot()?;
+        let snapshot = writing.writer.engine().snapshot()?;
         Ok(Hold {
-            volume: Arc::downgrade(self),
+            shared: Arc::downgrade(&self.core.shared),
             name: committer.name.clone(),
             row: committer.row.clone(),
             snapshot: Some(snapshot),
-            is_over: committer.holds.begin(),
+            is_over: writing.holds.begin(committer.row.snapshot),
         })
     }
 
@@ -87,72 +86,65 @@ impl Volume {
     /// # Errors
     /// `Busy` if the volume is being closed.
     pub fn hold_blocks(self: &Arc<Self>) -> Result<Hold> {
-        let mut committer = self.committer.lock();
-        if committer.holds.is_closed {
-            return Err(over());
-        }
+        let committer = self.committer.lock();
+        let mut writing = self.core.shared.writing.lock();
+        self.refuse_closed(&writing)?;
         Ok(Hold {
-            volume: Arc::downgrade(self),
+            shared: Arc::downgrade(&self.core.shared),
             name: committer.name.clone(),
             row: committer.row.clone(),
             snapshot: None,
-            is_over: committer.holds.begin(),
+            is_over: writing.holds.begin(committer.row.snapshot),
         })
     }
 
+    fn refuse_closed(&self, writing: &Writing) -> Result<()> {
+        match writing.open.contains(&self.core.tables.snapshot()) {
+            true => Ok(()),
+            false => Err(over()),
+        }
+    }
+
+    /// Ends all holds of the store, because a writer needs space.
+    pub(super) fn end_all_holds(&self) -> Result<()> {
+        let shared = &self.core.shared;
+        shared.end_holds(&mut shared.writing.lock())
+    }
+}
+
+impl OpenStore {
     fn end_hold(&self, reader: &IsOver) {
-        let mut committer = self.committer.lock();
-        let ids = committer.holds.end(reader);
-        if !committer.holds.keeps_dead() {
-            committer.writer.drop_index();
+        let mut writing = self.writing.lock();
+        let ids = writing.holds.end(reader);
+        if !writing.holds.keeps_dead() {
+            writing.writer.drop_index();
         }
         // A failure is kept in the state, and every later call reports it.
-        let _ = self.forget_held(&mut committer, &ids);
+        let _ = self.forget_held(&mut writing, &ids);
     }
 
-    /// Ends all holds, because the volume is closed.
-    pub(super) fn close_holds(&self) -> Result<()> {
-        let mut committer = self.committer.lock();
-        committer.holds.is_closed = true;
-        self.end_holds(&mut committer)
-    }
-
-    /// Ends all holds, because a writer needs space.
-    pub(super) fn end_all_holds(&self) -> Result<()> {
-        self.end_holds(&mut self.committer.lock())
+    /// Ends the holds of the volume with this number, because it is closed.
+    pub(super) fn close_holds(&self, writing: &mut Writing, snapshot: u32) -> Result<()> {
+        let ids = writing.holds.end_of(snapshot);
+        self.forget_held(writing, &ids)
     }
 
     /// Ends all holds, because their blocks have to go.
-    pub(super) fn end_holds(&self, committer: &mut Committer) -> Result<()> {
-        let ids = committer.holds.end_all();
-        self.forget_held(committer, &ids)
+    pub(super) fn end_holds(&self, writing: &mut Writing) -> Result<()> {
+        let ids = writing.holds.end_all();
+        self.forget_held(writing, &ids)
     }
 
-    pub(super) fn forget_held(&self, committer: &mut Committer, ids: &BTreeSet<u64>) -> Result<()> {
-        if ids.is_empty() || self.core.state.read().failure.is_some() {
+    /// Removes those of the blocks `ids`, which stayed for holds, that still have no reference.
+    pub(super) fn forget_held(&self, writing: &mut Writing, ids: &BTreeSet<u64>) -> Result<()> {
+        if ids.is_empty() || self.has_failed() {
             return Ok(());
         }
-        let keep = &mut |dead: &[Dead]| self.core.blocks.reader().keep_removed_rows(dead);
-        let forgotten = committer.writer.forget_unused(ids, keep);
-        let freed = forgotten.and_then(|dead| self.free(committer, &dead));
+        let keep = &mut |dead: &[Dead]| self.reader.keep_removed_rows(dead);
+        let forgotten = writing.writer.forget_unused(ids, keep);
+        let freed = forgotten.and_then(|dead| self.free(writing, &dead));
         let done = freed.and_then(|()| self.refresh_free());
         if let Err(error) = &done {
-            self.fail(error);
-        }
-        done
-    }
-
-    /// Makes the volume read-only, because storage failed.
-    fn fail(&self, error: &Error) {
-        self.core.fail(error);
-        self.signal.progress.notify_all();
-    }
-
-    /// The outcome of a change of the store, whose failure may be one of storage.
-    pub(super) fn noted<T>(&self, committer: &Committer, done: Result<T>) -> Result<T> {
-        if let Err(error) = &done
-            && !committer.writer.is_usable()
-        {
             self.fail(error);
         }
         done
@@ -242,8 +234,8 @@ impl Drop for Hold {
     fn drop(&mut self) {
         // The tables give pages of the snapshot back with the commit that follows.
         self.snapshot = None;
-        if let Some(volume) = self.volume.upgrade() {
-            volume.end_hold(&self.is_over);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.end_hold(&self.is_over);
         }
     }
 }

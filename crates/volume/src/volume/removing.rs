@@ -6,24 +6,20 @@
 
 use super::Volume;
 use super::hold::over;
-use crate::commit::Committer;
-use crate::layer::ROW_SPACE;
+use crate::layer::{COMMIT_SPACE, ROW_SPACE};
+use crate::open_store::{OpenStore, Writing};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result};
 use weald_store::Removal;
-
-/// Bytes of the disk that a commit of few rows may take.
-pub(super) const COMMIT_SPACE: u64 = 256 << 10;
 
 /// An image that is being removed. Readers see it until [`Removing::hide`] returns. If this is
 /// dropped after that, the next writer of the store completes the removal.
 #[derive(Debug)]
 pub struct Removing {
-    volume: Weak<Volume>,
+    shared: Weak<OpenStore>,
     removal: Removal,
 }
 
@@ -33,31 +29,32 @@ impl Volume {
     /// # Errors
     /// `NotFound` if there is no such image. `Busy` if a reader has the image open and `is_forced`
     /// is false, or if the volume is being closed or cannot change. `Corrupt`, `Io`.
-    pub fn begin_removal(self: &Arc<Self>, name: &str, is_forced: bool) -> Result<Removing> {
-        drop(self.lock_writer()?);
+    pub fn begin_removal(&self, name: &str, is_forced: bool) -> Result<Removing> {
+        let shared = &self.core.shared;
+        drop(shared.lock_writer()?);
         Ok(Removing {
-            volume: Arc::downgrade(self),
-            removal: Removal::begin(&self.store, name, is_forced)?,
+            shared: Arc::downgrade(shared),
+            removal: Removal::begin(&shared.store, name, is_forced)?,
         })
     }
+}
 
+impl OpenStore {
     /// The right to change the store between two commits.
     ///
     /// # Errors
-    /// `Busy` if the volume is being closed or cannot change; `Io` after a failure.
-    pub(super) fn lock_writer(&self) -> Result<MutexGuard<'_, Committer>> {
-        let committer = self.committer.lock();
-        if committer.holds.is_closed {
+    /// `Busy` if all volumes are closed or the store cannot change; `Io` after a failure.
+    pub(super) fn lock_writer(&self) -> Result<MutexGuard<'_, Writing>> {
+        let writing = self.writing.lock();
+        if writing.open.is_empty() {
             return Err(over());
         }
-        if let Some(failure) = &self.core.state.read().failure {
-            return Err(crate::core::failed(failure));
-        }
-        if self.core.options.is_read_only {
+        self.refuse_failed()?;
+        if self.is_read_only {
             let what = "the volume is mounted read-only, and so is its store";
             return Err(Error::new(ErrorKind::Busy, what));
         }
-        Ok(committer)
+        Ok(writing)
     }
 
     /// Number of rows that one commit may change so that the waiting changes still fit on the
@@ -67,9 +64,8 @@ impl Volume {
     /// `Full`, `Io`.
     pub(super) fn removable_rows(&self) -> Result<u64> {
         self.refresh_free()?;
-        let dirty = self.core.state.read().space();
-        let reserve = self.core.reserve.load(Ordering::Relaxed) / 2;
-        let room = self.core.free.load(Ordering::Relaxed) + reserve;
+        let dirty = self.space_of_others(None);
+        let room = self.free_len() + self.reserve_len() / 2;
         let room = room.saturating_sub(dirty.saturating_add(COMMIT_SPACE));
         match room / ROW_SPACE {
             0 => {
@@ -84,18 +80,18 @@ impl Volume {
 impl Removing {
     fn step<T>(
         &mut self,
-        change: impl FnOnce(&mut Committer, &mut Removal, u64) -> Result<T>,
+        change: impl FnOnce(&mut Writing, &mut Removal, u64) -> Result<T>,
     ) -> Result<T> {
-        let volume = self.volume.upgrade().ok_or_else(over)?;
-        let mut committer = volume.lock_writer()?;
-        let count_max = volume.removable_rows()?;
+        let shared = self.shared.upgrade().ok_or_else(over)?;
+        let mut writing = shared.lock_writer()?;
+        let count_max = shared.removable_rows()?;
         #[cfg(any(test, feature = "planted-bugs"))]
         {
-            let is_planted = volume.core.has_bug(PlantedBug::RemovalNotNoted);
-            committer.writer.skips_progress = is_planted;
+            let is_planted = shared.bug == Some(PlantedBug::RemovalNotNoted);
+            writing.writer.skips_progress = is_planted;
         }
-        let done = change(&mut committer, &mut self.removal, count_max);
-        volume.noted(&committer, done)
+        let done = change(&mut writing, &mut self.removal, count_max);
+        shared.noted(&writing, done)
     }
 
     /// Removes the image. If the volume is closed after readers have lost the image, the next
@@ -105,15 +101,15 @@ impl Removing {
     /// `NotFound` if another command was faster; `Busy` if the volume was closed; `Full`, `Io`,
     /// `Corrupt`.
     pub fn finish(mut self) -> Result<()> {
-        let volume = self.volume.clone();
+        let shared = self.shared.clone();
         let has_references = self.hide()?;
         let rest = match has_references {
             true => self.drop_all(),
             false => Ok(()),
         };
         let is_closed = || {
-            let volume = volume.upgrade();
-            volume.is_none_or(|volume| volume.committer.lock().holds.is_closed)
+            let shared = shared.upgrade();
+            shared.is_none_or(|shared| shared.writing.lock().open.is_empty())
         };
         match rest.and_then(|()| self.forget()) {
             Err(error) if error.kind() == ErrorKind::Busy && is_closed() => Ok(()),
@@ -132,7 +128,7 @@ impl Removing {
     /// # Errors
     /// As [`Removing::finish`].
     pub(crate) fn hide(&mut self) -> Result<bool> {
-        self.step(|committer, removal, _| removal.hide(&mut committer.writer))
+        self.step(|writing, removal, _| removal.hide(&mut writing.writer))
     }
 
     /// The next steps: drops references. Returns whether there are more.
@@ -140,7 +136,7 @@ impl Removing {
     /// # Errors
     /// As [`Removing::finish`].
     pub(crate) fn drop_some(&mut self) -> Result<bool> {
-        self.step(|committer, removal, max| removal.drop_some(&mut committer.writer, max))
+        self.step(|writing, removal, max| removal.drop_some(&mut writing.writer, max))
     }
 
     /// The last step.
@@ -148,6 +144,6 @@ impl Removing {
     /// # Errors
     /// As [`Removing::finish`].
     pub(crate) fn forget(&mut self) -> Result<()> {
-        self.step(|committer, removal, _| removal.finish(&mut committer.writer))
+        self.step(|writing, removal, _| removal.finish(&mut writing.writer))
     }
 }

@@ -4,20 +4,20 @@
 //! a prefix of the operations. A record may be written while those before it are being synced; it
 //! counts as durable only after them. A commit takes the changes of all records so far. Later
 //! changes belong to the next commit, and their records name the commit that they lie above. Locks
-//! are taken in this order: committer, logger, state. A thread that holds the first two may wait
-//! for records that are under way, since those end without them.
+//! are taken in this order: committer, writer, logger, state. A thread that holds the first three
+//! may wait for records that are under way, since those end without them.
 
 use super::Volume;
 use crate::OpenOptions;
 use crate::commit::Committer;
-use crate::core::failed;
 use crate::delta::encode;
 use crate::layer::Layer;
 use crate::logger::{BODY_LEN_MAX, Logger, Replay, open_log, with_bug};
+use crate::open_store::Writing;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
+use crate::state::failed;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use weald_format::{ErrorKind, Result};
 use weald_store::{SYNCS_MAX, Store, WriteOptions, WrittenRecord};
 
@@ -116,7 +116,7 @@ impl Volume {
         let record = self.write_record(&mut logger)?;
         let is_nearly_full = |log: &weald_store::SyncLog| log.is_nearly_full();
         if record.is_some() && logger.log.as_ref().is_some_and(is_nearly_full) {
-            self.wake_committer();
+            self.signal.wake_committer();
         }
         Ok(record)
     }
@@ -170,7 +170,7 @@ impl Volume {
                 Ok(None)
             }
             Err(error) => {
-                self.fail_sync(&error);
+                self.core.shared.fail(&error);
                 Err(error)
             }
         }
@@ -179,20 +179,7 @@ impl Volume {
     /// Makes the changes of the last record active again. Threads that wait for it commit them.
     fn take_back(&self) {
         self.core.state.write().cancel_logging();
-        self.notify_synced();
-    }
-
-    fn fail_sync(&self, error: &weald_format::Error) {
-        self.core.fail(error);
-        self.signal.progress.notify_all();
-        self.notify_synced();
-    }
-
-    /// Wakes the threads that wait for records.
-    fn notify_synced(&self) {
-        // A thread that has seen the old state waits by now.
-        drop(self.signal.syncing.lock());
-        self.signal.synced.notify_all();
+        self.signal.notify_synced();
     }
 
     /// Syncs a record.
@@ -204,7 +191,7 @@ impl Volume {
             return Ok(());
         };
         if let Err(error) = written.sync() {
-            self.fail_sync(&error);
+            self.core.shared.fail(&error);
             return Err(error);
         }
         #[cfg(any(test, feature = "planted-bugs"))]
@@ -218,7 +205,7 @@ impl Volume {
         }
         state.record_synced(record.number);
         drop(state);
-        self.notify_synced();
+        self.signal.notify_synced();
         Ok(())
     }
 
@@ -289,16 +276,18 @@ impl Volume {
         if self.is_durable(wanted)? {
             return Ok(());
         }
-        if let Err(error) = self.prepare_log(&mut committer) {
-            self.core.fail(&error);
+        let mut writing = self.core.shared.writing.lock();
+        if let Err(error) = self.prepare_log(&mut committer, &writing) {
+            self.core.shared.fail(&error);
             return Err(error);
         }
-        self.commit_locked(&mut committer, false)
+        self.commit_locked(&mut committer, &mut writing, false)
     }
 
     /// Opens or makes the log, if syncs are frequent and there is room. The next commit announces
     /// it.
-    fn prepare_log(&self, committer: &mut Committer) -> Result<()> {
+    fn prepare_log(&self, committer: &mut Committer, writing: &Writing) -> Result<()> {
+        let shared = &self.core.shared;
         let options = &self.core.options;
         let mut logger = self.logger.lock();
         logger.syncs += 1;
@@ -307,15 +296,21 @@ impl Volume {
             return Ok(());
         }
         let snapshot = committer.row.snapshot;
-        let mut log = open_log(&committer.writer, snapshot, options)?;
+        let mut log = open_log(&writing.writer, snapshot, options)?;
         if log.is_none() && logger.syncs > options.syncs_without_log {
-            if self.core.free.load(Ordering::Relaxed) < options.log_len.saturating_mul(2) {
+            let wanted = options.log_len.saturating_mul(2);
+            if shared.free_len() < wanted {
                 logger.is_off = true;
                 return Ok(());
             }
-            let made = committer
-                .writer
-                .create_sync_log(snapshot, options.log_len / 2);
+            // Changes of other volumes have this space, and soon they have taken it.
+            let others = shared.space_of_others(Some(&self.core.state));
+            if shared.free_len() < wanted.saturating_add(others) {
+                return Ok(());
+            }
+            shared.take_free(options.log_len);
+            let writer = &writing.writer;
+            let made = writer.create_sync_log(snapshot, options.log_len / 2);
             log = match made {
                 Err(error) if error.kind() == ErrorKind::Full => {
                     logger.is_off = true;
@@ -335,17 +330,19 @@ impl Volume {
     /// open the volume.
     pub(super) fn end_log(&self) -> Result<()> {
         let mut committer = self.committer.lock();
+        let mut writing = self.core.shared.writing.lock();
         self.logger.lock().end();
         if !committer.row.has_sync_log || self.core.state.read().failure.is_some() {
             return Ok(());
         }
         committer.row.has_sync_log = false;
-        self.commit_locked(&mut committer, true)
+        self.commit_locked(&mut committer, &mut writing, true)
     }
 
     /// Commits the changes that a crash left in the log, and begins to use the log.
     pub(super) fn replay(&self, replay: Replay) -> Result<()> {
         let mut committer = self.committer.lock();
+        let mut writing = self.core.shared.writing.lock();
         if replay.damage.is_some() {
             committer.row.has_sync_log = false;
         }
@@ -365,13 +362,13 @@ impl Volume {
                 state.active.merge(layer);
             }
             if !self.core.options.is_read_only {
-                self.commit_locked(&mut committer, true)?;
+                self.commit_locked(&mut committer, &mut writing, true)?;
             }
         }
         let options = &self.core.options;
         let is_used = options.log_len > 0 && !options.ignores_barriers && !options.is_read_only;
         if committer.row.has_sync_log && is_used {
-            let log = open_log(&committer.writer, committer.row.snapshot, options)?;
+            let log = open_log(&writing.writer, committer.row.snapshot, options)?;
             let mut logger = self.logger.lock();
             logger.prepared = log;
             logger.committed(&committer.row);

@@ -4,12 +4,13 @@ use super::*;
 use crate::create::create;
 use crate::options::VolumeOptions;
 use crate::tests::new_inode;
+use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use weald_format::container::{Codec, RecordRef, RecordType};
 use weald_format::{Digest, ErrorKind, FileKind};
 use weald_store::disk::HostDisk;
 use weald_store::engine::Table;
-use weald_store::{Collected, NewPart};
+use weald_store::{CollectOptions, Collected, NewPart};
 use weald_vfs::WritableFs;
 
 /// A new volume that commits in the calling thread, and the directory of its store.
@@ -86,11 +87,15 @@ fn a_copy_waits_for_the_commit_beside_it() {
         });
         // A copy that does not wait is done now.
         let early = receiver.recv_timeout(Duration::from_millis(300)).ok();
-        let done = committer.commit(&volume.core, &layer).expect("commit");
+        let mut writing = volume.core.shared.writing.lock();
+        let done = committer.commit(&volume.core, &mut writing, &layer);
+        let done = done.expect("commit");
         assert!(!done.dead.is_empty(), "the commit dropped no block");
         let core = &volume.core;
         core.thaw(&layer, sequence, &done.windows, &done.dropped);
-        volume.free(&committer, &done.dead).expect("free");
+        let freed = volume.core.shared.free(&writing, &done.dead);
+        freed.expect("free");
+        drop(writing);
         drop(committer);
         let copied = early.or_else(|| receiver.recv().ok());
         assert_eq!(copied, Some(4096));
@@ -191,7 +196,7 @@ fn end() -> NewPart {
 }
 
 fn block_count(volume: &Volume) -> usize {
-    let engine = volume.committer.lock().writer.engine();
+    let engine = volume.core.shared.writing.lock().writer.engine();
     let mut count = 0;
     let scanned = engine.scan(Table::Blocks, &[], &mut |_, _| {
         count += 1;
@@ -401,11 +406,11 @@ fn a_collection_removes_files_when_no_read_is_under_way() {
     };
     let mut collecting = volume.begin_collection(&options).expect("begin");
     thread::scope(|scope| {
-        let gate = volume.core.gate.read();
+        let gate = volume.core.shared.gate.read();
         let collector =
             scope.spawn(|| while collecting.step().expect("a step") != CollectStep::Done {});
         // Nobody gets in any more when the collection waits for the read that is under way.
-        while volume.core.gate.try_read().is_some() && !collector.is_finished() {
+        while volume.core.shared.gate.try_read().is_some() && !collector.is_finished() {
             thread::yield_now();
         }
         assert!(first.exists() && !collector.is_finished());

@@ -23,16 +23,16 @@ impl Run {
         let ended = self.collect_in_steps(step)?;
         let mut is_cut = false;
         match ended {
-            Ok(End::Done) => self.world.lock().note("collected"),
-            Ok(End::Waiting) => self.world.lock().note("the collection waits"),
+            Ok(End::Done) => self.world().lock().note("collected"),
+            Ok(End::Waiting) => self.world().lock().note("the collection waits"),
             Ok(End::Cut) => is_cut = true,
             Err(error) if self.has_failed() => {
-                self.world.lock().note(format!("not collected: {error}"));
+                self.world().lock().note(format!("not collected: {error}"));
                 return Ok(());
             }
             Err(error) => {
                 let is_held = self.sealing.is_some() && error.kind() == ErrorKind::Busy;
-                let is_full = self.world.lock().is_limited && error.kind() == ErrorKind::Full;
+                let is_full = self.world().lock().is_limited && error.kind() == ErrorKind::Full;
                 if !is_held && !is_full {
                     return Err(format!("collect: {error}"));
                 }
@@ -77,7 +77,7 @@ impl Run {
     }
 
     fn between(&mut self, what: Between) -> Verdict {
-        self.world.lock().note(format!("between: {what:?}"));
+        self.world().lock().note(format!("between: {what:?}"));
         match what {
             Between::Do(op) => self.step(&Step::Do(op)),
             Between::Commit(op) => self.perform_and_commit(op),

@@ -14,9 +14,10 @@ impl Run {
         if self.sealing.is_some() {
             return Ok(());
         }
-        let states = self.world.lock().count();
-        let model = self.world.lock().model.clone();
-        let begun = Sealing::begin(&self.volume(), &model, is_late);
+        let states = self.world().lock().count();
+        let model = self.world().lock().model.clone();
+        let of = (&self.volume(), self.side().name);
+        let begun = Sealing::begin(of, &model, is_late);
         self.acknowledge(begun.as_ref().map(drop).map_err(|e| e.to_string()), states)?;
         self.sealing = begun.ok();
         Ok(())
@@ -62,8 +63,8 @@ impl Run {
     }
 
     pub(super) fn perform_and_commit(&self, op: Op) -> Verdict {
-        let volume = self.volume();
-        let mut world = self.world.lock();
+        let (volume, world) = (self.volume(), self.world());
+        let mut world = world.lock();
         world.perform(&volume, op, || self.has_failed())?;
         let states = world.count();
         if volume.commit().is_ok() {
@@ -74,7 +75,8 @@ impl Run {
 
     /// Removes an image from the store, if there is one.
     pub(super) fn remove_image(&mut self, step: &RemoveImage) -> Verdict {
-        let names: Vec<String> = self.world.lock().images.keys().cloned().collect();
+        let first = self.first_world();
+        let names: Vec<String> = first.lock().images.keys().cloned().collect();
         let Some(name) = names.get(step.which as usize % names.len().max(1)) else {
             return Ok(());
         };
@@ -118,7 +120,8 @@ impl Run {
 
     /// Takes the answer to a removal.
     fn note_removal(&self, name: &str, removed: weald_format::Result<bool>) -> Verdict {
-        let mut world = self.world.lock();
+        let first = self.first_world();
+        let mut world = first.lock();
         world.note(format!("remove {name}: {removed:?}"));
         match removed {
             Ok(false) => {}
@@ -142,7 +145,8 @@ impl Run {
         records: Vec<RecordRef>,
         added: weald_format::Result<Addition>,
     ) -> Verdict {
-        let mut world = self.world.lock();
+        let first = self.first_world();
+        let mut world = first.lock();
         world.note(format!("{name}: {added:?}"));
         let is_there = world.images.contains_key(&name);
         match added {
@@ -164,7 +168,8 @@ impl Run {
         let store = Store::open(Arc::new(self.disk.clone()));
         let compared = store.and_then(|store| {
             let names: Vec<String> = store.names()?;
-            let mut world = self.world.lock();
+            let first = self.first_world();
+            let mut world = first.lock();
             if let Some((name, records)) = world.doubtful.clone()
                 && names.contains(&name)
             {

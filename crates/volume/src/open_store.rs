@@ -1,0 +1,470 @@
+//! A store that is open for the volumes of one process: its one writer, and what they share.
+//!
+//! The volumes commit one after the other. A commit holds the writer from its first block to its
+//! transaction, so that no other commit makes its blocks durable early, and no collection takes
+//! them for unused. Locks are taken in this order: committer of a volume, writer, logger, state. A
+//! thread that holds the state of one volume takes no lock of another one.
+//!
+//! The disk belongs to all volumes: each change is admitted against the free space less the space
+//! of all changes that wait, and after a failure of storage all volumes are read-only.
+
+use crate::create::VolumeInfo;
+use crate::holds::Holds;
+use crate::layer::COMMIT_SPACE;
+use crate::options::OpenOptions;
+#[cfg(any(test, feature = "planted-bugs"))]
+use crate::options::PlantedBug;
+use crate::signal::Signal;
+use crate::state::{State, failed};
+use parking_lot::{Mutex, RwLock};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use weald_format::{Error, ErrorKind, Result};
+use weald_store::{BlockReader, Dead, Store, StoreWriter, WriteOptions};
+
+/// Most bytes of the disk that are kept free for removals and commits.
+const RESERVE_MAX: u64 = 64 << 20;
+
+/// Bytes that are kept free on a disk of `total` bytes.
+pub fn reserve_of(total: u64) -> u64 {
+    RESERVE_MAX.min(total / 100 * 8)
+}
+
+/// A volume that other volumes of its store ask for room.
+pub trait Committing: Send + Sync {
+    /// Commits all changes so far. A failure is kept in the state.
+    fn commit_changes(&self);
+}
+
+/// An open volume.
+struct Member {
+    state: Weak<RwLock<State>>,
+    signal: Weak<Signal>,
+    volume: Weak<dyn Committing>,
+}
+
+/// The writer and what belongs to it.
+#[derive(Debug)]
+pub struct Writing {
+    /// The writer of the store.
+    pub writer: StoreWriter,
+    /// Readers of older states.
+    pub holds: Holds,
+    /// Numbers of the open volumes.
+    pub open: BTreeSet<u32>,
+}
+
+/// A store that is open for volumes.
+pub struct OpenStore {
+    /// The store, as its writer sees it.
+    pub(crate) store: Store,
+    /// Held by everything that changes the store.
+    pub(crate) writing: Mutex<Writing>,
+    /// Readers of blocks hold it; the space of unused blocks is freed while no thread holds it.
+    pub(crate) gate: RwLock<()>,
+    /// Stored bytes of blocks.
+    pub(crate) reader: Arc<BlockReader>,
+    /// Whether nothing can be changed.
+    pub(crate) is_read_only: bool,
+    ignores_barriers: bool,
+    /// Bytes that can still be written, as of the last look at the disk.
+    free: AtomicU64,
+    /// Bytes of the disk that are kept free for removals and commits.
+    reserve: AtomicU64,
+    /// Whether blocks died since space was returned.
+    has_dead: AtomicBool,
+    /// Whether files were removed since the tables were compacted.
+    has_removed: AtomicBool,
+    /// The error of storage that made all volumes read-only.
+    failure: Mutex<Option<String>>,
+    members: RwLock<Vec<Member>>,
+    /// Whether all volumes were closed.
+    is_closed: AtomicBool,
+    /// A deliberate bug that a simulation must find.
+    #[cfg(any(test, feature = "planted-bugs"))]
+    pub(crate) bug: Option<PlantedBug>,
+}
+
+impl std::fmt::Debug for OpenStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenStore").finish_non_exhaustive()
+    }
+}
+
+impl OpenStore {
+    /// Opens `store` for volumes that are opened with these options.
+    ///
+    /// # Errors
+    /// `Busy` if another process writes to the store; `Corrupt`, `Io`.
+    pub fn open(store: &Store, options: &OpenOptions) -> Result<Arc<Self>> {
+        let ignores_barriers = options.ignores_barriers && !options.is_read_only;
+        let store = match (options.is_read_only, ignores_barriers) {
+            (true, _) => store.for_reading(),
+            (_, true) => store.without_barriers(),
+            _ => store.clone(),
+        };
+        let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
+        Ok(Self::of_writer(&store, writer, options))
+    }
+
+    /// Whether nothing can be changed.
+    pub fn is_read_only(&self) -> bool {
+        self.is_read_only
+    }
+
+    /// Figures about the volume `name`.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unsupported` for a volume of a newer Weald; `Io`, `Corrupt`.
+    pub fn info(&self, name: &str) -> Result<VolumeInfo> {
+        let row = self.writing.lock().writer.volume_row(name)?;
+        VolumeInfo::of(name.to_owned(), &row)
+    }
+
+    /// The store of `writer`.
+    pub(crate) fn of_writer(
+        store: &Store,
+        writer: StoreWriter,
+        options: &OpenOptions,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            store: store.clone(),
+            reader: Arc::new(writer.block_reader()),
+            writing: Mutex::new(Writing {
+                writer,
+                holds: Holds::default(),
+                open: BTreeSet::new(),
+            }),
+            gate: RwLock::new(()),
+            is_read_only: options.is_read_only,
+            ignores_barriers: options.ignores_barriers && !options.is_read_only,
+            free: AtomicU64::new(0),
+            reserve: AtomicU64::new(0),
+            has_dead: AtomicBool::new(false),
+            // Earlier mounts may have removed some.
+            has_removed: AtomicBool::new(true),
+            failure: Mutex::default(),
+            members: RwLock::default(),
+            is_closed: AtomicBool::new(false),
+            #[cfg(any(test, feature = "planted-bugs"))]
+            bug: options.bug,
+        })
+    }
+
+    /// Refuses options that do not fit those of the volumes that are open.
+    ///
+    /// # Errors
+    /// `Busy`.
+    pub fn accept(&self, options: &OpenOptions) -> Result<()> {
+        let shown = self.store.shown();
+        if self.is_read_only && !options.is_read_only {
+            let what = format!("{shown}: a volume of it is mounted read-only: unmount it first");
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        if !options.is_read_only && options.ignores_barriers != self.ignores_barriers {
+            let word = match self.ignores_barriers {
+                true => "ignore",
+                false => "honour",
+            };
+            let what = format!(
+                "{shown}: another volume of it is mounted with barrier={word}, which holds for \
+                 the whole store: mount this one with barrier={word}, too, or unmount the other \
+                 one first"
+            );
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        match &*self.failure.lock() {
+            Some(failure) => Err(failed(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes that the volume with this number is being opened.
+    ///
+    /// # Errors
+    /// `Busy` if it is open already; those of [`OpenStore::accept`]; `Io`, `Full`.
+    pub(crate) fn enter(
+        &self,
+        writing: &mut Writing,
+        snapshot: u32,
+        options: &OpenOptions,
+    ) -> Result<()> {
+        self.accept(options)?;
+        if writing.open.contains(&snapshot) {
+            let pid = std::process::id();
+            let what = format!("the volume is open already, in process {pid}: unmount it first");
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        if self.ignores_barriers && !options.is_read_only {
+            self.store.mark_unsynced()?;
+        }
+        writing.open.insert(snapshot);
+        self.is_closed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes that the volume with this number is closed, and syncs what was not synced. A call for
+    /// a volume that is not open does nothing.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn leave(&self, writing: &mut Writing, snapshot: u32) -> Result<()> {
+        if !self.give_up(writing, snapshot) || !self.ignores_barriers {
+            return Ok(());
+        }
+        match writing.open.is_empty() {
+            true => self.store.sync_all(),
+            // The other volumes go on without syncs.
+            false => self.store.mark_unsynced(),
+        }
+    }
+
+    /// Notes that the volume with this number is closed. Returns false if it was not open.
+    pub(crate) fn give_up(&self, writing: &mut Writing, snapshot: u32) -> bool {
+        let was_open = writing.open.remove(&snapshot);
+        self.is_closed
+            .store(writing.open.is_empty(), Ordering::Relaxed);
+        was_open
+    }
+
+    /// Adds a volume to those that share free space and failures.
+    pub(crate) fn add_member(
+        &self,
+        state: &Arc<RwLock<State>>,
+        signal: &Arc<Signal>,
+        volume: Weak<dyn Committing>,
+    ) {
+        let mut members = self.members.write();
+        members.retain(|member| member.state.strong_count() > 0);
+        members.push(Member {
+            state: Arc::downgrade(state),
+            signal: Arc::downgrade(signal),
+            volume,
+        });
+        drop(members);
+        // A failure of this moment is noted here, or by the thread that saw it.
+        if let Some(failure) = &*self.failure.lock() {
+            state.write().failure.get_or_insert(failure.clone());
+        }
+    }
+
+    /// Makes all volumes read-only, because storage failed.
+    pub(crate) fn fail(&self, error: &Error) {
+        let why = {
+            let mut failure = self.failure.lock();
+            if failure.is_none() {
+                log::error!("the volume became read-only: {error}");
+            }
+            failure.get_or_insert_with(|| error.to_string()).clone()
+        };
+        for member in &*self.members.read() {
+            if let Some(state) = member.state.upgrade() {
+                state.write().failure.get_or_insert(why.clone());
+            }
+            if let Some(signal) = member.signal.upgrade() {
+                signal.wake_waiting();
+            }
+        }
+    }
+
+    /// The outcome of a change of the store, whose failure may be one of storage.
+    pub(crate) fn noted<T>(&self, writing: &Writing, done: Result<T>) -> Result<T> {
+        if let Err(error) = &done
+            && !writing.writer.is_usable()
+        {
+            self.fail(error);
+        }
+        done
+    }
+
+    /// Fails if storage failed.
+    ///
+    /// # Errors
+    /// `Io` with the first failure.
+    pub(crate) fn refuse_failed(&self) -> Result<()> {
+        match &*self.failure.lock() {
+            Some(failure) => Err(failed(failure)),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether storage failed.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
+    /// Whether all volumes were closed.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that can still be written, as of the last look at the disk.
+    pub(crate) fn free_len(&self) -> u64 {
+        self.free.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of the disk that are kept free for removals and commits.
+    pub(crate) fn reserve_len(&self) -> u64 {
+        self.reserve.load(Ordering::Relaxed)
+    }
+
+    /// Looks at the disk.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn refresh_free(&self) -> Result<()> {
+        let space = self.store.space()?;
+        let reserve = reserve_of(space.total);
+        let free = space.free.saturating_sub(reserve);
+        self.free.store(free, Ordering::Relaxed);
+        let reserve = reserve.min(space.free);
+        self.reserve.store(reserve, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes `len` bytes out of the free space before they are written beside a commit.
+    pub(crate) fn take_free(&self, len: u64) {
+        let take = |free: u64| Some(free.saturating_sub(len));
+        // The function always gives a value.
+        let _ = self
+            .free
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+    }
+
+    /// Adds `figure` up, of all open volumes but the one with the state `except`.
+    pub(crate) fn sum_of_others(
+        &self,
+        except: Option<&Arc<RwLock<State>>>,
+        figure: impl Fn(&State) -> u64,
+    ) -> u64 {
+        let members = self.members.read();
+        let mut sum = 0u64;
+        for member in &*members {
+            let is_excepted = |except: &Arc<RwLock<State>>| {
+                std::ptr::eq(Arc::as_ptr(except), member.state.as_ptr())
+            };
+            if except.is_some_and(is_excepted) {
+                continue;
+            }
+            if let Some(state) = member.state.upgrade() {
+                sum = sum.saturating_add(figure(&state.read()));
+            }
+        }
+        sum
+    }
+
+    /// Bytes of the disk that the commits of all changes take at most, but for those of the volume
+    /// with the state `except`.
+    pub(crate) fn space_of_others(&self, except: Option<&Arc<RwLock<State>>>) -> u64 {
+        // The reserve has room for the rows of one commit, not for those of each volume.
+        self.sum_of_others(except, |state| match state.space() {
+            0 => 0,
+            space => space.saturating_add(COMMIT_SPACE),
+        })
+    }
+
+    /// Commits the changes of all volumes but the one with this state. The caller holds no lock.
+    pub(crate) fn commit_others(&self, except: &Arc<RwLock<State>>) {
+        for volume in self.others(except) {
+            volume.commit_changes();
+        }
+    }
+
+    fn others(&self, except: &Arc<RwLock<State>>) -> Vec<Arc<dyn Committing>> {
+        let members = self.members.read();
+        let others = members
+            .iter()
+            .filter(|member| !std::ptr::eq(Arc::as_ptr(except), member.state.as_ptr()));
+        others
+            .filter_map(|member| member.volume.upgrade())
+            .collect()
+    }
+
+    /// Wakes the threads that commit the other volumes.
+    pub(crate) fn wake_others(&self, except: &Arc<RwLock<State>>) {
+        for member in &*self.members.read() {
+            let is_other = !std::ptr::eq(Arc::as_ptr(except), member.state.as_ptr());
+            if let Some(signal) = member.signal.upgrade().filter(|_| is_other) {
+                signal.wake_committer();
+            }
+        }
+    }
+
+    /// Frees the space of blocks whose rows are gone.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn free(&self, writing: &Writing, dead: &[Dead]) -> Result<()> {
+        if dead.is_empty() {
+            return Ok(());
+        }
+        self.has_dead.store(true, Ordering::Relaxed);
+        let _gate = self.gate.write();
+        self.reader.forget_removed_rows();
+        writing.writer.free(dead)
+    }
+
+    /// Notes that files were removed.
+    pub(crate) fn note_removed(&self) {
+        self.has_removed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether dead blocks have to stay for a reader of the volume with this number or another one.
+    pub(crate) fn keeps_dead(
+        &self,
+        writing: &Writing,
+        #[allow(unused, reason = "a planted bug")] snapshot: u32,
+    ) -> bool {
+        #[cfg(any(test, feature = "planted-bugs"))]
+        match self.bug {
+            Some(PlantedBug::HeldBlocksFreed) => return false,
+            Some(PlantedBug::HoldOfOthersIgnored) => return writing.holds.keeps_dead_of(snapshot),
+            _ => {}
+        }
+        writing.holds.keeps_dead()
+    }
+
+    /// Removes the files of segments without a live block.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub(crate) fn return_space(&self, writing: &mut Writing, snapshot: u32) -> Result<()> {
+        if self.keeps_dead(writing, snapshot) || !self.has_dead.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        if writing.writer.dead_segments()?.is_empty() {
+            return Ok(());
+        }
+        let _gate = self.gate.write();
+        self.reader.close_segments();
+        let options = weald_store::CollectOptions {
+            copy_below_percent: 0,
+            ..weald_store::CollectOptions::default()
+        };
+        let check_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
+        if let Err(error) = writing.writer.collect(&options, check_cancelled) {
+            self.fail(&error);
+            return Err(error);
+        }
+        self.refresh_free()
+    }
+
+    /// Returns the space of removed names and files in the tables to the disk, if the disk is full
+    /// and names were removed since the last call.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn compact(&self) -> Result<()> {
+        let writing = self.writing.lock();
+        self.refresh_free()?;
+        if self.free_len() > 0 || !self.has_removed.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
+        if let Err(error) = writing.writer.engine().compact() {
+            self.fail(&error);
+            return Err(error);
+        }
+        self.refresh_free()
+    }
+}

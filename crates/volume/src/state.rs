@@ -1,0 +1,187 @@
+//! Everything that operations of a volume change: its layers, and what became of them.
+
+use crate::layer::Layer;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+use weald_format::volume::QuotaRow;
+use weald_format::{Error, ErrorKind};
+
+/// A layer that is being written to the sync log.
+#[derive(Debug)]
+pub struct Logging {
+    layer: Arc<Layer>,
+    /// Its record's number, of all records of the mount.
+    number: u64,
+    /// The number of changes up to its end.
+    sequence: u64,
+    /// Whether the sync of its record returned.
+    is_synced: bool,
+}
+
+/// Everything that operations change.
+#[derive(Debug)]
+pub struct State {
+    /// Receives all changes.
+    pub active: Layer,
+    /// Layers that are being written to the sync log, oldest first.
+    pub logging: VecDeque<Logging>,
+    /// Number of records of the sync log so far.
+    pub record_count: u64,
+    /// Changes that are durable in the sync log.
+    pub logged: Layer,
+    /// The layer that is being committed.
+    pub frozen: Option<Arc<Layer>>,
+    /// Whether the sync log has all of the frozen layer, so that it can receive changes above it.
+    pub is_frozen_logged: bool,
+    /// All quotas, by directory.
+    pub quotas: BTreeMap<u64, QuotaRow>,
+    /// Number of changes so far.
+    pub sequence: u64,
+    /// Number of changes that are durable, in the sync log or in the tables.
+    pub durable: u64,
+    /// Number of changes that the tables have.
+    pub committed: u64,
+    /// When the oldest change that waits for a commit was made.
+    pub dirty_since: Option<Instant>,
+    /// When the oldest change that is not durable was made.
+    pub risk_since: Option<Instant>,
+    /// The error that made the volume read-only.
+    pub failure: Option<String>,
+}
+
+impl State {
+    /// The state of a volume without changes above its tables.
+    pub fn new(next_ino: u64, quotas: BTreeMap<u64, QuotaRow>) -> Self {
+        Self {
+            active: Layer {
+                next_ino,
+                ..Layer::default()
+            },
+            logging: VecDeque::new(),
+            record_count: 0,
+            logged: Layer::default(),
+            frozen: None,
+            is_frozen_logged: false,
+            quotas,
+            sequence: 0,
+            durable: 0,
+            committed: 0,
+            dirty_since: None,
+            risk_since: None,
+            failure: None,
+        }
+    }
+
+    /// Takes the active layer, and puts an empty one in its place.
+    pub fn take_active(&mut self) -> Layer {
+        let new = self.active.above();
+        std::mem::replace(&mut self.active, new)
+    }
+
+    /// Takes the active layer for a record of the sync log. Returns it and the record's number.
+    pub fn begin_logging(&mut self) -> (Arc<Layer>, u64) {
+        let layer = Arc::new(self.take_active());
+        self.record_count += 1;
+        self.logging.push_back(Logging {
+            layer: layer.clone(),
+            number: self.record_count,
+            sequence: self.sequence,
+            is_synced: false,
+        });
+        self.risk_since = None;
+        (layer, self.record_count)
+    }
+
+    /// Notes that the sync of a record returned. The changes of the records that are durable
+    /// together with all before them are logged then.
+    pub fn record_synced(&mut self, number: u64) {
+        let mut records = self.logging.iter_mut();
+        if let Some(record) = records.find(|record| record.number == number) {
+            record.is_synced = true;
+        }
+        let is_synced = |record: &&Logging| record.is_synced;
+        while self.logging.front().filter(is_synced).is_some()
+            && let Some(record) = self.logging.pop_front()
+        {
+            self.logged.merge(Arc::unwrap_or_clone(record.layer));
+            self.durable = self.durable.max(record.sequence);
+        }
+    }
+
+    /// Takes the last record back: the sync log has no space for it. Its changes are active again.
+    pub fn cancel_logging(&mut self) {
+        if let Some(record) = self.logging.pop_back() {
+            let newer = std::mem::replace(&mut self.active, Arc::unwrap_or_clone(record.layer));
+            self.active.merge(newer);
+            self.risk_since = self.dirty_since;
+        }
+    }
+
+    /// The number of the last record that is under way.
+    pub fn last_record(&self) -> Option<u64> {
+        self.logging.back().map(|record| record.number)
+    }
+
+    /// Whether the record with this number is under way, or one before it.
+    pub fn is_under_way(&self, number: u64) -> bool {
+        let first = self.logging.front();
+        first.is_some_and(|record| record.number <= number)
+    }
+
+    /// Whether a record that is under way has the first `sequence` changes.
+    pub fn is_being_logged(&self, sequence: u64) -> bool {
+        let last = self.logging.back();
+        last.is_some_and(|record| record.sequence >= sequence)
+    }
+
+    /// The layers that are being written to the sync log, newest first.
+    pub fn logging_layers(&self) -> impl Iterator<Item = &Layer> {
+        self.logging.iter().rev().map(|record| &*record.layer)
+    }
+
+    /// Memory that the changes take which the next commit has to write, roughly, bytes.
+    pub fn cost(&self) -> u64 {
+        let logging: u64 = self.logging_layers().map(|layer| layer.cost).sum();
+        self.active.cost + self.logged.cost + logging
+    }
+
+    /// Bytes of the disk that the commits of all changes take at most, roughly.
+    pub fn space(&self) -> u64 {
+        let layers = self.logging_layers().chain(self.frozen.as_deref());
+        let layers = layers.chain([&self.active, &self.logged]);
+        layers.map(Layer::space).fold(0, u64::saturating_add)
+    }
+
+    /// Written bytes that the tables do not have.
+    pub fn written(&self) -> u64 {
+        let frozen = self.frozen.as_ref().map_or(0, |layer| layer.written);
+        self.unlogged_written() + self.logged.written + frozen
+    }
+
+    fn unlogged_written(&self) -> u64 {
+        let logging: u64 = self.logging_layers().map(|layer| layer.written).sum();
+        self.active.written + logging
+    }
+
+    /// Written bytes that are not durable.
+    pub fn written_at_risk(&self) -> u64 {
+        let frozen = self.frozen.as_ref().filter(|_| !self.is_frozen_logged);
+        self.unlogged_written() + frozen.map_or(0, |layer| layer.written)
+    }
+
+    /// Whether a change of the content of `ino` is not durable.
+    pub fn has_content_at_risk(&self, ino: u64) -> bool {
+        let frozen = self.frozen.as_deref().filter(|_| !self.is_frozen_logged);
+        let layers = self.logging_layers().chain([&self.active]);
+        layers
+            .chain(frozen)
+            .any(|layer| layer.files.contains_key(&ino))
+    }
+}
+
+/// The error of everything after a failure of storage.
+pub fn failed(why: &str) -> Error {
+    let what = format!("the volume is read-only since a commit failed: {why}");
+    Error::new(ErrorKind::Io, what)
+}
