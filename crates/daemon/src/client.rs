@@ -1,9 +1,10 @@
 //! The client: connects to a server, sends a request, and retries if the server ends meanwhile.
 
-use crate::message::{Hello, Reply, Request, receive};
+use crate::message::{Hello, Refusal, Reply, Request, receive};
 use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::runtime_dir::RuntimeDir;
+use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weald_format::{Error, ErrorKind, Result};
@@ -86,6 +87,61 @@ fn try_mount(runtime_dir: &RuntimeDir, request: &OpenedRequest) -> Result<Attemp
         Ok(None) => Ok(Attempt::ServerEnded),
         Err(error) if has_hung_up(&error) => Ok(Attempt::ServerEnded),
         Err(error) => Err(error),
+    }
+}
+
+/// Asks the servers of `runtime_dir` for the one that has the store of a volume open for writing,
+/// and lets it mount `request`, too. `lock` is the file that the writer of the store locks, open
+/// for writing. Returns `false` if no server has the store.
+///
+/// # Errors
+/// The error of the server that has the store; `Busy` if every attempt met a server that was
+/// ending; `Io`.
+pub fn join(
+    runtime_dir: &RuntimeDir,
+    request: &OpenedRequest,
+    lock: BorrowedFd<'_>,
+) -> Result<bool> {
+    for _ in 0..ATTEMPT_COUNT_MAX {
+        let mut has_ended = false;
+        for server in runtime_dir.names()? {
+            let Some(stream) = runtime_dir.connect(&server)? else {
+                continue;
+            };
+            let sent = request.send_beside(&stream, lock);
+            match sent.and_then(|()| receive::<Reply>(&stream, None)) {
+                Ok(Some((Reply::Mounted, _))) => return Ok(true),
+                Ok(Some((Reply::NotHere, _))) => {}
+                Ok(Some((Reply::Refused(refusal), _))) => refuse(refusal)?,
+                Ok(Some(_)) => return Err(unexpected()),
+                Ok(None) => has_ended = true,
+                Err(error) if has_hung_up(&error) => has_ended = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if !has_ended {
+            return Ok(false);
+        }
+        std::thread::sleep(ATTEMPT_PAUSE);
+    }
+    Err(Error::new(
+        ErrorKind::Busy,
+        "servers end again and again before they answer",
+    ))
+}
+
+/// Fails with the error of a server, unless that speaks another protocol: it may have other stores,
+/// and the lock of this one says which process has it.
+fn refuse(refusal: Refusal) -> Result<()> {
+    match refusal.is_of_protocol() {
+        true => {
+            log::warn!(
+                "a server of another version is left out: {}",
+                refusal.into_error()
+            );
+            Ok(())
+        }
+        false => Err(refusal.into_error()),
     }
 }
 

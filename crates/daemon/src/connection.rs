@@ -1,5 +1,6 @@
 //! A connection of a client: receives one request and answers it.
 
+use crate::beside::mount_volume;
 use crate::hand_over::give::give;
 use crate::hold::hold;
 use crate::message::{Hello, Refusal, Reply, Request, receive, send};
@@ -63,6 +64,13 @@ impl Connection {
                     Ok(true) => send(&self.stream, &Reply::Mounted, &[]),
                     // The closed connection tells the client to try again.
                     Ok(false) => Ok(()),
+                    Err(error) => self.refuse(&error),
+                }
+            }
+            Ok(Request::MountVolume(request)) => {
+                match mount_volume(&self.shared, *request, descriptors) {
+                    Ok(Some(reply)) => send(&self.stream, &reply, &[]),
+                    Ok(None) => Ok(()),
                     Err(error) => self.refuse(&error),
                 }
             }

@@ -132,7 +132,7 @@ pub(crate) fn volume_of_store(
 }
 
 /// The lock of a store, which the client has opened for writing.
-fn lock_file(descriptors: &[OwnedFd]) -> Result<FileId> {
+pub(crate) fn lock_file(descriptors: &[OwnedFd]) -> Result<FileId> {
     let wrong = || Error::invalid("expected the lock of a store, open for writing");
     let [lock] = descriptors else {
         return Err(wrong());

@@ -12,7 +12,7 @@
 //! 3. `opened_request` is a request with open files, `served` one mount.
 //! 4. `client` sends requests, `held_volume` that of a seal.
 //! 5. `shared` has the mounts of a server; `hand_over/give` passes them on; `hold` keeps a state of
-//!    a volume for a seal.
+//!    a volume for a seal; `beside` mounts a volume whose store is open.
 //! 6. `connection` answers one client, `server` accepts clients, `hand_over` starts a server with
 //!    the mounts of another.
 //!
@@ -30,6 +30,7 @@
 //!    again in a hand-over. The image digest and the mount id must then be unchanged.
 #![forbid(unsafe_code)]
 
+mod beside;
 mod byte_frames;
 mod client;
 mod connection;
@@ -50,11 +51,11 @@ mod store_request;
 mod volume_mount;
 mod volume_options;
 
-pub use client::{Started, attach, mount, reports, space_reports};
+pub use client::{Started, attach, join, mount, reports, space_reports};
 pub use hand_over::{start_lasting, take_over};
 pub use held_volume::{HeldVolume, ImageSender};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
-pub use mount_lock::MountWaiter;
+pub use mount_lock::{MountWaiter, StoreLock};
 pub use opened_request::OpenedRequest;
 pub use prometheus::prometheus;
 pub use report::{

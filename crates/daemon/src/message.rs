@@ -22,13 +22,17 @@ use weald_fuse::Negotiated;
 use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 7;
+pub const PROTOCOL: u32 = 8;
+
+/// Words of a refusal of another protocol, in all versions.
+const OTHER_PROTOCOL: &str = "speaks protocol";
 
 /// Longest frame in bytes: a request has a few paths, a report a few kilobytes per mount.
 const FRAME_LEN_MAX: u32 = 1 << 20;
 
-/// Largest number of descriptors with a frame: an image (or its store) and a mount point.
-const DESCRIPTOR_COUNT_MAX: usize = 2;
+/// Largest number of descriptors with a frame: an image (or its store), a mount point, and the lock
+/// of a store.
+const DESCRIPTOR_COUNT_MAX: usize = 3;
 
 /// The first frame of a connection.
 #[derive(Debug, Serialize, Deserialize)]
@@ -44,6 +48,10 @@ pub(crate) enum Request {
     /// Sent with the descriptors of the image, or of the directory of its store, and of the mount
     /// point.
     Mount(Box<MountRequest>),
+    /// Sent with the same descriptors, and the file that the writer of the store locks, open for
+    /// writing: mount a volume beside another one of its store. The answer is `Mounted`, or
+    /// `NotHere` if this server has no volume of the store.
+    MountVolume(Box<MountRequest>),
     Report,
     /// As `Report`, with the space of volumes, which takes longer.
     ReportSpace,
@@ -271,6 +279,12 @@ impl Refusal {
         }
     }
 
+    /// Whether a server refuses every request of this client, since it speaks another protocol.
+    pub(crate) fn is_of_protocol(&self) -> bool {
+        let first = self.causes.first();
+        first.is_some_and(|text| text.contains(OTHER_PROTOCOL))
+    }
+
     pub(crate) fn into_error(self) -> Error {
         let kind = if self.is_busy {
             ErrorKind::Busy
@@ -326,7 +340,7 @@ impl Hello {
     pub(crate) fn request(self) -> Result<Request> {
         if self.protocol != PROTOCOL {
             let text = format!(
-                "this server (weald {}) speaks protocol {PROTOCOL}, the client {}; expected one \
+                "this server (weald {}) {OTHER_PROTOCOL} {PROTOCOL}, the client {}; expected one \
                  version of both: unmount what the server has ('weald mounts' of its version \
                  lists it), then mount again",
                 env!("CARGO_PKG_VERSION"),
@@ -537,7 +551,7 @@ mod tests {
         let refused = send(&theirs, &Taking::Ready, &fds).expect_err("too many");
         assert_eq!(refused.kind(), ErrorKind::Limit);
         let head = 7u32.to_le_bytes();
-        for (part, count) in [(&head[..2], 2), (&head[2..], 1)] {
+        for (part, count) in [(&head[..2], 2), (&head[2..], 2)] {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
             let mut control = SendAncillaryBuffer::new(&mut space);
             assert!(control.push(SendAncillaryMessage::ScmRights(&fds[..count])));
@@ -551,7 +565,7 @@ mod tests {
     /// Would catch: a panic, an endless wait or a huge allocation on malformed input.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":7,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":8,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {
@@ -574,6 +588,8 @@ mod tests {
         let error = received(&other).expect_err("unknown");
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains("then mount again"), "{error}");
+        assert!(Refusal::of(&error).is_of_protocol());
+        assert!(!Refusal::of(&too_many()).is_of_protocol());
     }
 
     /// Would catch: a client that sends single bytes slowly and so keeps a connection for ever.

@@ -15,13 +15,16 @@
 use crate::runtime_dir::RuntimeDir;
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
 
 /// How long a server tries to lock the file of a new mount. Clients hold the lock for microseconds,
 /// when they test it.
 const HOLD_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long a client waits while another one mounts a volume of the same store.
+const STORE_TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Pause between two attempts at a lock. It bounds the delay until a client notices the release.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
@@ -53,6 +56,10 @@ impl Drop for MountLock {
     }
 }
 
+/// Lock of a client that mounts a volume of a store.
+#[derive(Debug)]
+pub struct StoreLock(#[expect(dead_code, reason = "held until it is dropped")] MountLock);
+
 /// Wait for the server of a mount; a client begins it before the unmount.
 #[derive(Debug)]
 pub struct MountWaiter {
@@ -81,9 +88,12 @@ impl RuntimeDir {
     /// # Errors
     /// `Busy` if another process serves the mount; `Io`.
     pub(crate) fn lock_mount(&self, device: (u32, u32)) -> Result<MountLock> {
-        let name = name_of(device);
+        self.lock_file(name_of(device), HOLD_TIMEOUT)
+    }
+
+    fn lock_file(&self, name: String, timeout: Duration) -> Result<MountLock> {
         let start = Instant::now();
-        while start.elapsed() < HOLD_TIMEOUT {
+        while start.elapsed() < timeout {
             let file = self.open_lock(&name, OFlags::CREATE)?;
             match flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) if self.has(&name, &file) => {
@@ -103,6 +113,18 @@ impl RuntimeDir {
             ErrorKind::Busy,
             format!("{name}: another process serves this mount"),
         ))
+    }
+
+    /// Locks the store whose writer locks the file `lock_file`, until the result is dropped: two
+    /// clients that mount its first volumes at the same time start one server.
+    ///
+    /// # Errors
+    /// `Busy` if another client mounts a volume of the store for minutes; `Io`.
+    pub fn lock_store(&self, lock_file: BorrowedFd<'_>) -> Result<StoreLock> {
+        let failed = |errno: Errno| Error::io("lock of a store", errno.into());
+        let stat = rustix::fs::fstat(lock_file).map_err(failed)?;
+        let name = format!("mount-store-{}-{}.lock", stat.st_dev, stat.st_ino);
+        self.lock_file(name, STORE_TIMEOUT).map(StoreLock)
     }
 
     /// Opens the lock file of the mount with `device`; `None` if no server of this directory has

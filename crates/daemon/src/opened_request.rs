@@ -6,7 +6,7 @@ use crate::message::{Hello, MountRequest, Request, receive};
 use crate::volume_mount;
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,6 +82,17 @@ impl OpenedRequest {
     pub fn without_log(mut self) -> Self {
         self.request.log = None;
         self
+    }
+
+    /// Sends the request to a server that may have the store of the volume open. `lock` is the file
+    /// that the writer of the store locks, open for writing.
+    ///
+    /// # Errors
+    /// As [`OpenedRequest::send`].
+    pub(crate) fn send_beside(&self, stream: &UnixStream, lock: BorrowedFd<'_>) -> Result<()> {
+        let request = Request::MountVolume(Box::new(self.request.clone()));
+        let descriptors = [self.image.as_fd(), self.point.as_fd(), lock];
+        Hello::send(stream, &request, &descriptors)
     }
 
     /// Sends the request to the server behind `stream`.

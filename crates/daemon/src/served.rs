@@ -5,7 +5,7 @@ use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
-use crate::volume_mount::{self, FileId, OpenVolume};
+use crate::volume_mount::{self, Beside, FileId, OpenVolume};
 use parking_lot::Mutex;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
-use weald_fuse::{Mount, MountOptions, MountPoint, Paused, Trace};
+use weald_fuse::{Mount, MountOptions, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
 use weald_store::Store;
 use weald_store::disk::HostDisk;
@@ -26,6 +26,8 @@ use weald_volume::Volume;
 pub(crate) struct Served {
     pub(crate) id: u64,
     pub(crate) handed: HandedMount,
+    /// The lock of the store of a volume, also when the mount has ended.
+    lock_file: Option<FileId>,
     device: String,
     /// `None` after the end of the mount, and while another process takes it over.
     live: Mutex<Option<Live>>,
@@ -123,12 +125,13 @@ fn holder_path(request: &MountRequest) -> PathBuf {
 }
 
 impl Served {
-    /// Mounts `request`; programs can use the mount when the call returns.
+    /// Mounts `request`; programs can use the mount when the call returns. A volume is mounted
+    /// `beside` others of its store, if that is given.
     pub(crate) fn mount(
         id: u64,
         request: OpenedRequest,
-        shared: &Arc<SharedCache>,
-        runtime_dir: Option<&RuntimeDir>,
+        beside: Option<&Beside>,
+        (shared, runtime_dir): (&Arc<SharedCache>, Option<&RuntimeDir>),
     ) -> Result<Self> {
         let OpenedRequest {
             request,
@@ -136,7 +139,10 @@ impl Served {
             point,
         } = request;
         if request.is_volume {
-            return Self::mount_volume(id, request, image, &point, runtime_dir);
+            let store_path = holder_path(&request);
+            let holder = (image, store_path.as_path());
+            let (mount, volume) = volume_mount::mount(holder, &request, &point, beside)?;
+            return Ok(Self::of_volume(id, request, (mount, volume), runtime_dir));
         }
         let opened = Opened::open(image, &request, shared)?;
         let prefetch = match &request.prefetch {
@@ -172,16 +178,12 @@ impl Served {
         ))
     }
 
-    /// Mounts the volume of `request`, whose store is the directory `holder`.
-    fn mount_volume(
+    fn of_volume(
         id: u64,
         request: MountRequest,
-        holder: OwnedFd,
-        point: &MountPoint,
+        (mount, volume): (Mount, OpenVolume),
         runtime_dir: Option<&RuntimeDir>,
-    ) -> Result<Self> {
-        let store_path = holder_path(&request);
-        let (mount, volume) = volume_mount::mount(holder, &store_path, &request, point)?;
+    ) -> Self {
         let mount_lock = lock_mount(&mount, runtime_dir);
         let handed = HandedMount {
             image_digest: String::new(),
@@ -190,7 +192,7 @@ impl Served {
             request,
         };
         let live = Live::new(mount, Content::Volume(volume), None, mount_lock);
-        Ok(Self::new(id, handed, live))
+        Self::new(id, handed, live)
     }
 
     /// Resumes a paused mount: one of another process, or our own after a failed hand-over.
@@ -214,9 +216,14 @@ impl Served {
 
     fn new(id: u64, handed: HandedMount, live: Live) -> Self {
         let (major, minor) = live.mount.device();
+        let lock_file = match &live.content {
+            Content::Volume(open) => Some(open.lock_file),
+            Content::Image(_) => None,
+        };
         Self {
             id,
             handed,
+            lock_file,
             device: format!("{major}:{minor}"),
             live: Mutex::new(Some(live)),
         }
@@ -265,6 +272,12 @@ impl Served {
             Content::Volume(_) => return None,
         };
         (!Arc::ptr_eq(&cache, shared)).then_some(cache)
+    }
+
+    /// Whether this mount has a volume of the store whose writer locks the file `lock_file`, or had
+    /// one that is being closed.
+    pub(crate) fn is_of_store(&self, lock_file: FileId) -> bool {
+        self.lock_file == Some(lock_file)
     }
 
     /// The volume of this mount, if it lies in the store whose writer locks the file `lock_file`,

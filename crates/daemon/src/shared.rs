@@ -5,6 +5,7 @@ use crate::opened_request::OpenedRequest;
 use crate::report::{ServerReport, descriptor_count};
 use crate::runtime_dir::{Bound, RuntimeDir};
 use crate::served::{Live, Served, now};
+use crate::volume_mount::Beside;
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
 use std::collections::BTreeMap;
@@ -202,6 +203,15 @@ impl Shared {
     /// Mounts `request`. Returns `false` if the server is ending or handing its mounts over; the
     /// client then tries again.
     pub(crate) fn mount(self: &Arc<Self>, request: OpenedRequest) -> Result<bool> {
+        self.mount_beside(request, None)
+    }
+
+    /// As [`Shared::mount`], for a volume of a store that is open.
+    pub(crate) fn mount_beside(
+        self: &Arc<Self>,
+        request: OpenedRequest,
+        beside: Option<&Beside>,
+    ) -> Result<bool> {
         let id = {
             let mut state = self.state.lock();
             if state.phase != Phase::Open {
@@ -209,11 +219,14 @@ impl Shared {
             }
             state.adding_count += 1;
             state.next_id += 1;
+            // The server goes on: nobody waits for its end.
+            state.mount_locks_until_exit.clear();
             state.next_id
         };
         let _adding = Adding(self);
         let log = request.log().map(Path::to_owned);
-        let served = Served::mount(id, request, &self.cache, self.runtime_dir.as_ref())?;
+        let place = (&self.cache, self.runtime_dir.as_ref());
+        let served = Served::mount(id, request, beside, place)?;
         // After the mount, so that a refused request creates no file and does not switch the log.
         // If the log file cannot be opened, the mount is detached again.
         if log.is_some() {
@@ -270,8 +283,12 @@ impl Shared {
         // If two mounts end at the same time, each of them counts the other.
         let is_last_of_several = !is_last && state.mounts.is_empty();
         match mount_lock {
-            // A client that waits for the end of such a mount waits for the end of its server.
-            Some(mut mount_lock) if !self.options.is_shared => {
+            // A client that waits for the end of the last mount waits for the end of its server.
+            Some(mut mount_lock)
+                if !self.options.is_shared
+                    && state.mounts.is_empty()
+                    && state.adding_count == 0 =>
+            {
                 mount_lock.hide();
                 state.mount_locks_until_exit.push(mount_lock);
             }

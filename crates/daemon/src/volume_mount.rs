@@ -12,7 +12,7 @@ use weald_fuse::{Mount, MountPoint, RUNNING_SYNCS_MAX, Trace, WritableOptions};
 use weald_store::disk::HostDisk;
 use weald_store::{LOCK_FILE, SYNCS_MAX, Store};
 use weald_vfs::WritableFs;
-use weald_volume::Volume;
+use weald_volume::{OpenStore, Volume};
 
 // A volume has as many records of its log under way as its mount answers syncs at a time.
 const _: () = assert!(RUNNING_SYNCS_MAX == SYNCS_MAX);
@@ -36,12 +36,19 @@ pub fn is_volume(store: &Store, name: &str) -> Result<bool> {
     Ok(store.volume_names()?.iter().any(|volume| volume == name))
 }
 
-/// Opens the volume of `request`, whose store is the directory `holder`, and mounts it on `point`.
+/// A store that this process has open, and the file that its writer locks.
+pub(crate) struct Beside {
+    pub(crate) store: Arc<OpenStore>,
+    pub(crate) lock_file: FileId,
+}
+
+/// Opens the volume of `request`, whose store is the directory `holder`, and mounts it on `point`:
+/// beside other volumes of a store that is open, if that is given.
 pub(crate) fn mount(
-    holder: OwnedFd,
-    store_path: &Path,
+    (holder, store_path): (OwnedFd, &Path),
     request: &MountRequest,
     point: &MountPoint,
+    beside: Option<&Beside>,
 ) -> Result<(Mount, OpenVolume)> {
     let options = VolumeMountOptions::parse(&request.options)?;
     let name = request
@@ -57,27 +64,37 @@ pub(crate) fn mount(
         let path = store_path.join(LOCK_FILE);
         Error::io(path.display().to_string(), errno.into())
     })?;
-    let store = Store::open(Arc::new(HostDisk::of_dir(holder, store_path)))?;
+    let lock_file = (lock_file.st_dev, lock_file.st_ino);
     let dir = Path::new(&request.dir).display();
     let writer_name = format!("process {} (weald mount, on {dir})", std::process::id());
-    let infos = weald_volume::list(&store)?;
-    let info = infos.iter().find(|info| info.name == name);
-    let info = info.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
+    let open_options = options.open_options(writer_name);
+    let store = match beside {
+        Some(beside) if beside.lock_file != lock_file => {
+            return Err(Error::invalid("the lock belongs to another store"));
+        }
+        Some(beside) => Arc::clone(&beside.store),
+        None => {
+            let store = Store::open(Arc::new(HostDisk::of_dir(holder, store_path)))?;
+            OpenStore::open(&store, &open_options)?
+        }
+    };
+    let info = store.info(name)?;
     let writable = WritableOptions {
         ignores_case: info.is_case_insensitive,
         ..options.writable
     };
     let trace = request.trace.as_ref();
-    let volume = Volume::open(&store, name, options.open_options(writer_name))?;
+    let volume = Volume::open_in(&store, name, open_options)?;
+    drop(store);
     let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
     let fs = Arc::clone(&volume) as Arc<dyn WritableFs>;
     let source = &request.image;
     let mount = weald_fuse::mount_writable(fs, source, point, &options.mount, &writable, trace);
     let mount = mount.map_err(|error| error.context(point.path().display()))?;
-    let properties = info.into();
+    let properties = (&info).into();
     let open = OpenVolume {
         volume,
-        lock_file: (lock_file.st_dev, lock_file.st_ino),
+        lock_file,
         properties,
     };
     Ok((mount, open))

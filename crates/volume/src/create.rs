@@ -1,5 +1,6 @@
 //! Creates, lists and removes volumes.
 
+use crate::open_store::OpenStore;
 use crate::options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, VolumeOptions};
 use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
@@ -27,7 +28,7 @@ pub struct VolumeInfo {
 }
 
 impl VolumeInfo {
-    /// What the row of the volume `name` says.
+    /// The figures in the row of the volume `name`.
     ///
     /// # Errors
     /// `Unsupported` for a codec that volumes do not write.
@@ -40,6 +41,17 @@ impl VolumeInfo {
             is_case_insensitive: row.is_case_insensitive,
             commits: row.commit,
         })
+    }
+}
+
+impl OpenStore {
+    /// Figures about the volume `name`.
+    ///
+    /// # Errors
+    /// `NotFound`; `Unsupported` for a volume of a newer Weald; `Io`, `Corrupt`.
+    pub fn info(&self, name: &str) -> Result<VolumeInfo> {
+        let row = self.writing.lock().writer.volume_row(name)?;
+        VolumeInfo::of(name.to_owned(), &row)
     }
 }
 

@@ -1,12 +1,11 @@
 //! Volumes: trees that can change, in a store, which lose nothing that was synced.
 //!
-//! Modules from bottom to top: `options`, `layer` (changes in memory), `state` (the layers of a
-//! volume), `tables` (committed rows), `cache` (decoded blocks) → `open_store` (what the volumes of
-//! a store share) → `core` (how a row is found) → `properties`, `quotas` →
-//! `namespace`, `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut`
-//! (where runs begin), `rebuild`, `commit` (a layer becomes durable), `delta` and `logger` (the
-//! sync log) → `create`, `check` →
-//! `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
+//! Modules from bottom to top: `options`, `layer` (changes in memory), `state` (all layers),
+//! `tables` (committed rows), `cache` (decoded blocks) → `open_store` (parts that the volumes
+//! of a store share) → `core` (how a row is found) → `properties`, `quotas` → `namespace`,
+//! `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut` (where runs begin),
+//! `rebuild`, `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`,
+//! `check` → `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`

@@ -8,7 +8,6 @@
 //! The disk belongs to all volumes: each change is admitted against the free space less the space
 //! of all changes that wait, and after a failure of storage all volumes are read-only.
 
-use crate::create::VolumeInfo;
 use crate::holds::Holds;
 use crate::layer::COMMIT_SPACE;
 use crate::options::OpenOptions;
@@ -106,20 +105,6 @@ impl OpenStore {
         };
         let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
         Ok(Self::of_writer(&store, writer, options))
-    }
-
-    /// Whether nothing can be changed.
-    pub fn is_read_only(&self) -> bool {
-        self.is_read_only
-    }
-
-    /// Figures about the volume `name`.
-    ///
-    /// # Errors
-    /// `NotFound`; `Unsupported` for a volume of a newer Weald; `Io`, `Corrupt`.
-    pub fn info(&self, name: &str) -> Result<VolumeInfo> {
-        let row = self.writing.lock().writer.volume_row(name)?;
-        VolumeInfo::of(name.to_owned(), &row)
     }
 
     /// The store of `writer`.

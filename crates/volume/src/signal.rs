@@ -1,4 +1,4 @@
-//! What wakes the thread that commits a volume, and those that wait for a commit or a sync.
+//! Signals that wake the thread that commits a volume, and those that wait for it.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::AtomicBool;

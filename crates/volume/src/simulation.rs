@@ -2,8 +2,8 @@
 //! volume must be as the model was after one of its operations. No operation that a sync
 //! acknowledged may be missing, and a check must find nothing.
 //!
-//! `WEALD_SEEDS=FIRST..END` selects the seeds, `WEALD_BUG=NAME` one planted bug. A failure prints its seed and the fewest steps that
-//! still fail.
+//! `WEALD_SEEDS=FIRST..END` selects the seeds, `WEALD_BUG=NAME` one planted bug. A failure prints
+//! its seed and the fewest steps that still fail.
 
 mod perform;
 mod run;

@@ -217,7 +217,7 @@ impl Volume {
         let done = done.and_then(|done| shared.refresh_free().map(|()| done));
         let done = match done {
             Ok(done) => done,
-            // Rows of this volume are damaged, and nothing was written but blocks without references.
+            // Rows of this volume are damaged. Blocks without references are all that was written.
             Err(error) if error.kind() == ErrorKind::Corrupt && writing.writer.is_usable() => {
                 self.fail_alone(&error);
                 return Err(error);

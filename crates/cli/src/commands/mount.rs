@@ -11,6 +11,8 @@ use crate::open::default_cache_len;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{
@@ -19,6 +21,7 @@ use weald_daemon::{
 };
 use weald_format::ByteLen;
 use weald_fuse::{MountOptions, is_automount};
+use weald_store::LOCK_FILE;
 
 /// Mount an image as a read-only file system, or a volume for writing
 #[derive(Debug, Args)]
@@ -87,8 +90,8 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
             "barrier=honour|ignore",
             "Whether the disk is synced in the order of the changes. With ignore it is synced only \
              when the volume is unmounted. Before that, a power cut can damage the whole store, \
-             its images too; a killed server cannot. Use it for data that can be made again \
-             (default: honour).",
+             its images too; a killed server cannot. All mounted volumes of a store have the \
+             same word. Use it for data that can be made again (default: honour).",
         ),
         (
             "log=on|off|drop",
@@ -266,10 +269,11 @@ pub const HELP: Help = Help {
          all mounts of a user. The first mount starts it, and it ends with the last mount; weald \
          mounts shows it. A mount with --isolated has a process of its own, which unmounts on \
          SIGINT, SIGTERM or SIGHUP.",
-        "STORE:NAME of a volume is mounted for writing, by a process of its own, which is the \
-         writer of the store until the unmount. Another mount of the volume is refused with the \
-         process id of the first. SIGTERM, SIGINT and umount write everything to disk. weald \
-         umount returns when that is done.",
+        "STORE:NAME of a volume is mounted for writing, by a process that is the writer of the \
+         store until the unmount. Further volumes of the store that this user mounts join that \
+         process: if it ends, all of them do. With --isolated or --foreground they are refused. \
+         Another mount of the same volume is refused with the process id of the first. SIGTERM, \
+         SIGINT and umount write everything to disk. weald umount returns when that is done.",
         "Mount accepts and ignores options that only mount(8), fstab or systemd use. It refuses \
          rw for images, because these are read-only. mount.weald(8) describes mount -t weald and \
           fstab.",
@@ -444,7 +448,10 @@ fn refuse_kernel_flags(args: &MountArgs) -> Result<()> {
 /// As [`run`].
 pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
     let request = args.request()?;
-    if choice == ServerChoice::Own || request.request().is_volume {
+    if request.request().is_volume {
+        return mount_volume(args, &request);
+    }
+    if choice == ServerChoice::Own {
         return start_alone(&request);
     }
     let runtime_dir = match runtime_dir() {
@@ -471,6 +478,32 @@ pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
                 Started::No => Ok(ExitCode::from(crate::status::FAILED)),
             }
         }
+    }
+}
+
+/// Mounts a volume: the process that has its store open mounts it, too, or else a new one.
+fn mount_volume(args: &MountArgs, request: &OpenedRequest) -> Result<ExitCode> {
+    // A process outside the group of an automounter would block on the mount point.
+    if args.isolated || is_automount(&args.dir) {
+        return start_alone(request);
+    }
+    let lock = weald_store::split(&args.image).map(|(store, _)| store.join(LOCK_FILE));
+    let lock = lock.and_then(|path| File::options().read(true).write(true).open(path).ok());
+    // A user who may not write to the store can mount a volume of it read-only.
+    let Some(lock) = lock else {
+        return start_alone(request);
+    };
+    let runtime_dir = match runtime_dir() {
+        Ok(runtime_dir) => runtime_dir,
+        Err(error) => {
+            log::warn!("{error}; no other volume of the store can be mounted meanwhile");
+            return start_alone(request);
+        }
+    };
+    let _alone = runtime_dir.lock_store(lock.as_fd())?;
+    match weald_daemon::join(&runtime_dir, request, lock.as_fd())? {
+        true => Ok(ExitCode::SUCCESS),
+        false => start_alone(request),
     }
 }
 

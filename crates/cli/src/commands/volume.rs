@@ -26,10 +26,10 @@ pub const HELP: Help = Help {
         "A volume is a tree that can change: a file system in a store, which weald mount shows. \
          It compresses its data and keeps repeated data once. It shares a store with images, \
          which do not change; weald store makes the store.",
-        "The mounted volume is the writer of its store: while it is mounted, no other volume of \
-         the store is mounted, and commands that write to the store are refused with the process \
-         id of its server. weald volume set and weald volume seal --image go to that server. Put \
-         volumes that are used at the same time into stores of their own.",
+        "The server of a mounted volume is the writer of its store. Other volumes of the store \
+         join it when they are mounted. Commands that write to the store otherwise are refused \
+         with the process id of the server, but weald volume set, weald volume seal --image, weald \
+         store import and weald store rm go to it.",
         "weald mount --help says which data is safe when (DURABILITY).",
     ],
     examples: &[

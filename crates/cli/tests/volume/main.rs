@@ -4,6 +4,7 @@
 mod adding;
 mod collecting;
 mod images;
+mod many;
 mod properties;
 mod read_only;
 mod removing;

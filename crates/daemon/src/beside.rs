@@ -1,0 +1,52 @@
+//! Mounts a volume beside another one of its store, whose writer this server has.
+
+use crate::hold::lock_file;
+use crate::message::{MountRequest, Reply};
+use crate::opened_request::OpenedRequest;
+use crate::shared::Shared;
+use crate::volume_mount::Beside;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind, Result};
+
+/// Mounts the volume of `request`. The client shows with the last descriptor that it can write to
+/// the store. Returns no reply if the server is ending: the client then tries again.
+///
+/// # Errors
+/// `Busy` if the volume is mounted already; those of the mount.
+pub(crate) fn mount_volume(
+    shared: &Arc<Shared>,
+    request: MountRequest,
+    mut descriptors: Vec<OwnedFd>,
+) -> Result<Option<Reply>> {
+    let lock_file = lock_file(descriptors.pop().as_slice())?;
+    let mounts = shared.mounts();
+    let mut of_store = mounts.iter().filter(|served| served.is_of_store(lock_file));
+    let mounted = of_store.clone().find_map(|served| {
+        let volume = served.volume(request.stored.as_deref(), lock_file)?;
+        Some((volume, Path::new(&served.handed.request.dir)))
+    });
+    if let Some((_, dir)) = mounted {
+        let what = format!(
+            "{}: is mounted on {} already, by process {}: unmount it there first",
+            Path::new(&request.image).display(),
+            dir.display(),
+            std::process::id()
+        );
+        return Err(Error::new(ErrorKind::Busy, what));
+    }
+    if of_store.clone().next().is_none() {
+        return Ok(Some(Reply::NotHere));
+    }
+    let Some(volume) = of_store.find_map(|served| served.volume(None, lock_file)) else {
+        // The last volume of the store is being closed.
+        return Ok(None);
+    };
+    let store = Arc::clone(volume.store());
+    drop(volume);
+    let opened = OpenedRequest::received(request, descriptors)?;
+    let beside = Beside { store, lock_file };
+    let is_mounted = shared.mount_beside(opened, Some(&beside))?;
+    Ok(is_mounted.then_some(Reply::Mounted))
+}
