@@ -144,8 +144,11 @@ impl Volume {
             signal: Arc::default(),
             thread: Mutex::new(None),
         });
-        let weak: Weak<Self> = Arc::downgrade(&volume);
-        shared.add_member(&volume.core.state, &volume.signal, weak);
+        // A volume that does not change takes no space.
+        if !volume.core.options.is_read_only {
+            let weak: Weak<Self> = Arc::downgrade(&volume);
+            shared.add_member(&volume.core.state, &volume.signal, weak);
+        }
         Ok((volume, replay))
     }
 
@@ -182,6 +185,10 @@ impl Volume {
     /// # Errors
     /// `Io` with the first failure, now and ever after.
     pub fn commit(&self) -> Result<()> {
+        // It shows the changes of its log, which only a mount for writing takes into the tables.
+        if self.core.options.is_read_only {
+            return Ok(());
+        }
         let wanted = self.core.state.read().sequence;
         let mut committer = self.committer.lock();
         {

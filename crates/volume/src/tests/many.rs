@@ -147,6 +147,49 @@ fn after_a_failure_all_volumes_are_read_only_and_say_why() {
     assert_eq!(again.kind(), ErrorKind::Io);
 }
 
+/// Would catch: changes in the log of a volume that is open for reading, which the process commits
+/// since another volume is open for writing.
+#[test]
+fn a_volume_that_is_only_read_keeps_its_log() {
+    let (disk, store) = new_store();
+    let logged = OpenOptions {
+        syncs_without_log: 0,
+        ..options()
+    };
+    let b = Volume::open(&store, "b", logged.clone()).expect("open");
+    write(&b, b"first", b"committed");
+    b.sync().expect("a commit that makes the log");
+    let ino = write(&b, b"file", b"synced");
+    b.sync().expect("a record of the log");
+    let disk = disk.restart();
+    let store = Store::open(Arc::new(disk)).expect("a store");
+    let report = check(&store, "b", &CheckOptions::default()).expect("check");
+    assert_eq!(report.log_record_count, 1);
+    let shared = OpenStore::open(&store, &options()).expect("open");
+    let read_only = OpenOptions {
+        is_read_only: true,
+        ..options()
+    };
+    let a = Volume::open_in(&shared, "a", options()).expect("open");
+    let b = Volume::open_in(&shared, "b", read_only).expect("open");
+    let content = |volume: &Volume| {
+        let mut found = Vec::new();
+        volume.read(ino, 0, 100, &mut found).map(|()| found)
+    };
+    assert_eq!(content(&b).expect("read"), b"synced");
+    let commits = b.status().expect("figures").commits;
+    write(&a, b"file", b"content");
+    a.commit().expect("commit");
+    b.commit().expect("nothing to commit");
+    shared.commit_others(&a.core.state);
+    assert_eq!(shared.info("b").expect("a volume").commits, commits);
+    b.close().expect("close");
+    drop(b);
+    let b = Volume::open_in(&shared, "b", logged).expect("open for writing");
+    assert_eq!(content(&b).expect("read"), b"synced");
+    assert!(shared.info("b").expect("a volume").commits > commits);
+}
+
 /// Would catch: a volume that is open twice, modes of the store that differ, and a writer that
 /// stays when the last volume is closed.
 #[test]
