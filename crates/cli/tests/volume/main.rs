@@ -232,7 +232,6 @@ fn a_mounted_volume_has_one_owner() {
     ground.refused(&["volume", "rm", VOLUME], &["is mounted", &pid, "umount"]);
     ground.refused(&["volume", "check", VOLUME], &["is mounted", &pid]);
     ground.refused(&["volume", "create", "store:w"], &["process", &pid]);
-    ground.refused(&["store", "gc", "store"], &["process", &pid]);
     ground.refused(&["ls", VOLUME], &["names a volume", "weald mount"]);
     assert!(ground.weald(&["volume", "ls", "store"]).contains(" v\n"));
     assert!(ground.weald(&["store", "ls", "store"]).contains("volume"));
