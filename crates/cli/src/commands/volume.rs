@@ -27,9 +27,9 @@ pub const HELP: Help = Help {
          It compresses its data and keeps repeated data once. It shares a store with images, \
          which do not change; weald store makes the store.",
         "The server of a mounted volume is the writer of its store. Other volumes of the store \
-         join it when they are mounted. Commands that write to the store otherwise are refused \
-         with the process id of the server, but weald volume set, weald volume seal --image, weald \
-         store import and weald store rm go to it.",
+         join it when they are mounted, and weald volume set, weald volume seal and weald store \
+         add, import, rm and gc go to it. Other commands that write to the store are refused with \
+         its process id.",
         "weald mount --help says which data is safe when (DURABILITY).",
     ],
     examples: &[
