@@ -46,7 +46,7 @@ pub(crate) struct Live {
 pub(crate) enum Content {
     /// An image, which does not change.
     Image(Opened),
-    /// A volume. Its mount is in a process of its own.
+    /// A volume. The volumes of a store have a process of their own.
     Volume(OpenVolume),
 }
 
