@@ -142,6 +142,8 @@ try_cuts() {
         stop_server -9 "$server"
         unmount_dead
         while ! umount "$work/disk" 2>/dev/null; do sleep 0.05; done
+        # A mount namespace of another program may keep the file system, without power, for a while.
+        while [ -n "$(losetup -j "$work/disk.img")" ]; do sleep 0.05; done
         mount -o loop "$work/disk.img" "$work/disk"
         mount_volume
         judge_loads
