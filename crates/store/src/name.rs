@@ -21,8 +21,17 @@ pub fn split(path: &Path) -> Option<(PathBuf, String)> {
     colons.find_map(|(at, _)| {
         let store = Path::new(OsStr::from_bytes(bytes.get(..at)?));
         let name = std::str::from_utf8(bytes.get(at.saturating_add(1)..)?).ok()?;
-        (!name.is_empty() && is_store(store)).then(|| (store.to_owned(), name.to_owned()))
+        let is_named = !name.is_empty() && (is_store(store) || is_closed(store));
+        is_named.then(|| (store.to_owned(), name.to_owned()))
     })
+}
+
+/// Whether `path` is a directory whose files the caller may not see: whether there is a store
+/// shows when it is opened, as "permission denied".
+fn is_closed(path: &Path) -> bool {
+    let seen = path.join(layout::SUPERBLOCK).metadata();
+    let is_denied = |error: std::io::Error| error.kind() == std::io::ErrorKind::PermissionDenied;
+    seen.is_err_and(is_denied) && path.is_dir()
 }
 
 /// Whether the directory at `path` has a file with the name of a store's superblock.

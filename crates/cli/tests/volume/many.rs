@@ -143,12 +143,18 @@ fn what_cannot_be_mounted_beside_another_volume_is_refused_with_a_reason() {
     refused(&["-o", "barrier=ignore"], &["barrier=honour"]);
     refused(&["--isolated"], &["is being written by process", &pid]);
     refused(&["--foreground"], &["is being written by process", &pid]);
-    ground.sh("chmod a+rwx . other; chmod -R a+rwX store");
-    let other_user = ground.run(
-        "mkdir -m 700 theirs; chown 65534 theirs
-         WEALD_RUNTIME_DIR=theirs setpriv --reuid=65534 --regid=65534 --clear-groups \\
-             \"$WEALD\" mount store:w other",
-    );
+    let other_user = || {
+        ground.run(
+            "mkdir -p -m 700 theirs; chown 65534 theirs
+             WEALD_RUNTIME_DIR=theirs setpriv --reuid=65534 --regid=65534 --clear-groups \\
+                 \"$WEALD\" mount store:w other",
+        )
+    };
+    ground.sh("chmod a+rwx . other; chmod 700 store");
+    let closed = other_user().stderr;
+    assert!(closed.contains("store: Permission denied"), "{closed}");
+    ground.sh("chmod -R a+rwX store");
+    let other_user = other_user();
     assert_eq!(other_user.code, Some(2), "{}", other_user.stderr);
     let is_refused = other_user.stderr.contains(&format!("process {pid}"));
     assert!(is_refused, "{}", other_user.stderr);
@@ -156,6 +162,8 @@ fn what_cannot_be_mounted_beside_another_volume_is_refused_with_a_reason() {
         .0
         .mount(Path::new(OTHER), &both.dirs[1], &["-o", "ro"]);
     ground.sh("echo text > mnt/file; ! touch other/file");
+    let info = ground.weald(&["store", "info", "store"]);
+    assert!(info.contains("perhaps to volumes"), "{info}");
     both.umount();
     // The other way round, the store is read-only.
     ground

@@ -147,6 +147,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         allocated_len,
         unused_len: info.segments_len.saturating_sub(used_len),
         shared_len: info.live_len.saturating_sub(own_len),
+        volume_count: store.volume_names()?.len() as u64,
         info,
     };
     let uuid = hex(&store.uuid());
@@ -180,6 +181,8 @@ struct Numbers {
     unused_len: u64,
     /// Bytes of blocks that two or more images share.
     shared_len: u64,
+    /// Number of volumes. Their blocks are among those that no image refers to.
+    volume_count: u64,
 }
 
 impl Numbers {
@@ -187,6 +190,7 @@ impl Numbers {
         let info = &self.info;
         let numbers = [
             ("image_count", info.image_count),
+            ("volume_count", self.volume_count),
             ("image_len", info.image_len),
             ("block_count", info.block_count),
             ("live_len", info.live_len),
@@ -206,6 +210,10 @@ impl Numbers {
         let info = &self.info;
         let saved = info.image_len.saturating_sub(info.live_len);
         let share = 100.0 * saved as f64 / info.image_len.max(1) as f64;
+        let rest = match self.volume_count {
+            0 => "are unused",
+            _ => "belong to no image, but perhaps to volumes",
+        };
         let lines = [
             ("store", uuid.to_owned()),
             (
@@ -228,7 +236,7 @@ impl Numbers {
             (
                 "segment files",
                 format!(
-                    "{}, {}, of which {} are unused; {} on disk",
+                    "{}, {}, of which {} {rest}; {} on disk",
                     count(info.segment_count),
                     bytes(info.segments_len),
                     bytes(self.unused_len),
@@ -236,6 +244,7 @@ impl Numbers {
                 ),
             ),
             ("image maps", bytes(info.maps_len)),
+            ("volumes", count(self.volume_count)),
         ];
         lines
             .iter()
