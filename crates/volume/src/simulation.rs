@@ -22,7 +22,7 @@ use std::thread;
 use weald_format::{Digest, FileKind};
 use weald_store::Store;
 use weald_store::simulated_disk::{Random, SimDisk};
-use weald_vfs::{Ino, NewStat, Outcome, WritableFs};
+use weald_vfs::{Ino, NewStat, WritableFs};
 
 /// Seeds of a run of the tests.
 const SEEDS: Range<u64> = 0..10_000;
