@@ -146,10 +146,12 @@ impl Collecting {
                 None => Ok(CollectStep::Done),
             },
             Err(error) if self.may_end(&shared) => {
+                let is_first = self.error.is_none();
                 self.error.get_or_insert(error);
                 self.stop();
-                // Without a new map, an image needs the files of the emptied segments.
-                if self.phase != Phase::Empty {
+                // Without a new map, an image needs the files of the emptied segments. A second
+                // error is that of a disk that lists no names.
+                if self.phase != Phase::Empty || !is_first {
                     self.phase = Phase::Finish;
                 }
                 Ok(CollectStep::More)
