@@ -11,7 +11,7 @@
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
 #                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without
-#                 replacing the results in bench/results: 'PYTHONPATH=bench python3 -m weald_bench run --help'
+#                 replacing the results in bench/results: 'PYTHONPATH=bench python3 -P -m weald_bench run --help'
 # make bench-report  docs/benchmarks.md and its plots, from the results in bench/results
 # make lab        the life of a git-annex repository on every file system, with the page in docs/lab; needs root, 15 minutes
 # make soak-mount  a hundred images mounted, read and unmounted by one server, MINUTES=60; needs root
@@ -56,8 +56,8 @@ suites:
 
 # $(call measure,SUITE): without ARGS the result and the document are replaced.
 define measure
-	PYTHONPATH=bench python3 -m weald_bench run --suite $(1) $(or $(ARGS),--result bench/results/$(1).json)
-	$(if $(ARGS),,PYTHONPATH=bench python3 -m weald_bench report bench/results --output docs/benchmarks.md)
+	PYTHONPATH=bench python3 -P -m weald_bench run --suite $(1) $(or $(ARGS),--result bench/results/$(1).json)
+	$(if $(ARGS),,PYTHONPATH=bench python3 -P -m weald_bench report bench/results --output docs/benchmarks.md)
 endef
 
 bench:
@@ -106,7 +106,7 @@ bench-volume:
 	$(call measure,volume)
 
 bench-report:
-	PYTHONPATH=bench python3 -m weald_bench report bench/results --output docs/benchmarks.md
+	PYTHONPATH=bench python3 -P -m weald_bench report bench/results --output docs/benchmarks.md
 
 lab:
 	bash scripts/setup.sh build lab

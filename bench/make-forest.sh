@@ -27,16 +27,16 @@ wheel() {
         platforms+=(--platform "${platform}_x86_64")
     done
     platforms+=(--platform any)
-    python3 -m pip download --quiet --no-deps --no-cache-dir --only-binary=:all: \
+    python3 -I -m pip download --quiet --no-deps --no-cache-dir --only-binary=:all: \
         --python-version 3.11 --implementation cp --abi cp311 --abi abi3 --abi none \
         "${platforms[@]}" -d "$scratch" "$1==$2"
     mkdir "$scratch/tree"
-    python3 -m zipfile -e "$scratch"/*.whl "$scratch/tree"
+    python3 -I -m zipfile -e "$scratch"/*.whl "$scratch/tree"
 }
 
 # Some files of a wheel need not compile; pip goes on without their byte code, and so does this.
 byte_code() {
-    python3 -m compileall -q --invalidation-mode unchecked-hash \
+    python3 -I -m compileall -q --invalidation-mode unchecked-hash \
         -s "$scratch/tree" -p /usr/lib/python3/site-packages \
         "$scratch/tree" >/dev/null 2>&1 || true
 }

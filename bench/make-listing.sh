@@ -12,7 +12,7 @@ export LC_ALL=C
 }
 copies=$1
 shift
-find "$@" ! -type d -print0 | sort -z | python3 -c '
+find "$@" ! -type d -print0 | sort -z | python3 -I -c '
 import random, sys
 
 copies = int(sys.argv[1])

@@ -51,7 +51,7 @@ try_testremote() {
 }
 
 # stat_of FIELD: a figure of the volume.
-stat_of() { "$weald" volume stat --json "$work/store:v" | python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
+stat_of() { "$weald" volume stat --json "$work/store:v" | python3 -I -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
 # Chunks and encryption are git-annex's. The tests of a remote make keys of their own.
 try_remote() {
@@ -360,7 +360,7 @@ try_image() {
 
 # requests OPERATION: what the kernel asked the server of the volume so far; "all" for any operation.
 requests() {
-    "$weald" mounts --json | python3 -c 'import json, sys
+    "$weald" mounts --json | python3 -I -c 'import json, sys
 mounts = [one for one in map(json.loads, sys.stdin) if one.get("dir") == sys.argv[1]]
 assert len(mounts) == 1, mounts
 one, operation = mounts[0], sys.argv[2]
@@ -432,14 +432,14 @@ try_requests() {
 }
 
 # metadata_len IMAGE: bytes of all metadata of the image.
-metadata_len() { "$weald" info --json "$1" | python3 -c 'import json, sys; print(json.load(sys.stdin)["tree_len"])'; }
+metadata_len() { "$weald" info --json "$1" | python3 -I -c 'import json, sys; print(json.load(sys.stdin)["tree_len"])'; }
 
 # Bytes of metadata of an annexed file. A key is 32 bytes that nothing can predict, its length and
 # the names of two directories; it stands in a link, in the name of a directory and in that of a file.
 try_metadata() {
     local count=2000 name keep equal
     local -A len
-    PYTHONDONTWRITEBYTECODE=1 python3 "$root/lab/src/weald_lab/makerepo.py" "$work/data-set" 20 $((count / 20)) 1:0
+    PYTHONDONTWRITEBYTECODE=1 python3 -I "$root/lab/src/weald_lab/makerepo.py" "$work/data-set" 20 $((count / 20)) 1:0
     git -C "$work/data-set" gc -q --prune=now
     git clone -q "$work/data-set" "$work/data-set.clone"
     mkdir "$work/files"
@@ -454,7 +454,7 @@ try_metadata() {
     done
     say "   above the files alone and the 32 bytes of a key: $(ratio $((len[data-set] - len[files] - 32 * count)) $count)"
     # Ten times as many files, whose links and objects no longer fit into one block of entries.
-    python3 - "$work/many" $((10 * count)) <<'PYTHON'
+    python3 -I - "$work/many" $((10 * count)) <<'PYTHON'
 import hashlib, os, random, sys
 root, count = sys.argv[1], int(sys.argv[2])
 dice = random.Random(1)
@@ -473,7 +473,7 @@ for i in range(count):
 PYTHON
     "$weald" build -q --mtime 0 "$work/many" "$work/many.equal"
     say "   ten times as many files: $(ratio "$(metadata_len "$work/many.equal")" $((10 * count))) bytes with equal times"
-    python3 - "$work/data-set" <<'PYTHON' >&2
+    python3 -I - "$work/data-set" <<'PYTHON' >&2
 import os, subprocess, sys
 links = []
 for folder in sorted(os.listdir(sys.argv[1])):

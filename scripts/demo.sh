@@ -19,7 +19,7 @@ measured() {
     shift 2
     step "$*"
     # The kernel reports CPU time and peak memory of the command and its child processes.
-    cost=$(python3 - "$@" <<'PYTHON'
+    cost=$(python3 -I - "$@" <<'PYTHON'
 import os, sys
 pid = os.fork()
 if pid == 0:
@@ -152,7 +152,7 @@ volume() {
     "$weald" volume stat "$work/volumes:demo"
     say "the second copy takes $(human $((second - first))), $(awk -v a=$((second - first)) \
         -v b="$(tree_len "$tree")" 'BEGIN { printf "%.2f", 100 * a / b }')% of the tree"
-    pid=$("$weald" volume info --json "$work/volumes:demo" | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
+    pid=$("$weald" volume info --json "$work/volumes:demo" | python3 -I -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])')
     step "kill -9 $pid: the server of the volume"
     kill -9 "$pid"
     unmount_at_once "$work/volume"

@@ -14,6 +14,6 @@ export WEALD=${WEALD:-$weald} PYTHONDONTWRITEBYTECODE=1
 [ -x "$WEALD" ] || die "$WEALD is missing: run 'cargo build' first, or set WEALD to the program"
 lab_environment "$root/lab[test]"
 cd "$root/lab"
-"$environment/bin/python" -m pytest -q -p no:cacheprovider "$@"
+"$environment/bin/python" -P -m pytest -q -p no:cacheprovider "$@"
 "$environment/bin/ruff" check --no-cache .
 "$environment/bin/mypy" --cache-dir "$environment/mypy-cache" src tests

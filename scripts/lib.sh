@@ -57,7 +57,7 @@ lab_environment() {
     if [ ! -e "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
         step "pip install $1"
         rm -rf "$environment"
-        python3 -m venv "$environment"
+        python3 -I -m venv "$environment"
         "$environment/bin/pip" install --quiet "$1"
         printf '%s\n' "$wanted" >"$stamp"
     else

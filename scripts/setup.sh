@@ -168,7 +168,7 @@ TABLE
 is_there() {
     case $1 in
     /*) [ -e "$1" ] ;;
-    python:*) python3 -c "import ${1#python:}" 2>/dev/null ;;
+    python:*) python3 -I -c "import ${1#python:}" 2>/dev/null ;;
     *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
     esac
 }

@@ -40,7 +40,7 @@ try_benchmarks() {
         forest) words=() ;;
         store) words=(--corpus "tiny=$root/bench/weald_bench" --rival none) ;;
         esac
-        python3 -m weald_bench run --suite $suite --scale tiny "${words[@]}" \
+        python3 -P -m weald_bench run --suite $suite --scale tiny "${words[@]}" \
             --out "$work/bench-out" --weald "$debug/weald" --stub "$debug/examples/stub" >"$work/bench.log" 2>&1 || {
             cat "$work/bench.log" "$work/bench-out/$suite.log"
             die "the suite $suite of the benchmarks failed"
@@ -60,7 +60,7 @@ timed cargo fmt --check
 make_work
 unsteady=()
 timed run_tests
-timed python3 -m unittest discover -s bench/tests -t bench
+timed python3 -P -m unittest discover -s bench/tests -t bench
 timed try_benchmarks
 timed cargo clippy --workspace --all-targets --all-features --locked -- -D warnings
 # The programs are built already, for the command tests.

@@ -26,7 +26,7 @@ mount_volume() {
 }
 
 server_pid() {
-    "$weald" volume info --json "$volume" | python3 -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'
+    "$weald" volume info --json "$volume" | python3 -I -c 'import json, sys; print(json.load(sys.stdin)["server_pid"])'
 }
 
 # stop_server SIGNAL PID: sends the signal, unless the process is gone, and waits until it is.
@@ -120,7 +120,7 @@ end_disk() { umount "$work/disk" && rm "$work/disk.img"; }
 
 # cut_power: the file system of the store loses what was not written, and takes nothing any more.
 cut_power() {
-    python3 - "$work/disk" <<'PYTHON'
+    python3 -I - "$work/disk" <<'PYTHON'
 import fcntl, os, struct, sys
 EXT4_IOC_SHUTDOWN, NO_LOG_FLUSH = 0x8004587D, 2
 disk = os.open(sys.argv[1], os.O_RDONLY)

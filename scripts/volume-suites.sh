@@ -138,7 +138,7 @@ try_sqlite() {
     local mode
     new_volume sqlite
     for mode in wal delete; do
-        python3 - "$work/sqlite/$mode.db" "$mode" <<'PYTHON'
+        python3 -I - "$work/sqlite/$mode.db" "$mode" <<'PYTHON'
 import sqlite3, sys
 path, mode = sys.argv[1:]
 db = sqlite3.connect(path)
@@ -154,7 +154,7 @@ PYTHON
     done
     again sqlite
     for mode in wal delete; do
-        [ "$(python3 -c 'import sqlite3, sys
+        [ "$(python3 -I -c 'import sqlite3, sys
 print(sqlite3.connect(sys.argv[1]).execute("pragma integrity_check").fetchone()[0])' "$work/sqlite/$mode.db")" = ok ] ||
             die "SQLite: the database ($mode) is damaged after a remount"
     done

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from weald_lab import arrays, guard, record
+from weald_lab import arrays, guard, record, trust
 from weald_lab.cli import main
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.record import LabError
@@ -24,7 +24,7 @@ def plan_of(on: str, work: Path, *sets: str) -> Plan:
 ])
 def test_what_the_kernel_lacks_is_said_before_anything_is_made(
         tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, parts: list[str]) -> None:
-    monkeypatch.setattr(arrays, "_can_load", lambda _module: False)
+    monkeypatch.setattr(trust, "has_module", lambda _module: False)
     for has in (False, True):
         monkeypatch.setattr(arrays, "_has_raid6", lambda has=has: has)
         monkeypatch.setattr(arrays, "_has_device_mapper", lambda has=has: has)

@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
-import subprocess
 import time
 from pathlib import Path
 
-from weald_lab import guard
+from weald_lab import guard, trust
 from weald_lab.record import LabError
 from weald_lab.stacks import Disk, KernelStack, Place, Spec
 
@@ -49,7 +47,7 @@ class ArrayDisk(Disk):
         self._loops: list[str] = []
 
     def create(self) -> None:
-        self.mount_point.mkdir(parents=True)
+        self.mount_point.mkdir(exist_ok=True)
         for image in self._images:
             with image.open("xb") as handle:
                 os.truncate(handle.fileno(), self._image_bytes)
@@ -153,9 +151,9 @@ class ArrayStack(KernelStack):
     def missing_parts(self) -> list[str]:
         layers = LAYERS[self.spec.kind.partition("-")[2]]
         found = []
-        if "md" in layers and not _has_raid6() and not _can_load("raid456"):
+        if "md" in layers and not _has_raid6() and not trust.has_module("raid456"):
             found.append("MD with RAID 6: neither /proc/mdstat nor the module raid456 has it")
-        if "dm" in layers and not _has_device_mapper() and not _can_load("dm_mod"):
+        if "dm" in layers and not _has_device_mapper() and not trust.has_module("dm_mod"):
             found.append("device mapper: neither /proc/misc nor the module dm_mod has it")
         return found
 
@@ -170,9 +168,3 @@ def _has_raid6() -> bool:
 def _has_device_mapper() -> bool:
     lines = Path("/proc/misc").read_text("utf-8").splitlines()
     return any(line.split()[-1] == "device-mapper" for line in lines)
-
-
-def _can_load(module: str) -> bool:
-    return shutil.which("modprobe") is not None and subprocess.run(
-        ["modprobe", "--dry-run", "--quiet", module], capture_output=True,
-        check=False).returncode == 0

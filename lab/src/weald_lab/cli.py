@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import NoReturn
@@ -10,7 +12,7 @@ import click
 from rich.console import Console
 
 from weald_lab import compare as comparison
-from weald_lab import judge, outputs, page, protocols2015, record
+from weald_lab import devices, judge, outputs, page, protocols2015, record, trust
 from weald_lab import spent as spending
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.runner import STATE, Interrupted, Runner, State
@@ -146,7 +148,8 @@ def spent(sources: tuple[Path, ...], time_: str) -> None:
 @click.option("--set", "sets", multiple=True, help="NAME.KEY=VALUE: mkfs, mount, create, pack, "
               "path; repeatable.")
 @click.option("--shape", default="small", show_default=True,
-              help="small (20x100), big (100x1000) or DIRSxFILES.")
+              help="small (20x100), big (100x1000) or DIRSxFILES. A round of small, 2,000 files, "
+              "takes a quarter of an hour for each writable stack.")
 @click.option("--rounds", type=click.IntRange(1), default=10, show_default=True)
 @click.option("--time", "time_", help="Begin no round that would end after this time, 15m.")
 @click.option("--until", type=float, help="Stop when every interval of a median is within "
@@ -172,13 +175,18 @@ def run(on: str, stack_file: Path | None, sets: tuple[str, ...], shape: str, rou
         if device and device != confirm_device:
             raise record.LabError(f"{device} will be overwritten: to confirm, say "
                                   f"--confirm-device {device}")
+        os.umask(os.umask(0o077) | 0o022)
         specs = parse_specs(on, sets, stack_file)
+        weald = os.path.abspath(weald) if "/" in weald else weald
         plan = Plan([vars(s) for s in specs], shape, rounds, seed,
                     str((work or out / "work").absolute()), weald, device, _seconds(time_),
                     until, _seconds(step_timeout) or 3600.0, annex_test, size)
         found = problems(plan, out)
         if found:
             raise record.LabError("nothing was made:\n  " + "\n  ".join(found))
+        if device:
+            plan.device_uuid = str(uuid.uuid4())
+            plan.device_identity = devices.identity(device).dump()
         runner = Runner(plan, out, _tell)
         _finish(runner, runner.start)
     except (record.LabError, OSError) as error:
@@ -187,15 +195,39 @@ def run(on: str, stack_file: Path | None, sets: tuple[str, ...], shape: str, rou
 
 @main.command()
 @click.argument("out", type=click.Path(path_type=Path))
-def resume(out: Path) -> None:
-    """Goes on with a run that was interrupted."""
+@click.option("--confirm-device", help="The device of the run: yes, overwrite it. Needed if the "
+              "run has no file system there yet.")
+def resume(out: Path, confirm_device: str | None) -> None:
+    """Goes on with a run that was interrupted.
+
+    It runs the commands that the run's state names, and says which. The directory must be yours,
+    and nobody else may be able to write to it.
+    """
     try:
-        if not (out / STATE).exists():
+        if not os.path.lexists(out / STATE):
             raise record.LabError(f"{out}: no run of weald-lab to go on with: {STATE} is missing")
-        runner = Runner(Plan(**State(out / STATE).plan), out, _tell)
-        _finish(runner, runner.resume)
+        for file in (out / STATE, out / record.FILE_NAME):
+            told = trust.file_fault(file)
+            if told:
+                raise record.LabError(f"{told}; its commands are not run")
+        os.umask(os.umask(0o077) | 0o022)
+        state = State(out / STATE)
+        plan = _plan_of(state, out)
+        for line in plan.own_commands():
+            _tell(line)
+        runner = Runner(plan, out, _tell)
+        _finish(runner, lambda: runner.resume(confirm_device))
     except (record.LabError, OSError) as error:
         _fail(error)
+
+
+def _plan_of(state: State, out: Path) -> Plan:
+    try:
+        plan = Plan(**state.plan)
+        plan.stacks()
+    except (TypeError, KeyError, AttributeError) as error:
+        raise record.LabError(f"{out / STATE}: not the state of a run: {error!r}") from error
+    return plan
 
 
 def _tell(text: str) -> None:

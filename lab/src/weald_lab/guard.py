@@ -3,8 +3,9 @@
 `run` makes the directory, which must not exist, and marks it. A mount below it, a loop device whose
 file lies below it and the process group named in it belong to the run; nothing else does.
 
-Started as a program (`python -m weald_lab.guard DIR`), it waits until its standard input ends
-and then cleans up. A run that is killed leaves no mounts behind that way.
+Started as a program (`python -I -S guard.py DIR`), it waits until its standard input ends
+and then cleans up. A run that is killed leaves no mounts behind that way. It imports the standard
+library only, so that nothing of the working directory or of a `PYTHONPATH` runs as root.
 """
 
 from __future__ import annotations
@@ -21,19 +22,56 @@ from pathlib import Path
 
 MARK = ".weald-lab"
 RUNNING = ".running"
+HOME_MARK = ".weald-lab-home"
 BUSY_S = 60.0
 SETTLE_S = 20.0
 
 
 def make(work: Path) -> None:
-    """Makes and marks the work directory. Fails if the path exists."""
-    work.mkdir(parents=True)
+    """Makes and marks the work directory, which only the caller enters. Fails if it exists."""
+    work.mkdir(0o700)
     (work / MARK).write_text("made by weald-lab run; see the record beside it\n", "utf-8")
 
 
 def is_made(work: Path) -> bool:
     """Tells whether a run made the directory."""
     return (work / MARK).is_file()
+
+
+def make_home(home: Path, work: Path) -> None:
+    """Makes the directory of a stack. Fails if it exists: what lies there is not the run's."""
+    home.mkdir(0o700)
+    (home / HOME_MARK).write_text(f"{work.resolve()}\n", "utf-8")
+
+
+def remove_home(home: Path, work: Path) -> None:
+    """Removes the directory of a stack, if this run made it and nothing is mounted below."""
+    if home.is_symlink() or not home.is_dir():
+        return
+    inside = home.parent.resolve() == work.resolve() and is_made(work)
+    if not inside and not _is_marked(home, work):
+        raise OSError(f"{home}: not made by this run: it is left alone")
+    if any(path.is_relative_to(home.resolve()) for path in mounts_below(home.parent)):
+        raise OSError(f"{home}: something is still mounted below it: it is left alone")
+    shutil.rmtree(home)
+
+
+def _is_marked(home: Path, work: Path) -> bool:
+    mark = home / HOME_MARK
+    try:
+        return home.stat().st_uid == os.geteuid() and not mark.is_symlink() \
+            and mark.read_text("utf-8") == f"{work.resolve()}\n"
+    except OSError:
+        return False
+
+
+def _tool(*words: str) -> subprocess.CompletedProcess[str]:
+    """Runs a tool in the root directory, found without the relative parts of PATH."""
+    parts = [p for p in os.environ.get("PATH", os.defpath).split(":") if p.startswith("/")]
+    return subprocess.run(words, capture_output=True, text=True, check=False, cwd="/",
+                          stdin=subprocess.DEVNULL, env={
+                              "PATH": ":".join([*parts, "/usr/sbin", "/sbin"]),
+                              "LC_ALL": "C.UTF-8"})
 
 
 def mounts_below(work: Path) -> list[Path]:
@@ -49,8 +87,7 @@ def mounts_below(work: Path) -> list[Path]:
 
 def loops_below(work: Path) -> list[str]:
     """Returns the loop devices whose files lie below the directory."""
-    out = subprocess.run(["losetup", "--json", "--list", "--output", "NAME,BACK-FILE"],
-                         capture_output=True, text=True, check=False).stdout
+    out = _tool("losetup", "--json", "--list", "--output", "NAME,BACK-FILE").stdout
     devices = json.loads(out)["loopdevices"] if out.strip() else []
     inside = str(work.resolve()) + "/"
     return [d["name"] for d in devices if (d["back-file"] or "").startswith(inside)]
@@ -72,7 +109,7 @@ def release(name: str) -> None:
         words = ["dmsetup", "remove", mapped]
     else:
         words = ["mdadm", "--stop", f"/dev/{name}"]
-    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    done = _tool(*words)
     if done.returncode:
         raise OSError(f"{name}: cannot stop: {done.stderr.strip()}")
 
@@ -88,7 +125,7 @@ def unmount(path: Path) -> None:
     """Unmounts; waits while a server or a leaving process keeps the mount busy."""
     end = time.monotonic() + BUSY_S
     while True:
-        done = subprocess.run(["umount", str(path)], capture_output=True, text=True, check=False)
+        done = _tool("umount", str(path))
         if done.returncode == 0:
             return
         if time.monotonic() > end:
@@ -98,7 +135,7 @@ def unmount(path: Path) -> None:
 
 def detach(device: str) -> None:
     """Detaches a loop device and waits until it is free."""
-    subprocess.run(["losetup", "--detach", device], capture_output=True, check=False)
+    _tool("losetup", "--detach", device)
     backing = Path(f"/sys/block/{Path(device).name}/loop/backing_file")
     end = time.monotonic() + BUSY_S
     while backing.exists():
@@ -193,8 +230,8 @@ class Guardian:
 
     def __init__(self, work: Path) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "weald_lab.guard", str(work)], stdin=subprocess.PIPE,
-            start_new_session=True)
+            [sys.executable, "-I", "-S", __file__, str(work)], stdin=subprocess.PIPE,
+            start_new_session=True, cwd="/")
 
     def dismiss(self) -> None:
         """Ends the guardian: the run has cleaned up."""

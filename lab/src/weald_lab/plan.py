@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import subprocess
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from weald_lab import arrays, images, life, stacks
+from weald_lab import arrays, devices, images, life, stacks, trust
 from weald_lab.record import LabError, Row
 from weald_lab.stacks import Place, Spec, Stack
 
@@ -47,6 +46,9 @@ class Plan:
     annex_test: bool = False
     size_mib: int | None = None
     cold: dict[str, str] = field(default_factory=dict)
+    commands: dict[str, list[str]] = field(default_factory=dict)
+    device_uuid: str = ""
+    device_identity: dict[str, Any] = field(default_factory=dict)
 
     @property
     def size_bytes(self) -> int:
@@ -63,12 +65,21 @@ class Plan:
         shape = life.parse_shape(self.shape)
         return Place(Path(self.work), self.size_bytes, 65536 + shape.total * FILE_ENTRIES,
                      self.weald, environment(Path(self.work)),
-                     Path(self.device) if self.device else None)
+                     Path(self.device) if self.device else None, self.device_uuid)
 
     def stacks(self) -> list[Stack]:
         """Returns the stacks."""
         place = self.place()
         return [KINDS[s["kind"]](Spec(**s), place) for s in self.on]
+
+    def own_commands(self) -> list[str]:
+        """Returns the commands that the user wrote, and programs given by path, one a line."""
+        found = []
+        for spec in self.on:
+            keys = ("program",) if spec["kind"] != "command" else tuple(spec["settings"])
+            found += [f"{spec['name']}: {key}: {spec['settings'][key]}" for key in keys
+                      if key in spec["settings"]]
+        return found + ([f"weald: {self.weald}"] if "/" in self.weald else [])
 
     def dump(self) -> dict[str, Any]:
         """Returns all of it, for `resume`."""
@@ -80,14 +91,15 @@ class Plan:
         for spec in found["on"]:
             if "program" in spec["settings"]:
                 spec["settings"]["program"] = Path(spec["settings"]["program"]).name
-        del found["work"]
+        for key in ("work", "device_uuid", "device_identity"):
+            del found[key]
         return found
 
 
 def environment(work: Path) -> dict[str, str]:
     """Returns the environment of all steps: own HOME, one locale, nothing of the user's git."""
     return {
-        "PATH": os.environ.get("PATH", os.defpath) + ":/usr/sbin:/sbin",
+        "PATH": trust.search_path(os.environ.get("PATH")),
         "HOME": str(work / "home"), "LC_ALL": "C.UTF-8", "TZ": "UTC", "GIT_CONFIG_NOSYSTEM": "1",
         "PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(work / "tmp"),
         "XDG_RUNTIME_DIR": str(work / "tmp"),
@@ -111,19 +123,25 @@ GIT_CONFIG = """[user]
 
 def parse_specs(on: str, sets: tuple[str, ...], stack_file: Path | None) -> list[Spec]:
     """Reads `--on NAME[=KIND],…`, `--set NAME.KEY=VALUE` and the stack file."""
-    specs = {s.name: s for s in (stacks.read_stack_file(stack_file) if stack_file else [])}
+    specs: dict[str, Spec] = {}
+    for spec in stacks.read_stack_file(stack_file) if stack_file else []:
+        if spec.name in specs:
+            raise LabError(f"{stack_file}: stack {spec.name!r} is there twice")
+        specs[spec.name] = spec
+    of_file = set(specs)
     for word in filter(None, on.split(",")):
         name, _, kind = word.partition("=")
         kind = kind or name
+        if name in of_file:
+            raise LabError(f"stack {name!r} is in {stack_file}, which adds all its stacks by "
+                           f"itself: leave it out of --on, or give the one of --on a name of its "
+                           f"own, {name}-2={kind}")
         if name in specs:
             raise LabError(f"stack {name!r} is named twice: give the second one a name of its "
                            f"own, {name}-2={kind}")
         if kind not in KINDS or kind == "command":
             raise LabError(f"stack {word!r}: unknown kind {kind!r}: expected one of "
                            f"{', '.join(k for k in KINDS if k != 'command')}")
-        if not name or "/" in name or name.startswith("."):
-            raise LabError(f"stack {word!r}: a name is the name of a directory, too: no slash, "
-                           "no dot at its beginning")
         specs[name] = Spec(name, kind)
     for text in sets:
         target, _, value = text.partition("=")
@@ -134,6 +152,8 @@ def parse_specs(on: str, sets: tuple[str, ...], stack_file: Path | None) -> list
         if key not in known:
             raise LabError(f"--set {text}: {specs[name].kind} has no setting {key!r}: expected "
                            f"{' or '.join(known) or 'none'}")
+        if key == "path" or (key == "program" and "/" in value):
+            value = os.path.abspath(value)
         specs[name].settings[key] = value
     if not specs:
         raise LabError("no stack: give --on or --stack-file")
@@ -146,8 +166,10 @@ def problems(plan: Plan, out: Path) -> list[str]:
     made = plan.stacks()
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         found.append(f"{out}: is there already: give a new directory, or use weald-lab resume")
-    if Path(plan.work).exists():
+    if os.path.lexists(plan.work):
         found.append(f"{plan.work}: is there already: the work directory must be a new one")
+    strange = [trust.fault(out, own=out.exists()), trust.fault(Path(plan.work).parent, own=False)]
+    found += dict.fromkeys(text for text in strange if text)
     if os.geteuid() != 0:
         rooted = [s.name for s in made if s.needs_root]
         if rooted:
@@ -160,8 +182,11 @@ def problems(plan: Plan, out: Path) -> list[str]:
         found += device_problems(plan.device, made)
     for stack in made:
         path = stack.spec.settings.get("path")
-        if path and stack.spec.kind == "directory" and not Path(path).is_dir():
-            found.append(f"{stack.name}: {path} is not a directory")
+        if path and stack.spec.kind == "directory":
+            if not Path(path).is_dir():
+                found.append(f"{stack.name}: {path} is not a directory")
+            elif told := trust.fault(Path(path), own=False):
+                found.append(f"{stack.name}: {told}")
     return found
 
 
@@ -182,9 +207,7 @@ def _missing_file_systems(made: list[Stack]) -> list[str]:
     found = []
     for stack in made:
         for name in stack.file_systems:
-            if name not in known and subprocess.run(
-                    ["modprobe", "--dry-run", "--quiet", name], capture_output=True,
-                    check=False).returncode if shutil.which("modprobe") else name not in known:
+            if name not in known and not trust.has_module(name):
                 found.append(f"{stack.name}: this kernel has no {name}")
         found += [f"{stack.name}: this kernel has no {part}" for part in stack.missing_parts()]
     if any("fuse" in s.file_systems for s in made) and not Path("/dev/fuse").exists():
@@ -236,33 +259,16 @@ def _memory_free_bytes() -> int:
 
 
 def device_problems(device: str, made: list[Stack]) -> list[str]:
-    """Says why a block device must not be overwritten; a device in use is never touched."""
-    path = Path(device)
-    if not path.is_block_device():
-        return [f"{device}: not a block device"]
-    found = []
+    """Says why a device cannot be overwritten by the stacks of a run."""
+    found = devices.problems(device)
     if len(made) != 1 or made[0].spec.kind not in ("ext4", "xfs", "btrfs"):
         found.append(f"{device}: a device holds one file system: give one of ext4, xfs and btrfs")
-    name = path.resolve().name
-    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
-        if line.partition(" - ")[2].split()[1] in (device, str(path.resolve())):
-            found.append(f"{device}: is mounted on {line.split()[4]}")
-    holders = Path(f"/sys/class/block/{name}/holders")
-    if holders.is_dir() and any(holders.iterdir()):
-        found.append(f"{device}: is used by {', '.join(h.name for h in holders.iterdir())}")
-    if list(Path(f"/sys/class/block/{name}").glob(f"{name}*")):
-        found.append(f"{device}: has partitions: name one of them, or a device without any")
-    try:
-        os.close(os.open(path, os.O_RDONLY | os.O_EXCL))
-    except OSError as error:
-        found.append(f"{device}: in use: {error.strerror}")
     return found
 
 
 def _version(*words: str) -> str:
     try:
-        done = subprocess.run(words, capture_output=True, text=True, check=False,
-                              stdin=subprocess.DEVNULL)
+        done = trust.run(words, environment(Path("/nonexistent")))
     except OSError:
         return ""
     lines = (done.stdout + done.stderr).strip().splitlines()

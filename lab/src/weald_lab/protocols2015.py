@@ -2,29 +2,40 @@
 
 from __future__ import annotations
 
-import json
 import re
 import tarfile
 from pathlib import Path
+from typing import IO
 
-from weald_lab.record import LabError, Row
+from weald_lab.record import LabError, Row, parse_json
 
 NOT_REPEATED_S = -10
+# The longest protocol of 2015 has 145 KB.
+PROTOCOL_LEN_MAX = 16 << 20
 
 
 def _sources(path: Path) -> list[tuple[str, bytes]]:
     try:
         if path.is_dir():
-            return [(p.name, p.read_bytes()) for p in sorted(path.glob("*.json"))]
+            return [(p.name, _read(p.open("rb"), p.name)) for p in sorted(path.glob("*.json"))
+                    if p.is_file()]
         found = []
         with tarfile.open(path) as archive:
             for member in archive.getmembers():
                 handle = archive.extractfile(member) if member.isfile() else None
                 if handle and member.name.endswith(".json"):
-                    found.append((Path(member.name).name, handle.read()))
+                    found.append((Path(member.name).name, _read(handle, member.name)))
         return sorted(found)
     except (OSError, EOFError, tarfile.TarError) as error:
         raise LabError(f"{path}: cannot read the protocols: {error}") from error
+
+
+def _read(handle: IO[bytes], name: str) -> bytes:
+    with handle:
+        data = handle.read(PROTOCOL_LEN_MAX + 1)
+    if len(data) > PROTOCOL_LEN_MAX:
+        raise LabError(f"{name}: longer than {PROTOCOL_LEN_MAX >> 20} MiB: not a protocol of 2015")
+    return data
 
 
 def normal_step(command: str) -> str:
@@ -43,15 +54,18 @@ def _rows(name: str, data: bytes) -> list[Row]:
     series = name.removesuffix(".json")
     shape = "big" if name.startswith("simpleannex-big") else "small"
     rows: list[Row] = []
-    for index, item in enumerate(json.loads(data)):
+    for index, item in enumerate(parse_json(data.decode("utf-8"))):
         for time in item["times"]:
             for temperature in ("cold", "warm"):
-                if time[temperature] == NOT_REPEATED_S:
+                wall_s = time[temperature]
+                if wall_s == NOT_REPEATED_S:
                     continue
+                if not isinstance(wall_s, int | float) or wall_s < 0:
+                    raise ValueError(f"{wall_s!r} is no time in seconds")
                 rows.append({
                     "type": "repetition", "stack": _stack(item["fs"]), "shape": shape,
                     "series": series, "round": index, "step": normal_step(time["command"]),
-                    "temperature": temperature, "wall_s": time[temperature], "status": "ok",
+                    "temperature": temperature, "wall_s": wall_s, "status": "ok",
                 })
     return rows
 

@@ -27,6 +27,17 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is not a number of JSON")
 
 
+def parse_json(text: str) -> Any:
+    """Parses JSON of a stranger.
+
+    Raises `ValueError` for what is no JSON, for NaN and infinity, and for nesting that is too deep.
+    """
+    try:
+        return json.loads(text, parse_constant=_refuse_constant)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
 def file_of(source: Path) -> Path:
     """Returns the record that a directory of `run` holds; a file is the record itself."""
     return source / FILE_NAME if source.is_dir() else source
@@ -53,12 +64,15 @@ def read_torn(path: Path) -> list[Row]:
     """Reads a record that a killed run may have ended within a line; that line is left out."""
     data = path.read_bytes()
     whole = data[:data.rfind(b"\n") + 1]
-    return [json.loads(line) for line in whole.splitlines() if line]
+    try:
+        return [parse_json(line.decode("utf-8")) for line in whole.splitlines() if line]
+    except ValueError as error:
+        raise LabError(f"{path}: not a record: {error}") from error
 
 
 def _row(where: str, line: bytes, kind: str, validators: dict[str, Draft202012Validator]) -> Row:
     try:
-        row = json.loads(line.decode("utf-8"), parse_constant=_refuse_constant)
+        row = parse_json(line.decode("utf-8"))
     except UnicodeDecodeError as error:
         raise LabError(f"{where}: byte {error.start} is not UTF-8") from error
     except ValueError as error:

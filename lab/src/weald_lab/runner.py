@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from weald_lab import guard, judge, life, measure, record, stats
+from weald_lab import devices, guard, judge, life, measure, record, stats, trust
 from weald_lab.images import ImageStack
 from weald_lab.plan import GIT_CONFIG, Plan, header
 from weald_lab.record import LabError, Row
@@ -43,10 +43,13 @@ class State:
         self.spent_s = 0.0
         self.plan: dict[str, Any] = {}
         if path.exists():
-            found = json.loads(path.read_text("utf-8"))
-            self.done = {(r, s) for r, s in found["done"]}
-            self.created, self.broken = set(found["created"]), found["broken"]
-            self.spent_s, self.plan = found["spent_s"], found["plan"]
+            try:
+                found = record.parse_json(path.read_text("utf-8"))
+                self.done = {(r, s) for r, s in found["done"]}
+                self.created, self.broken = set(found["created"]), found["broken"]
+                self.spent_s, self.plan = found["spent_s"], found["plan"]
+            except (ValueError, KeyError, TypeError) as error:
+                raise LabError(f"{path}: not the state of a run: {error!r}") from error
 
     def save(self) -> None:
         """Replaces the file."""
@@ -73,15 +76,43 @@ class Runner:
 
     def start(self) -> None:
         """Makes the directories and the record, and runs."""
-        self.out.mkdir(parents=True, exist_ok=True)
+        if not self.out.exists():
+            trust.make(self.out)
+        _own(self.out)
         self.plan.cold = {name: stack.cold_method for name, stack in self.stacks.items()}
         self.state.plan = self.plan.dump()
         self.state.save()
         record.write(self.out / record.FILE_NAME, [header(self.plan)])
-        self._run()
+        with _locked(self.out):
+            self._run()
 
-    def resume(self) -> None:
+    def resume(self, confirmed_device: str | None = None) -> None:
         """Continues: rounds that were not finished are dropped from the record and run again."""
+        with _locked(self.out):
+            if self.work.exists():
+                self._own_work()
+            left = guard.clean(self.work)
+            if left:
+                raise LabError("; ".join(left))
+            if self.plan.device:
+                self._refuse_device(self.plan.device, confirmed_device)
+            self._drop_unfinished()
+            self._run()
+
+    def _refuse_device(self, device: str, confirmed: str | None) -> None:
+        """Fails if the run must not go on with its device: in use, another one, not confirmed."""
+        if len(self.state.done) == len(self.stacks) * self.plan.rounds:
+            return
+        made = bool(self.state.created) and self.work.exists()
+        found = devices.problems(device) or devices.changes(
+            device, self.plan.device_identity, self.plan.device_uuid, made)
+        if found:
+            raise LabError("nothing was touched:\n  " + "\n  ".join(found))
+        if not made and confirmed != device:
+            raise LabError(f"{device} will be overwritten, for this run has no file system there "
+                           f"yet: to confirm, say --confirm-device {device}")
+
+    def _drop_unfinished(self) -> None:
         kept = []
         for row in record.read_torn(self.out / record.FILE_NAME):
             if row["type"] == "run" or (row["round"], row["stack"]) in self.state.done:
@@ -89,17 +120,16 @@ class Runner:
         fresh = self.out / (record.FILE_NAME + ".new")
         record.write(fresh, kept)
         os.replace(fresh, self.out / record.FILE_NAME)
-        left = guard.clean(self.work)
-        if left:
-            raise LabError("; ".join(left))
-        self._run()
 
     def _run(self) -> None:
-        with _locked(self.out), _signals():
+        with _signals():
             if not self.work.exists():
+                if not self.work.parent.exists():
+                    trust.make(self.work.parent)
                 guard.make(self.work)
                 self.state.created.clear()
                 self.state.save()
+            self._own_work()
             (self.work / "home").mkdir(exist_ok=True)
             (self.work / "tmp").mkdir(exist_ok=True)
             (self.work / "home/.gitconfig").write_text(GIT_CONFIG, "utf-8")
@@ -117,6 +147,12 @@ class Runner:
                     guardian.dismiss()
                 for text in left:
                     self._tell(text)
+
+    def _own_work(self) -> None:
+        """Nobody else may exchange what a run removes, and the settings of git that it reads."""
+        _own(self.work)
+        if not guard.is_made(self.work):
+            raise LabError(f"{self.work}: not made by weald-lab run: it is left alone")
 
     def _end(self) -> None:
         for stack in self.stacks.values():
@@ -199,7 +235,7 @@ class Runner:
         at = "create"
         try:
             if stack.name not in self.state.created or stack.spec.kind == "tmpfs":
-                shutil.rmtree(stack.home, ignore_errors=True)
+                guard.remove_home(stack.home, self.work)
                 stack.create()
                 self.state.created.add(stack.name)
                 self.state.save()
@@ -296,6 +332,12 @@ def _clock(seconds: float) -> str:
     minutes = round(seconds / 60)
     return f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else \
         f"{minutes} min" if minutes else f"{seconds:.0f} s"
+
+
+def _own(folder: Path) -> None:
+    told = trust.fault(folder)
+    if told:
+        raise LabError(told)
 
 
 @contextlib.contextmanager

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -11,7 +11,7 @@ import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from weald_lab import guard
+from weald_lab import devices, guard, trust
 from weald_lab.measure import Probe, server_pids
 from weald_lab.record import LabError
 
@@ -26,6 +26,12 @@ class Place:
     weald: str
     environment: dict[str, str]
     device: Path | None = None
+    device_uuid: str = ""
+
+
+# What a run itself puts into the work directory.
+RESERVED = ("home", "tmp", "source", "source.ready")
+NAME_LEN_MAX = 100
 
 
 @dataclass(frozen=True)
@@ -35,6 +41,18 @@ class Spec:
     name: str
     kind: str
     settings: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuses a name that is no name of a directory of its own in the work directory.
+
+        Every source of stacks passes here: the command line, a stack file, the state of a run.
+        """
+        name = self.name
+        if not name or "/" in name or name.startswith(".") or not name.isprintable() \
+                or name in RESERVED or len(os.fsencode(name)) > NAME_LEN_MAX:
+            raise LabError(
+                f"stack {name!r}: a name is the name of a directory, too: no slash, no dot at its "
+                f"beginning, at most {NAME_LEN_MAX} bytes, and none of {', '.join(RESERVED)}")
 
     def words(self, key: str) -> list[str]:
         """Returns the words of a setting."""
@@ -58,7 +76,9 @@ class Stack:
         self.mount_point = self.home / "mnt"
 
     def create(self) -> None:
-        """Makes the file system; called once a run."""
+        """Makes the directory of the stack; subclasses add the file system. Once a run."""
+        guard.make_home(self.home, self.place.work)
+        self.mount_point.mkdir()
 
     def mount(self) -> None:
         """Mounts it."""
@@ -72,8 +92,8 @@ class Stack:
         self.mount()
 
     def destroy(self) -> None:
-        """Removes what `create` made."""
-        shutil.rmtree(self.home)
+        """Removes what `create` made, and nothing else."""
+        guard.remove_home(self.home, self.place.work)
 
     def probe(self) -> Probe:
         """Returns what to watch while a step runs."""
@@ -85,8 +105,7 @@ class Stack:
 
     def run(self, *words: str | Path) -> str:
         """Runs a command that must succeed; returns its output."""
-        done = subprocess.run([str(w) for w in words], capture_output=True, text=True, check=False,
-                              env=self.place.environment, stdin=subprocess.DEVNULL)
+        done = trust.run(words, self.place.environment)
         _pass_interrupt(done.returncode)
         if done.returncode:
             raise LabError(f"{self.name}: {' '.join(map(str, words))}: exit {done.returncode}: "
@@ -112,7 +131,7 @@ class Disk:
 
     def create(self) -> None:
         """Makes the file system."""
-        self.mount_point.mkdir(parents=True)
+        self.mount_point.mkdir(exist_ok=True)
         if not self._owner.place.device:
             with self._image.open("xb") as handle:
                 os.truncate(handle.fileno(), self._owner.place.size_bytes)
@@ -125,12 +144,19 @@ class Disk:
         return [self.device]
 
     def _make_file_system(self) -> None:
-        self._owner.run(f"mkfs.{self._kind}", *MKFS_QUIET[self._kind], *self._make, self.device)
+        """Makes it; on a device of the user with the run's own UUID, by which it is known again."""
+        words = [*MKFS_QUIET[self._kind], *self._make]
+        if self._owner.place.device:
+            devices.refuse_if_in_use(self.device)
+            option, key = MKFS_UUID[self._kind]
+            words += [option, key + self._owner.place.device_uuid]
+        self._owner.run(f"mkfs.{self._kind}", *words, self.device)
 
     def _attach(self) -> None:
-        if not self._owner.place.device:
-            self.device = self._owner.run(
-                "losetup", "--find", "--show", "--direct-io=on", self._image).strip()
+        if self._owner.place.device:
+            return
+        self.device = self._owner.run(
+            "losetup", "--find", "--show", "--direct-io=on", self._image).strip()
 
     def _detach(self) -> None:
         if not self._owner.place.device:
@@ -139,6 +165,8 @@ class Disk:
     def mount(self) -> None:
         """Attaches and mounts."""
         self._attach()
+        if self._owner.place.device:
+            devices.refuse_if_not_ours(self.device, self._owner.place.device_uuid)
         options = ["-o", self._options] if self._options else []
         self._owner.run("mount", "-t", self._kind, *options, self.device, self.mount_point)
 
@@ -148,6 +176,8 @@ class Disk:
         self._detach()
 
 
+# Words by which mkfs takes a UUID, which follows the last of them at once.
+MKFS_UUID = {"ext4": ("-U", ""), "xfs": ("-m", "uuid="), "btrfs": ("-U", "")}
 MKFS_QUIET = {"ext4": ["-q", "-F"], "xfs": ["-q", "-f"], "btrfs": ["-q", "-f"]}
 
 
@@ -175,6 +205,7 @@ class KernelStack(Stack):
         return make
 
     def create(self) -> None:
+        super().create()
         self._disk.create()
 
     def mount(self) -> None:
@@ -194,9 +225,6 @@ class TmpfsStack(Stack):
     file_systems = ("tmpfs",)
     settings = ("mount",)
     cold_method = "none: it lives in memory"
-
-    def create(self) -> None:
-        self.mount_point.mkdir(parents=True)
 
     def mount(self) -> None:
         options = [f"size={self.place.size_bytes}", self.spec.settings.get("mount", "")]
@@ -220,11 +248,10 @@ class DirectoryStack(Stack):
     def __init__(self, spec: Spec, place: Place) -> None:
         super().__init__(spec, place)
         if "path" in spec.settings:
-            self.home = Path(spec.settings["path"]) / f"weald-lab-{os.getpid()}-{spec.name}"
+            # The same name when a run goes on, in another process.
+            mark = hashlib.sha256(os.fsencode(place.work)).hexdigest()[:12]
+            self.home = Path(spec.settings["path"]) / f"weald-lab-{mark}-{spec.name}"
             self.mount_point = self.home / "mnt"
-
-    def create(self) -> None:
-        self.mount_point.mkdir(parents=True)
 
     def cold(self) -> None:
         os.sync()
@@ -247,7 +274,7 @@ class LowerStack(Stack):
         self._disk = Disk(self, "ext4", self.lower, ["-N", str(place.entry_count)])
 
     def create(self) -> None:
-        self.mount_point.mkdir(parents=True)
+        super().create()
         self._disk.create()
 
     def probe(self) -> Probe:
@@ -366,7 +393,7 @@ def read_stack_file(path: Path) -> list[Spec]:
     """Reads the stacks of a TOML file: `[[stack]]` with name, create, mount, unmount, destroy."""
     try:
         found = tomllib.loads(path.read_text("utf-8")).get("stack", [])
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise LabError(f"{path}: cannot read the stacks: {error}") from error
     keys = {"name", "create", "mount", "unmount", "destroy"}
     specs = []
