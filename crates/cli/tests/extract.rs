@@ -166,6 +166,49 @@ fn an_acl_of_the_target_is_not_inherited() {
     assert_eq!(acls, "");
 }
 
+/// Would catch: entries that inherit the ACL of a directory in the target below its root, so that
+/// a user reads what the image denies; an ACL of that directory itself that stays.
+#[test]
+fn an_acl_of_a_directory_in_the_target_is_not_inherited() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir -p source/d/sub; cd source/d; echo secret > f; chmod 660 f; ln f hard
+         echo own > listed; setfacl -m u:7:r listed; mkfifo fifo; mknod null c 1 3; ln -s f link
+         chmod 770 sub; chmod 755 .; cd ../..; cp -a source bare
+         setfacl -m d:u:1234:rwx source/d; setfacl -m u:4321:rx source/d
+         $WEALD build -q source image; $WEALD build -q bare plain",
+    );
+    let denied = "! setpriv --reuid 1234 --regid 1234 --clear-groups cat out/d/f 2>/dev/null";
+    for as_user in ["", "setpriv --reuid 1001 --regid 1001 --clear-groups"] {
+        // Into a directory that is there without its entries.
+        bench.sh(&format!(
+            "rm -rf out; mkdir -p out/d out/d/sub; setfacl -m u:1234:rwx,d:u:1234:rwx out/d out/d/sub
+             chown -R 1001:1001 out; {as_user} $WEALD extract -q plain out; chmod 777 out/d; {denied}
+             getfacl -pn out/d/f out/d/hard out/d/fifo > acls; ! grep :1234: acls
+             ! getfacl -pn out/d/listed | grep :1234:; getfacl -pn out/d/listed | grep user:7:r
+             getfacl -pn out/d | grep default:user:1234"
+        ));
+        // Over everything: the directory gets the image's own lists.
+        for image in ["plain", "image"] {
+            let source = if image == "plain" { "bare" } else { "source" };
+            bench.sh(&format!(
+                "rm -rf out; mkdir out; cp -a {source}/d out/; rm -rf out/d/sub
+                 setfacl -m u:1234:rwx,d:u:1234:rwx out/d; chown -hR 1001:1001 out
+                 {as_user} $WEALD extract -q --overwrite {image} out
+                 getfacl -pn out/d/f out/d/hard out/d/fifo out/d/sub > acls; ! grep :1234: acls
+                 getfacl -cn {source}/d > want; getfacl -cn out/d > found; diff want found
+                 chmod 777 out/d; {denied}"
+            ));
+        }
+    }
+    bench.sh("rm -rf out; cp -a source out; $WEALD extract -q --overwrite image out");
+    assert_same(
+        &bench.at("source"),
+        &bench.at("out"),
+        &CompareOptions::default(),
+    );
+}
+
 /// Would catch: owners and modes that are assumed right because files were created with them,
 /// although a umask or the group of the directory changed them.
 #[test]

@@ -9,7 +9,7 @@
 use crate::links::{FirstName, Links, Meeting};
 use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
 use crate::selected::{Event, SelectedWalk};
-use crate::target_dir::TargetDir;
+use crate::target_dir::{Heritage, TargetDir};
 use crossbeam_channel::{Receiver, Sender};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -165,7 +165,7 @@ fn totals(image: &Image, selection: &Selection) -> ExtractProgress {
 fn ids_of_new_files(root: &TargetDir) -> Option<(u32, u32)> {
     let own = weald_sys::effective_ids();
     let group = weald_sys::stat_fd(root.fd()?).ok()?.gid;
-    (group == own.1 && !root.hands_down_acl).then_some(own)
+    (group == own.1 && root.heritage == Heritage::NONE).then_some(own)
 }
 
 /// Opens or makes the target. Only its owner has access to a new one until its attributes are set.
@@ -179,12 +179,15 @@ fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<Target
     if let Some(inode) = attributes.as_ref().filter(|_| !is_new) {
         crate::restore::restrict_existing_dir(&fd, inode);
     }
-    let hands_down_acl = weald_sys::get_xattr_at(&fd, b"", ACL_DEFAULT).is_ok();
-    if hands_down_acl && is_new {
+    if is_new && weald_sys::get_xattr_at(&fd, b"", ACL_DEFAULT).is_ok() {
         weald_sys::remove_xattr_at(&fd, b"", ACL_DEFAULT).map_err(fail)?;
         weald_sys::remove_xattr_at(&fd, b"", ACL_ACCESS).map_err(fail)?;
     }
-    Ok(TargetDir::root(fd, attributes, hands_down_acl && !is_new))
+    let heritage = match is_new {
+        true => Heritage::NONE,
+        false => Heritage::of_existing(&fd),
+    };
+    Ok(TargetDir::root(fd, attributes, heritage))
 }
 
 /// State shared by all threads.
@@ -512,7 +515,11 @@ impl DirWalk<'_, '_> {
             crate::restore::restrict_existing_dir(&fd, &visit.inode);
         }
         let attributes = (!keeps_attributes).then_some(visit.inode);
-        let dir = TargetDir::child(&parent, &visit.name, fd, attributes);
+        let heritage = match is_new {
+            true => Heritage::NONE,
+            false => Heritage::of_existing(&fd),
+        };
+        let dir = TargetDir::child(&parent, &visit.name, fd, attributes, heritage);
         if let Some(index) = self.levels.len().checked_sub(OPEN_DIR_COUNT)
             && let Some(far) = self.levels.get(index)
         {

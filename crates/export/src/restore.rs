@@ -4,7 +4,7 @@
 //! still permits it, then the mode, then the times. A failure before the content is complete
 //! removes the file. After a later failure the file stays, and the observer gets a problem.
 
-use crate::target_dir::TargetDir;
+use crate::target_dir::{Heritage, TargetDir};
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind as IoKind;
@@ -129,7 +129,7 @@ impl Restorer<'_> {
     }
 
     fn make_file(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
-        let permissions = self.permissions_while_filling(inode);
+        let permissions = self.permissions_while_filling(place, inode);
         let file = self.create(place, |name| {
             weald_sys::create_file_at(place.fd, name, permissions)
         })?;
@@ -147,11 +147,12 @@ impl Restorer<'_> {
 
     /// The permissions with which a file is made: the final ones if they give no user more rights
     /// meanwhile than in the end.
-    fn permissions_while_filling(&self, inode: &Inode) -> u16 {
+    fn permissions_while_filling(&self, place: &Place<'_>, inode: &Inode) -> u16 {
         let attributes = &inode.attributes;
         let wanted = (attributes.uid, attributes.gid);
         let is_ours = |own| !self.policy.keeps_owner || wanted == own;
-        let stays_ours = self.policy.own_ids.is_some_and(is_ours);
+        let stays_ours =
+            self.policy.own_ids.is_some_and(is_ours) && place.dir.heritage == Heritage::NONE;
         // Setting xattrs depends on the mode, and a write may clear set-uid bits.
         let is_plain = attributes.permissions & 0o7000 == 0 && inode.xattr_set.is_none();
         match stays_ours && is_plain {
@@ -227,7 +228,7 @@ impl Restorer<'_> {
 
     /// Removes the ACLs that a new entry inherited from an existing directory.
     fn remove_inherited_acl(&self, place: &Place<'_>, kind: FileKind) {
-        if place.dir.hands_down_acl && kind != FileKind::Symlink {
+        if place.dir.heritage.has_acl && kind != FileKind::Symlink {
             for name in [ACL_ACCESS, ACL_DEFAULT] {
                 // Fails for entries without such an ACL.
                 let _ = weald_sys::remove_xattr_at(place.fd, place.name, name);
@@ -371,14 +372,20 @@ fn replace<T>(place: &Place<'_>, make: impl Fn(&[u8]) -> io::Result<T>) -> Resul
     Ok(made)
 }
 
-/// Removes from an existing directory the permissions that the image's mode does not have, before
-/// the directory is filled. Its other attributes come last. A directory that refuses is reported
-/// then.
+/// Removes from an existing directory the ACLs, which may let in whom the image does not, and the
+/// permissions that the image's mode does not have, before the directory is filled. Its other
+/// attributes come last. A directory that refuses is reported then.
 pub(crate) fn restrict_existing_dir(fd: &OwnedFd, inode: &Inode) {
     if let Ok(found) = weald_sys::stat_fd(fd) {
-        let wanted = found.permissions & (inode.attributes.permissions | FILLING_DIR);
+        // The group bits of a mode with an ACL are its mask. Without it they would be the group's.
+        let has_acl = weald_sys::get_xattr_at(fd, b"", ACL_ACCESS).is_ok();
+        let kept = if has_acl { 0o7707 } else { 0o7777 };
+        let wanted = found.permissions & kept & (inode.attributes.permissions | FILLING_DIR);
         if wanted != found.permissions {
             let _ = weald_sys::chmod_fd(fd, wanted);
+        }
+        for name in [ACL_DEFAULT, ACL_ACCESS] {
+            let _ = weald_sys::remove_xattr_at(fd, b"", name);
         }
     }
 }

@@ -11,6 +11,7 @@
 //!   of a child and recognised by device and inode number. Another directory there is an error and
 //!   is never written to.
 
+use crate::restore::ACL_DEFAULT;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,10 +26,40 @@ pub(crate) struct TargetDir {
     handle: Mutex<Handle>,
     /// Attributes to set at the end; `None` for a directory that keeps its own.
     pub(crate) attributes: Option<Inode>,
-    /// New entries inherit an ACL from the directory. The extraction removes it from them.
-    pub(crate) hands_down_acl: bool,
+    /// What new entries inherit from the directory.
+    pub(crate) heritage: Heritage,
     /// The walk has left the directory; its descriptor stays open until it is finished.
     pub(crate) is_kept: AtomicBool,
+}
+
+/// What new entries inherit from a directory that existed before the extraction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Heritage {
+    /// An ACL, which the extraction removes from them.
+    pub(crate) has_acl: bool,
+    /// Another group than that of the process.
+    pub(crate) has_group: bool,
+}
+
+impl Heritage {
+    /// Of a directory that the extraction has made: it removed what that directory inherited.
+    pub(crate) const NONE: Self = Self {
+        has_acl: false,
+        has_group: false,
+    };
+
+    /// Of the existing directory `fd`. A directory that cannot be examined hands down both.
+    pub(crate) fn of_existing(fd: &OwnedFd) -> Self {
+        let has_acl = match weald_sys::get_xattr_at(fd, b"", ACL_DEFAULT) {
+            Ok(_) => true,
+            Err(error) => !weald_sys::is_without_xattr(&error),
+        };
+        let own = weald_sys::effective_ids().1;
+        Self {
+            has_acl,
+            has_group: weald_sys::stat_fd(fd).map_or(true, |stat| stat.gid != own),
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -39,14 +70,14 @@ enum Handle {
 
 impl TargetDir {
     /// The root of the target.
-    pub(crate) fn root(fd: OwnedFd, attributes: Option<Inode>, hands_down_acl: bool) -> Arc<Self> {
+    pub(crate) fn root(fd: OwnedFd, attributes: Option<Inode>, heritage: Heritage) -> Arc<Self> {
         let handle = Mutex::new(Handle::Open(Arc::new(fd)));
         Arc::new(Self {
             parent: None,
             name: Box::default(),
             handle,
             attributes,
-            hands_down_acl,
+            heritage,
             is_kept: AtomicBool::new(false),
         })
     }
@@ -57,6 +88,7 @@ impl TargetDir {
         name: &[u8],
         fd: OwnedFd,
         attributes: Option<Inode>,
+        heritage: Heritage,
     ) -> Arc<Self> {
         let handle = Mutex::new(Handle::Open(Arc::new(fd)));
         let parent = Some(Arc::clone(parent));
@@ -65,7 +97,7 @@ impl TargetDir {
             name: name.into(),
             handle,
             attributes,
-            hands_down_acl: false,
+            heritage,
             is_kept: AtomicBool::new(false),
         })
     }
