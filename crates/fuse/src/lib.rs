@@ -15,6 +15,7 @@ mod acl;
 mod answer;
 mod attr;
 mod busy;
+mod caller;
 mod driver;
 mod faults;
 mod fusermount;

@@ -1,5 +1,6 @@
 //! Queue of READ requests: limits how many run at a time.
 
+use crate::caller::Caller;
 use crate::request::{Operation, Request};
 use crate::wire::NodeId;
 use parking_lot::Mutex;
@@ -55,6 +56,8 @@ impl Waiting {
             node: self.node,
             uid: self.uid,
             gid: self.gid,
+            // No read depends on more.
+            caller: Caller { pid: 0 },
             operation: Operation::Read {
                 offset: self.offset,
                 size: self.size,
@@ -117,6 +120,7 @@ mod tests {
             node: NodeId(5),
             uid: 0,
             gid: 0,
+            caller: Caller { pid: 0 },
             operation: Operation::Read { offset: 1, size: 2 },
         };
         let now = Instant::now();

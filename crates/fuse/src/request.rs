@@ -3,6 +3,7 @@
 //! The kernel is trusted, but a newer one may send unknown requests. A request that does not parse
 //! gets EIO, an unknown one gets ENOSYS; neither ends the session.
 
+use crate::caller::Caller;
 use crate::wire::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, GetxattrIn,
     InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, NodeId, Opcode, OpenIn, ReadIn,
@@ -22,6 +23,8 @@ pub(crate) struct Request<'a> {
     pub(crate) uid: u32,
     /// Group id of the calling process.
     pub(crate) gid: u32,
+    /// Thread that calls.
+    pub(crate) caller: Caller,
     pub(crate) operation: Operation<'a>,
 }
 
@@ -202,6 +205,7 @@ pub(crate) fn parse<'a>(
         node: NodeId(header.nodeid),
         uid: header.uid,
         gid: header.gid,
+        caller: Caller { pid: header.pid },
         operation,
     })
 }

@@ -9,6 +9,7 @@
 //! those, all that wait with one sync, so that they never occupy all workers.
 
 use crate::answer::{Answer, Answers};
+use crate::caller::Caller;
 use crate::reads::ReadQueue;
 use crate::request::{Operation, Request, parse, split};
 use crate::seats::Seats;
@@ -197,6 +198,7 @@ impl<D: Answers> Worker<'_, D> {
             node: first.node,
             uid: 0,
             gid: 0,
+            caller: Caller { pid: 0 },
             operation: Operation::Other,
         };
         let failure = match self.answer_of(opcode, &request, out) {

@@ -15,6 +15,7 @@ mod names;
 
 use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
 use crate::attr::{type_bits, writable_attributes, writable_statx};
+use crate::caller::{Caller, is_trusted};
 use crate::faults::Faults;
 use crate::listing::Listing;
 use crate::listing_cache::ListingCache;
@@ -182,15 +183,16 @@ impl WritableDriver {
 
     fn try_answer(&self, opcode: Opcode, request: &Request<'_>, out: &mut Vec<u8>) -> Answered {
         let node = request.node;
+        let by = (node, request.caller);
         match &request.operation {
             Operation::Lookup { name } => self.lookup(node, name, out),
-            Operation::Open { fixed } => self.open(node, *fixed, out),
+            Operation::Open { fixed } => self.open(by, *fixed, out),
             Operation::Read { offset, size } => self.read(node, *offset, *size, out),
             Operation::Write {
                 offset,
                 flags,
                 bytes,
-            } => self.write(node, *offset, *flags, bytes, out),
+            } => self.write(by, *offset, *flags, bytes, out),
             Operation::Readdir { offset, size } => self.list(node, *offset, *size, false, out),
             Operation::Readdirplus { offset, size } => self.list(node, *offset, *size, true, out),
             Operation::Getxattr { .. }
@@ -202,10 +204,10 @@ impl WritableDriver {
                 Err(Errno::NOSYS)
             }
             Operation::Getxattr { name, size } => self.getxattr(node, name, *size, out),
-            Operation::Listxattr { size } => self.listxattr(node, *size, out),
+            Operation::Listxattr { size } => self.listxattr(by, *size, out),
             Operation::Setxattr { body } => self.setxattr(node, body),
             Operation::Removexattr { name } => self.removexattr(node, name),
-            Operation::Setattr { fixed } => self.setattr(node, fixed, out),
+            Operation::Setattr { fixed } => self.setattr(by, fixed, out),
             Operation::Lseek { offset, whence } => self.lseek(node, *offset, *whence, out),
             Operation::Fallocate { fixed } => {
                 self.allocate(node, fixed.mode, fixed.offset, fixed.length)
@@ -246,7 +248,7 @@ impl WritableDriver {
                 let stat = self.stat(node)?;
                 let answer = StatxOut {
                     attr_valid: self.attr_ttl(),
-                    stat: writable_statx(&stat),
+                    stat: writable_statx(&self.shown(&stat)),
                     ..StatxOut::default()
                 };
                 Ok(record(out, &answer))
@@ -280,7 +282,7 @@ impl WritableDriver {
     fn attributes(&self, stat: &Stat, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
         let answer = AttrOut {
             attr_valid: self.attr_ttl(),
-            attr: writable_attributes(stat),
+            attr: writable_attributes(&self.shown(stat)),
             ..AttrOut::default()
         };
         record(out, &answer)
@@ -293,7 +295,7 @@ impl WritableDriver {
             generation: 0,
             entry_valid: self.entry_ttl(),
             attr_valid: self.attr_ttl(),
-            attr: writable_attributes(stat),
+            attr: writable_attributes(&self.shown(stat)),
             ..EntryOut::default()
         }
     }
@@ -511,14 +513,24 @@ impl WritableDriver {
 
     fn getxattr(&self, node: NodeId, name: &[u8], size: u32, out: &mut Vec<u8>) -> Answered {
         let value = self.fs.xattr(ino(node), name);
-        let value = self.check("extended attribute", node, value)?;
+        let value = self.check("extended attribute", node, value);
+        let value = self.found_xattr(name, value)?;
         sized(out, size, &value)
     }
 
-    fn listxattr(&self, node: NodeId, size: u32, out: &mut Vec<u8>) -> Answered {
+    fn listxattr(
+        &self,
+        (node, caller): (NodeId, Caller),
+        size: u32,
+        out: &mut Vec<u8>,
+    ) -> Answered {
         let names = self.fs.xattr_names(ino(node));
+        let mut names = self.check("extended attributes", node, names)?;
+        if names.iter().any(|name| is_trusted(name)) && !caller.sees_trusted() {
+            names.retain(|name| !is_trusted(name));
+        }
         let mut list = Vec::new();
-        for name in self.check("extended attributes", node, names)? {
+        for name in names {
             list.extend_from_slice(&name);
             list.push(0);
         }

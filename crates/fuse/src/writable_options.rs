@@ -25,8 +25,9 @@ pub struct WritableOptions {
     pub is_remount: bool,
     /// Names that differ in case are equal: the kernel must not cache names.
     pub ignores_case: bool,
-    /// `noxattr`: nobody reads or sets extended attributes, access lists do not count, and the
-    /// kernel does not ask for the capability of each file that is written.
+    /// `noxattr`: nobody reads or sets extended attributes, and the kernel does not ask for the
+    /// capability of each file that is written. Modes decide; they give nobody more than the hidden
+    /// access lists do.
     pub hides_xattrs: bool,
 }
 

@@ -5,16 +5,18 @@
 //! Linux, `fs/attr.c` and `fs/posix_acl.c`; `FUSE_HANDLE_KILLPRIV_V2` in
 //! `include/uapi/linux/fuse.h`.
 
+use super::names::ACL_DEFAULT;
 use super::{Answered, WritableDriver, ino, now, written};
 use crate::acl::Acl;
 use crate::answer::Answer;
+use crate::caller::Caller;
 use crate::request::xattr_to_set;
 use crate::wire::{
     NodeId, SETXATTR_ACL_KILL_SGID, SetattrIn, WRITE_CACHE, WRITE_KILL_SUIDGID, init, setattr,
 };
 use crate::writable_options::AccessTime;
 use rustix::io::Errno;
-use weald_format::{ACL_ACCESS, FileKind};
+use weald_format::{ACL_ACCESS, FileKind, Ids, permissions_without};
 use weald_vfs::{Nanoseconds, NewStat, Stat, XattrMode};
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -45,17 +47,35 @@ fn time(seconds: u64, nanoseconds: u32) -> Nanoseconds {
 }
 
 /// `permissions` without the bits that give a program another identity. A set-gid bit without the
-/// execute bit of the group means something else and stays.
-const fn without_set_ids(permissions: u16) -> u16 {
-    if permissions & GROUP_EXECUTES != 0 {
-        permissions & !(SET_UID | SET_GID)
-    } else {
-        permissions & !SET_UID
+/// execute bit of the group means something else: it stays for a caller of that group, as
+/// `setattr_should_drop_sgid` in the kernel's `fs/attr.c` says.
+fn without_set_ids(permissions: u16, is_in_group: impl FnOnce() -> bool) -> u16 {
+    let stays = permissions & SET_GID != 0 && permissions & GROUP_EXECUTES == 0 && is_in_group();
+    match stays {
+        true => permissions & !SET_UID,
+        false => permissions & !(SET_UID | SET_GID),
+    }
+}
+
+/// The errno for an attribute that no file can have, as `fs/ext4` and `fs/xattr.c` of the kernel
+/// give it; FUSE passes every name on.
+pub(super) fn refused_name(name: &[u8]) -> Option<Errno> {
+    const SPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match SPACES.iter().find_map(|space| name.strip_prefix(*space)) {
+        Some(b"") => Some(Errno::INVAL),
+        Some(_) => None,
+        None if name == ACL_ACCESS || name == ACL_DEFAULT => None,
+        None => Some(Errno::OPNOTSUPP),
     }
 }
 
 impl WritableDriver {
-    pub(super) fn setattr(&self, node: NodeId, fixed: &SetattrIn, out: &mut Vec<u8>) -> Answered {
+    pub(super) fn setattr(
+        &self,
+        (node, caller): (NodeId, Caller),
+        fixed: &SetattrIn,
+        out: &mut Vec<u8>,
+    ) -> Answered {
         let (now, stat) = (now(), self.stat(node)?);
         self.nodes.change(node);
         let has = |bit| fixed.valid & bit != 0;
@@ -81,7 +101,7 @@ impl WritableDriver {
         if let Some(permissions) = new.permissions {
             self.set_acl_permissions(node, permissions, now)?;
         }
-        self.take_privileges(node, &stat, fixed.valid, &mut new, now)?;
+        self.take_privileges((&stat, caller), fixed.valid, &mut new, now)?;
         let changed = self.fs.set_stat(ino(node), &new, now);
         let stat = self.check("change of attributes", node, changed)?;
         Ok(self.attributes(&stat, out))
@@ -90,8 +110,7 @@ impl WritableDriver {
     /// Takes away the privileges that the change `valid` costs.
     fn take_privileges(
         &self,
-        node: NodeId,
-        stat: &Stat,
+        (stat, caller): (&Stat, Caller),
         valid: u32,
         new: &mut NewStat,
         now: Nanoseconds,
@@ -107,11 +126,11 @@ impl WritableDriver {
         // bits: root then loses more than on other file systems.
         let is_bare = !has(ANY_CHANGE);
         if is_chown || is_bare || has(setattr::SIZE) {
-            self.drop_capability(node, now)?;
+            self.drop_capability(NodeId(stat.ino.0), now)?;
         }
         if is_chown || is_bare || has(setattr::KILL_SUIDGID) {
             let permissions = new.permissions.unwrap_or(stat.permissions);
-            let kept = without_set_ids(permissions);
+            let kept = without_set_ids(permissions, || caller.is_in_group_or_capable(stat.gid));
             if kept != permissions {
                 new.permissions = Some(kept);
             }
@@ -131,7 +150,7 @@ impl WritableDriver {
     /// Sets the length of a file that is opened with `O_TRUNC`.
     pub(super) fn truncate(
         &self,
-        node: NodeId,
+        by: (NodeId, Caller),
         size: u64,
         kills_set_ids: bool,
     ) -> Result<(), Errno> {
@@ -144,12 +163,12 @@ impl WritableDriver {
             size,
             ..SetattrIn::default()
         };
-        self.setattr(node, &fixed, &mut Vec::new()).map(|_| ())
+        self.setattr(by, &fixed, &mut Vec::new()).map(|_| ())
     }
 
     pub(super) fn write(
         &self,
-        node: NodeId,
+        (node, caller): (NodeId, Caller),
         offset: u64,
         flags: u32,
         bytes: &[u8],
@@ -158,7 +177,8 @@ impl WritableDriver {
         let now = now();
         // Pages of a shared mapping: the kernel does not know which process wrote them.
         if flags & WRITE_CACHE == 0 && !self.nodes.facts(node).has_no_privileges {
-            self.take_privileges_of_written(node, flags & WRITE_KILL_SUIDGID != 0, now)?;
+            let kills_set_ids = flags & WRITE_KILL_SUIDGID != 0;
+            self.take_privileges_of_written((node, caller), kills_set_ids, now)?;
         }
         let done = self.fs.write(ino(node), offset, bytes, now);
         self.check("write", node, done)?;
@@ -170,7 +190,7 @@ impl WritableDriver {
     /// Takes away the privileges of a file before a write.
     fn take_privileges_of_written(
         &self,
-        node: NodeId,
+        (node, caller): (NodeId, Caller),
         kills_set_ids: bool,
         now: Nanoseconds,
     ) -> Result<(), Errno> {
@@ -178,7 +198,8 @@ impl WritableDriver {
         let stat = self.stat(node)?;
         let mut permissions = stat.permissions;
         if kills_set_ids {
-            permissions = without_set_ids(permissions);
+            let is_in_group = || caller.is_in_group_or_capable(stat.gid);
+            permissions = without_set_ids(permissions, is_in_group);
         }
         if permissions != stat.permissions {
             let new = NewStat {
@@ -220,6 +241,9 @@ impl WritableDriver {
     pub(super) fn setxattr(&self, node: NodeId, body: &[u8]) -> Answered {
         let has_more_flags = self.flags & init::SETXATTR_EXT != 0;
         let wanted = xattr_to_set(body, has_more_flags)?;
+        if let Some(errno) = refused_name(wanted.name) {
+            return Err(errno);
+        }
         let mode = match wanted.flags {
             0 => XattrMode::Set,
             XATTR_CREATE => XattrMode::Create,
@@ -274,8 +298,40 @@ impl WritableDriver {
     pub(super) fn removexattr(&self, node: NodeId, name: &[u8]) -> Answered {
         self.nodes.change(node);
         let removed = self.fs.remove_xattr(ino(node), name, now());
-        self.check("extended attribute", node, removed)?;
+        self.found_xattr(name, self.check("extended attribute", node, removed))?;
         Ok(Answer::Buffered)
+    }
+
+    /// A name that no file can have is not merely absent. An image may have brought one, which can
+    /// be read and removed.
+    pub(super) fn found_xattr<T>(&self, name: &[u8], found: Result<T, Errno>) -> Result<T, Errno> {
+        match (found, refused_name(name)) {
+            (Err(Errno::NODATA), Some(errno)) => Err(errno),
+            (found, _) => found,
+        }
+    }
+
+    /// The attributes of an inode as the mount shows them. Where access lists are hidden, the mode
+    /// gives nobody more than they do.
+    pub(super) fn shown(&self, stat: &Stat) -> Stat {
+        let permissions = match self.policy.hides_xattrs && stat.permissions & 0o077 != 0 {
+            true => self.permissions_of_hidden_acl(stat),
+            false => stat.permissions,
+        };
+        Stat {
+            permissions,
+            ..*stat
+        }
+    }
+
+    fn permissions_of_hidden_acl(&self, stat: &Stat) -> u16 {
+        let node = NodeId(stat.ino.0);
+        match self.check("ACL", node, self.fs.xattr(stat.ino, ACL_ACCESS)) {
+            Ok(acl) => permissions_without(stat.permissions, &acl, Ids::Kept),
+            Err(Errno::NODATA | Errno::OPNOTSUPP) => stat.permissions,
+            // The ACL may deny access to anyone, so only the owner keeps permissions.
+            Err(_) => stat.permissions & 0o7700,
+        }
     }
 
     /// Changes the access time after a read, as the mount options say. A failure is not the
@@ -319,14 +375,47 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_set_gid_bit_without_execution_stays() {
-        for (before, after) in [
-            (0o6755, 0o755),
-            (0o6745, 0o2745),
-            (0o2755, 0o755),
-            (0o1777, 0o1777),
+    fn a_set_gid_bit_without_execution_stays_for_the_group() {
+        for (before, after_member, after_other) in [
+            (0o6755, 0o755, 0o755),
+            (0o6745, 0o2745, 0o745),
+            (0o2666, 0o2666, 0o666),
+            (0o2755, 0o755, 0o755),
+            (0o1777, 0o1777, 0o1777),
         ] {
-            assert_eq!(without_set_ids(before), after, "{before:o}");
+            assert_eq!(without_set_ids(before, || true), after_member, "{before:o}");
+            assert_eq!(without_set_ids(before, || false), after_other, "{before:o}");
+        }
+    }
+
+    /// Would catch: a name that ext4 refuses.
+    #[test]
+    fn names_have_the_spaces_of_the_kernel() {
+        for name in [
+            "user.a",
+            "trusted.x",
+            "security.capability",
+            "user.weald.chunk",
+        ] {
+            assert_eq!(refused_name(name.as_bytes()), None, "{name}");
+        }
+        assert_eq!(refused_name(ACL_ACCESS).or(refused_name(ACL_DEFAULT)), None);
+        for name in ["user.", "trusted.", "security."] {
+            assert_eq!(refused_name(name.as_bytes()), Some(Errno::INVAL), "{name}");
+        }
+        for name in [
+            "",
+            "foo.bar",
+            "user",
+            "system.x",
+            "system.nfs4_acl",
+            "User.a",
+        ] {
+            assert_eq!(
+                refused_name(name.as_bytes()),
+                Some(Errno::OPNOTSUPP),
+                "{name}"
+            );
         }
     }
 

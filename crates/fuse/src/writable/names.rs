@@ -3,6 +3,7 @@
 use super::{Answered, WritableDriver, ino, node, now};
 use crate::acl::Acl;
 use crate::answer::{Answer, record};
+use crate::caller::Caller;
 use crate::request::{Operation, Renaming, Request};
 use crate::wire::{CreateIn, NodeId, OPEN_KILL_SUIDGID, OpenIn, init};
 use rustix::fs::OFlags;
@@ -277,7 +278,7 @@ impl WritableDriver {
                     flags: fixed.flags,
                     open_flags: fixed.open_flags,
                 };
-                self.truncate_opened(node(found.ino), opened)?;
+                self.truncate_opened((node(found.ino), request.caller), opened)?;
                 self.stat(node(found.ino))?
             }
             created => created?,
@@ -287,20 +288,20 @@ impl WritableDriver {
         Ok(answer)
     }
 
-    pub(super) fn open(&self, node: NodeId, fixed: OpenIn, out: &mut Vec<u8>) -> Answered {
+    pub(super) fn open(&self, by: (NodeId, Caller), fixed: OpenIn, out: &mut Vec<u8>) -> Answered {
         if self.flags & init::NO_OPEN_SUPPORT != 0 {
             // Opens cost no request from now on. A truncation is a SETATTR then.
             return Err(Errno::NOSYS);
         }
-        self.truncate_opened(node, fixed)?;
+        self.truncate_opened(by, fixed)?;
         Ok(record(out, &Self::opened()))
     }
 
     /// Does what `O_TRUNC` in an open asks for.
-    fn truncate_opened(&self, node: NodeId, fixed: OpenIn) -> Result<(), Errno> {
+    fn truncate_opened(&self, by: (NodeId, Caller), fixed: OpenIn) -> Result<(), Errno> {
         if !OFlags::from_bits_retain(fixed.flags).contains(OFlags::TRUNC) {
             return Ok(());
         }
-        self.truncate(node, 0, fixed.open_flags & OPEN_KILL_SUIDGID != 0)
+        self.truncate(by, 0, fixed.open_flags & OPEN_KILL_SUIDGID != 0)
     }
 }

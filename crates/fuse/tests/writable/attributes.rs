@@ -3,6 +3,8 @@
 use super::*;
 use rustix::fs::{StatxFlags, Timespec, Timestamps, UTIME_NOW, XattrFlags};
 use std::os::unix::fs::chown;
+use weald_format::FileKind;
+use weald_vfs::{Ino, NewInode, WritableFs};
 
 #[test]
 fn times_are_set_and_kept() {
@@ -182,6 +184,8 @@ fn writes_truncations_and_chown_take_privileges_away() {
         rustix::fs::setxattr(&path, "security.capability", &capability, flags).expect("set");
     };
     let as_user = "setpriv --reuid 1234 --clear-groups";
+    let as_other = "setpriv --reuid 1234 --regid 1234 --clear-groups";
+    let as_member = "setpriv --reuid 1234 --regid 1234 --groups 77,0";
     for (script, bits, left) in [
         (format!("echo x | {as_user} tee -a f"), 0o6777, 0o777),
         (format!("echo x | {as_user} tee -a f"), 0o6767, 0o2767),
@@ -193,6 +197,14 @@ fn writes_truncations_and_chown_take_privileges_away() {
         (format!("{as_user} truncate -s 3 f"), 0o6777, 0o777),
         (format!("{as_user} bash -c ': > f'"), 0o6777, 0o777),
         (format!("{as_user} fallocate -l 100000 f"), 0o6777, 0o777),
+        // Set-gid without the execute bit of the group stays for members of the group only.
+        (format!("echo x | {as_other} tee -a f"), 0o6666, 0o666),
+        (format!("echo x | {as_member} tee -a f"), 0o6666, 0o2666),
+        (format!("{as_other} truncate -s 3 f"), 0o6766, 0o766),
+        (format!("{as_member} truncate -s 3 f"), 0o6766, 0o2766),
+        (format!("{as_other} bash -c ': > f'"), 0o2666, 0o666),
+        (format!("{as_other} fallocate -l 100000 f"), 0o6666, 0o666),
+        (format!("{as_other} fallocate -p -l 4096 f"), 0o6666, 0o666),
         ("chown 5 f".to_owned(), 0o6777, 0o777),
         ("chgrp 5 f".to_owned(), 0o6767, 0o2767),
         ("echo x >> f".to_owned(), 0o777, 0o777),
@@ -212,6 +224,66 @@ fn writes_truncations_and_chown_take_privileges_away() {
     assert_eq!(permissions(&live.path("d")), 0o2775);
 }
 
+/// Would catch: an attribute that ext4 refuses, and names that a user must not see.
+#[test]
+fn attributes_have_the_names_of_the_kernels_spaces() {
+    use rustix::io::Errno;
+    let fs = Arc::new(ModelFs::new(0o777, 0));
+    // As an image may have brought it.
+    let foreign = NewInode {
+        kind: FileKind::Regular,
+        permissions: 0o666,
+        uid: 0,
+        gid: 0,
+        rdev: 0,
+        target: b"",
+        xattrs: &[
+            (b"foo.old".as_slice(), b"value".as_slice()),
+            (b"trusted.t", b"1"),
+            (b"user.u", b"2"),
+        ],
+    };
+    fs.create(Ino::ROOT, b"foreign", &foreign, 0).expect("made");
+    let live = Live::writable(fs, "");
+    let path = live.path("foreign");
+    let set = |name: &str| rustix::fs::setxattr(&path, name, b"x", XattrFlags::empty());
+    for name in ["foo.bar", "foo.old", "system.x", "system.nfs4_acl", "user"] {
+        assert_eq!(set(name), Err(Errno::OPNOTSUPP), "{name}");
+    }
+    for name in ["user.", "trusted.", "security."] {
+        assert_eq!(set(name), Err(Errno::INVAL), "{name}");
+    }
+    for name in ["user.a", "trusted.a", "security.a"] {
+        assert_eq!(set(name), Ok(()), "{name}");
+    }
+    let get = |name: &str| rustix::fs::getxattr(&path, name, &mut [0; 16]);
+    assert_eq!(
+        (get("foo.bar"), get("user.b")),
+        (Err(Errno::OPNOTSUPP), Err(Errno::NODATA))
+    );
+    assert_eq!(get("foo.old"), Ok(5));
+    assert_eq!(
+        rustix::fs::removexattr(&path, "foo.bar"),
+        Err(Errno::OPNOTSUPP)
+    );
+    let list = r#"cd "$1"; $AS getfattr -m - foreign | grep -v ^# | xargs"#;
+    let of_root = live.sh(&list.replace("$AS", ""));
+    assert_eq!(
+        of_root.trim(),
+        "foo.old security.a trusted.a trusted.t user.a user.u"
+    );
+    for user in [
+        "setpriv --reuid 1234 --regid 1234 --clear-groups",
+        "setpriv --bounding-set -sys_admin",
+        "unshare -r",
+    ] {
+        let seen = live.sh(&list.replace("$AS", user));
+        // Root of a user namespace is nobody here.
+        assert_eq!(seen.trim(), "foo.old security.a user.a user.u", "{user}");
+    }
+    assert_eq!(rustix::fs::removexattr(&path, "foo.old"), Ok(()));
+}
+
 /// Would catch: a capability, a set-uid bit or an access list that hiding extended attributes
 /// removes or keeps against the rules.
 #[test]
@@ -227,7 +299,8 @@ fn noxattr_hides_attributes_and_keeps_them() {
         }
     }
     prepare.sh(
-        r#"mkdir -m 777 "$1/d"; setfacl -d -m u:1234:rwx "$1/d"; setfacl -m u:1234:--- "$1/kept""#,
+        r#"mkdir -m 777 "$1/d"; setfacl -d -m u:1234:rwx "$1/d"; setfacl -m u:1234:--- "$1/kept"
+        echo list > "$1/listed"; chmod 600 "$1/listed"; setfacl -m u:4321:rw "$1/listed""#,
     );
     drop(prepare);
 
@@ -244,8 +317,19 @@ fn noxattr_hides_attributes_and_keeps_them() {
         let removed = rustix::fs::removexattr(&kept, "user.a");
         assert_eq!(removed, unsupported.map(|_: usize| ()));
     }
-    // Modes alone decide.
-    live.sh(r#"setpriv --reuid 1234 --regid 1234 --clear-groups cat "$1/kept""#);
+    // Nobody gets in whom a hidden list denies; a mode cannot give what only a list gives.
+    assert_eq!(
+        (
+            permissions(&live.path("kept")),
+            permissions(&live.path("listed"))
+        ),
+        (0o600, 0o600)
+    );
+    for name in ["kept", "listed"] {
+        live.sh(&format!(
+            r#"! setpriv --reuid 1234 --regid 1234 --clear-groups cat "$1/{name}" 2>/dev/null"#
+        ));
+    }
     // A write takes privileges away all the same.
     chmod(&live.path("written"), 0o6777);
     live.sh(r#"cd "$1"; echo x | setpriv --reuid 1234 --clear-groups tee -a written; touch d/new"#);
