@@ -47,6 +47,7 @@ mod served;
 mod server;
 mod shared;
 mod store_change;
+mod store_owner;
 mod store_request;
 mod volume_mount;
 mod volume_options;
@@ -65,6 +66,7 @@ pub use report::{
 pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
+pub use store_owner::path_belongs_to_root_alone;
 pub use store_request::{collect, remove_image};
 pub use volume_mount::is_volume;
 pub use volume_options::VolumeMountOptions;

@@ -2,6 +2,7 @@
 
 use crate::message::MountRequest;
 use crate::report::VolumeProperties;
+use crate::store_owner::belongs_to_root_alone;
 use crate::volume_options::VolumeMountOptions;
 use rustix::fs::AtFlags;
 use std::os::fd::OwnedFd;
@@ -50,7 +51,8 @@ pub(crate) fn mount(
     point: &MountPoint,
     beside: Option<&Beside>,
 ) -> Result<(Mount, OpenVolume)> {
-    let options = VolumeMountOptions::parse(&request.options)?;
+    let is_roots = belongs_to_root_alone(&holder);
+    let options = VolumeMountOptions::parse_in(is_roots, &request.options)?;
     let name = request
         .stored
         .as_deref()

@@ -103,6 +103,16 @@ impl VolumeMountOptions {
         Ok(options)
     }
 
+    /// As [`VolumeMountOptions::parse`], for a volume of a store that only root can write if
+    /// `is_roots`. In another one, set-uid bits and devices need the words `suid` and `dev`.
+    ///
+    /// # Errors
+    /// As [`VolumeMountOptions::parse`].
+    pub fn parse_in<S: AsRef<str>>(is_roots: bool, lists: &[S]) -> Result<Self> {
+        let first = if is_roots { "" } else { "nosuid,nodev" };
+        Self::parse(std::iter::once(first).chain(lists.iter().map(AsRef::as_ref)))
+    }
+
     /// Options to open the volume with; `writer_name` is this process, for refused writers.
     pub fn open_options(&self, writer_name: String) -> OpenOptions {
         let default = OpenOptions::default();
@@ -230,6 +240,24 @@ mod tests {
         assert!(parse("log=no").is_err());
         let barriers = parse("barrier=ignore,barrier=honour").expect("known");
         assert!(!barriers.ignores_barriers);
+    }
+
+    /// Would catch: programs of another user's volume that root runs with that user's set-uid bits,
+    /// and a word that does not count.
+    #[test]
+    fn set_uid_bits_of_stores_that_others_can_write_need_a_word() {
+        let flags = |is_roots, list: &str| {
+            let mount = VolumeMountOptions::parse_in(is_roots, &[list])
+                .expect("known")
+                .mount;
+            (mount.has_suid, mount.has_devices)
+        };
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(flags(true, "rw"), (is_root, is_root));
+        assert_eq!(flags(true, "nosuid"), (false, is_root));
+        assert_eq!(flags(false, "rw,noatime"), (false, false));
+        assert_eq!(flags(false, "suid"), (true, false));
+        assert_eq!(flags(false, "dev,suid"), (true, true));
     }
 
     /// Would catch: a mode that overrides what the user says.

@@ -115,8 +115,9 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
             "xattr, noxattr",
             "With noxattr, no program can read or set extended attributes. The kernel then does \
              not ask for the capability of each file that is written, which speeds up programs \
-             that write many small files. Access lists and capabilities stay in the volume and \
-             have no effect: modes decide (default: xattr).",
+             that write many small files. Access lists and capabilities stay in the volume. \
+             Modes decide, and the mode of a file with an access list shows no permission that the \
+             list denies to anybody (default: xattr).",
         ),
     ],
 );
@@ -238,13 +239,15 @@ pub const HELP: Help = Help {
                 (
                     "suid, nosuid",
                     "Honour or ignore set-uid bits, set-gid bits and file capabilities (default: \
-                 nosuid, except for volumes; only root's mounts can have suid).",
+                 nosuid, except for volumes in a store that root owns and nobody else can write; \
+                 only root's mounts can have suid).",
                 ),
                 (
                     "dev, nodev",
-                    "Allow or refuse to open device nodes (default: nodev, except for volumes; \
-                 only root's mounts can have dev). The root of a container needs suid,dev. Give \
-                 neither for images that you do not trust, and nosuid,nodev for such volumes.",
+                    "Allow or refuse to open device nodes (default: nodev, except for volumes in \
+                 a store that root owns and nobody else can write; only root's mounts can have \
+                 dev). The root of a container needs suid,dev. Give neither for images and volumes \
+                 that you do not trust, and nosuid,nodev for a volume made of such an image.",
                 ),
                 (
                     "exec, noexec, atime, noatime",

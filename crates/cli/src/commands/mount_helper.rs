@@ -14,7 +14,7 @@ use rustix::mount::MountFlags;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_daemon::VolumeMountOptions;
+use weald_daemon::{VolumeMountOptions, path_belongs_to_root_alone};
 use weald_fuse::{MountOptions, is_automount};
 use weald_views::kernel;
 
@@ -87,7 +87,9 @@ fn overlay(args: &MountArgs) -> ExitCode {
 
 /// Changes whether the mount of a volume is read-only.
 fn remount(line: &HelperLine) -> Result<ExitCode> {
-    let options = VolumeMountOptions::parse(&line.options)?;
+    let store = weald_store::split(&line.image).map(|(store, _)| store);
+    let is_roots = store.is_some_and(|store| path_belongs_to_root_alone(&store));
+    let options = VolumeMountOptions::parse_in(is_roots, &line.options)?;
     let mut flags = MountFlags::empty();
     for (is_on, flag) in [
         (options.writable.is_read_only, MountFlags::RDONLY),
