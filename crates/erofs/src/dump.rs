@@ -10,10 +10,6 @@
 
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp, Xattr, XattrSet};
 
-/// Longest line that is read, in bytes: a path, a target, and xattrs of 64 KiB, each byte of them
-/// escaped.
-pub const DUMP_LINE_LEN_MAX: usize = 1 << 20;
-
 /// Fields before the xattrs.
 const FIELD_COUNT: usize = 11;
 

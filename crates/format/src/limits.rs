@@ -14,6 +14,23 @@ limits! {
     NAME_LEN_MAX: usize = 255;
     /// Maximum length of a symlink target, bytes: `PATH_MAX` of Linux without its NUL.
     TARGET_LEN_MAX: usize = 4095;
+    /// Maximum length of the name of an extended attribute, bytes: `XATTR_NAME_MAX` of Linux.
+    XATTR_NAME_LEN_MAX: usize = 255;
+    /// Longest value of an extended attribute that a volume takes, bytes: `XATTR_SIZE_MAX` of
+    /// Linux. An image has longer ones if a stream had them.
+    XATTR_VALUE_LEN_MAX: usize = 65536;
+    /// Longest path that a writer takes from a stream or a foreign image, bytes. Every directory
+    /// above it may need a record, so a path costs up to half the square of its length. Trees that
+    /// programs can walk stay far below: it is four times `PATH_MAX`. The writers of directories
+    /// and volumes have no such limit.
+    PATH_LEN_MAX: usize = 16384;
+    /// Longest line of a composefs dump, bytes: room for the longest xattr set and two paths with
+    /// every byte escaped.
+    DUMP_LINE_LEN_MAX: usize = 20 << 20;
+    /// Longest regular file that a writer puts into an image, and that a volume can have, bytes. A
+    /// quarter of `NUMBER_MAX`, the limit of all contents together: no single file takes so much
+    /// that an image has no room for others.
+    FILE_LEN_MAX: u64 = 1 << 60;
     /// Maximum entries per entry block. Writers of very large trees use fewer
     /// (`docs/design/0003-entry-blocks.md`).
     ENTRIES_PER_BLOCK: usize = 16384;

@@ -6,16 +6,13 @@
 use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
+pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
 use crate::{Digest, Error, FileKind, Result};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
 /// Version of the row of a volume whose sync log may hold changes. The other rows are the same.
 pub const VOLUME_VERSION_LOGGED: u64 = 2;
-/// Most bytes of the target of a symlink.
-pub const TARGET_LEN_MAX: usize = 4095;
-/// Most bytes of a name.
-pub const NAME_LEN_MAX: usize = 255;
 /// Most pieces of one window.
 pub const PIECES_MAX: usize = 1 << 17;
 

@@ -14,7 +14,8 @@ use std::path::Path;
 use weald_builder::filter::Filter;
 use weald_builder::stream::{ContentStore, StreamBody};
 use weald_builder::{Observer, Problem};
-use weald_format::limits::{NUMBER_MAX, TARGET_LEN_MAX};
+use weald_format::limits::{FILE_LEN_MAX, TARGET_LEN_MAX};
+use weald_format::pages::check_xattrs;
 use weald_format::{ContentId, Error, FileKind, Result};
 use weald_io::{ReadAt, Spool};
 
@@ -148,7 +149,8 @@ impl Gatherer<'_> {
                 }
             }
             MemberKind::Entry(kind) => {
-                check_target(member, kind)?;
+                let len = members.layout().map_or(0, |layout| layout.len);
+                check_limits(member, kind, len)?;
                 // Directories that the stream does not name have the default mtime.
                 self.has_one_mtime &= member.mtime == Default::default();
                 let content = match members.layout().filter(|layout| layout.len > 0) {
@@ -173,7 +175,10 @@ impl Gatherer<'_> {
                 Ok(())
             }
             MemberKind::Entry(kind)
-                if kind != FileKind::Directory && check_target(member, kind).is_ok() =>
+                if kind != FileKind::Directory && {
+                    let len = members.layout().map_or(0, |layout| layout.len);
+                    check_limits(member, kind, len).is_ok()
+                } =>
             {
                 self.excluded.add_file(&self.key, member, kind, members)
             }
@@ -330,9 +335,6 @@ fn store_body(
     options: &GatherOptions<'_>,
     store: &mut dyn ContentStore,
 ) -> Result<ContentId> {
-    if body.layout.len >= NUMBER_MAX {
-        return Err(Error::limit(format!("a file of {} bytes", body.layout.len)));
-    }
     let id = store.store(body)?;
     *content_count = (*content_count).max(id.0 + 1);
     match *content_count * CONTENT_MEMORY_LEN > options.contents_len {
@@ -344,19 +346,24 @@ fn store_body(
     }
 }
 
-/// Checks the target of a symlink.
+/// Checks an entry with `file_len` bytes of content by the limits of the format that its path does
+/// not have: every stream passes here.
 ///
 /// # Errors
-/// `Invalid`.
-pub fn check_target(member: &Member, kind: FileKind) -> Result<()> {
+/// `Limit`, `Invalid`, with the path.
+pub fn check_limits(member: &Member, kind: FileKind, file_len: u64) -> Result<()> {
+    let named = |error: Error| error.context(weald_vfs::shown_path(&member.path));
+    check_xattrs(&member.xattrs).map_err(named)?;
+    if file_len > FILE_LEN_MAX {
+        let what = format!("a file of {file_len} bytes, at most {FILE_LEN_MAX} (2^60)");
+        return Err(named(Error::limit(what)));
+    }
     let len = member.target.len();
     let is_fit = (1..=TARGET_LEN_MAX).contains(&len) && !member.target.contains(&0);
     match kind == FileKind::Symlink && !is_fit {
-        true => Err(Error::invalid(format!(
-            "{}: a symlink whose target has {len} bytes, expected 1 to {TARGET_LEN_MAX} and no \
-             zeros",
-            weald_vfs::shown_path(&member.path)
-        ))),
+        true => Err(named(Error::invalid(format!(
+            "a symlink whose target has {len} bytes, expected 1 to {TARGET_LEN_MAX} and no zeros"
+        )))),
         false => Ok(()),
     }
 }

@@ -8,16 +8,13 @@
 
 use weald_builder::filter::{DirRules, Filter};
 use weald_format::limits::NAME_LEN_MAX;
+pub use weald_format::limits::PATH_LEN_MAX;
 use weald_format::{Error, Result};
 
 /// Before every component but the last.
 const COMPONENT: u8 = 1;
 /// Before the last component.
 const NAME: u8 = 0;
-/// Bytes of a path. Every directory above it may need a record, so a path costs up to half the
-/// square of its length. Trees that programs can walk stay far below this limit.
-pub const PATH_LEN_MAX: usize = 16 << 10;
-
 /// Writes the key of `path`, a path as in a stream: `a/b`, `./a/b/`, `.` for the root.
 ///
 /// # Errors

@@ -139,7 +139,7 @@ impl TarReader {
     }
 
     fn begin_data(&mut self, len: u64) -> Result<()> {
-        if len >= weald_format::limits::NUMBER_MAX {
+        if len > weald_format::limits::NUMBER_MAX {
             return Err(self.wrong(format!("a member of {len} bytes")));
         }
         self.data_len = len;

@@ -3,18 +3,15 @@
 use crate::fs::State;
 use crate::pages::PAGE_LEN;
 use rustix::io::Errno;
+use weald_format::limits::{
+    FILE_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX,
+};
+use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
 use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMode};
-
-/// Longest file, bytes.
-const SIZE_MAX: u64 = i64::MAX as u64;
-/// Longest value of an extended attribute, bytes.
-const XATTR_VALUE_LEN_MAX: usize = 64 << 10;
-/// Longest name of an extended attribute, bytes.
-const XATTR_NAME_LEN_MAX: usize = 255;
 
 /// The end of a range in a file: EFBIG.
 fn end_of(offset: u64, len: u64) -> Outcome<u64> {
-    let end = offset.checked_add(len).filter(|end| *end <= SIZE_MAX);
+    let end = offset.checked_add(len).filter(|end| *end <= FILE_LEN_MAX);
     Ok(end.ok_or(Errno::FBIG)?)
 }
 
@@ -28,7 +25,9 @@ impl State {
 
     fn set_size(&mut self, ino: Ino, size: u64) -> Outcome<()> {
         let inode = self.get_mut(ino)?;
-        inode.pages.clear(size..SIZE_MAX.next_multiple_of(PAGE_LEN));
+        inode
+            .pages
+            .clear(size..FILE_LEN_MAX.next_multiple_of(PAGE_LEN));
         inode.stat.size = size;
         Ok(())
     }
@@ -163,6 +162,12 @@ impl State {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
+        }
+        let others = inode.xattrs.iter().filter(|(other, _)| *other != name);
+        let others: usize = others.map(|(n, v)| xattr_len(n.len(), v.len())).sum();
+        let len = XATTR_SET_LEN_MIN + others + xattr_len(name.len(), value.len());
+        if len > XATTR_SET_LEN_MAX {
+            return Err(Errno::NOSPC.into());
         }
         inode.xattrs.insert(name.to_vec(), value.to_vec());
         inode.stat.ctime = now;

@@ -6,10 +6,8 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::FileKind;
+use weald_format::limits::NAME_LEN_MAX;
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
-
-/// Longest name, bytes.
-const NAME_LEN_MAX: usize = 255;
 
 impl State {
     /// The entry `name` of `dir`: ENOENT, ENOTDIR.

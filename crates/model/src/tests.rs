@@ -3,6 +3,7 @@
 use crate::ModelFs;
 use rustix::io::Errno;
 use weald_format::FileKind;
+use weald_format::limits::FILE_LEN_MAX;
 use weald_vfs::{AllocateMode, Ino, NewInode, NewStat, Outcome, RenameMode, WritableFs, XattrMode};
 
 const ROOT: Ino = Ino::ROOT;
@@ -99,16 +100,16 @@ fn contents_are_sparse_and_limited() {
         size: Some(size),
         ..NewStat::default()
     };
-    fs.set_stat(file, &size(i64::MAX as u64), 24)
+    fs.set_stat(file, &size(FILE_LEN_MAX), 24)
         .expect("the longest file");
-    fs.write(file, i64::MAX as u64 - 1, &[7], 25)
+    fs.write(file, FILE_LEN_MAX - 1, &[7], 25)
         .expect("its last byte");
     assert_eq!(
         fs.seek(file, 8192, false).expect("data"),
-        i64::MAX as u64 / 4096 * 4096
+        FILE_LEN_MAX / 4096 * 4096
     );
     assert_eq!(
-        errno(fs.write(file, i64::MAX as u64, &[7], 26)),
+        errno(fs.write(file, FILE_LEN_MAX, &[7], 26)),
         Some(Errno::FBIG)
     );
     assert_eq!(
@@ -133,7 +134,7 @@ fn contents_are_sparse_and_limited() {
     fs.set_stat(file, &size(4097), 30).expect("a cut");
     fs.set_stat(file, &size(4100), 31).expect("growth");
     assert_eq!(content(&fs, file)[4096..], [1, 0, 0, 0]);
-    assert_eq!(before.stat(file).expect("a stat").size, i64::MAX as u64);
+    assert_eq!(before.stat(file).expect("a stat").size, FILE_LEN_MAX);
 }
 
 // Would catch a removed file that goes too early or stays, and wrong rules of attributes.

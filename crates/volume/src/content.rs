@@ -9,11 +9,12 @@ use crate::state::State;
 use rustix::io::Errno;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use weald_format::limits::FILE_LEN_MAX;
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat};
 
-/// Longest file, bytes.
-pub const SIZE_MAX: u64 = i64::MAX as u64;
+/// Longest file, bytes: what an image can hold, so that a seal keeps it.
+pub const SIZE_MAX: u64 = FILE_LEN_MAX;
 /// Aligned runs of this many bytes of zeros become holes.
 const HOLE_LEN: usize = 4096;
 

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use tempfile::TempDir;
 use weald_format::FileKind;
+use weald_format::limits::FILE_LEN_MAX;
 use weald_store::Store;
 use weald_store::disk::HostDisk;
 use weald_store::engine::{Batch, Table};
@@ -434,7 +435,7 @@ fn ranges_are_punched_collapsed_and_inserted() {
         volume.sync().expect("sync");
         assert!(read(&volume, f) == expected, "round {round}");
     }
-    let size = i64::MAX as u64;
+    let size = FILE_LEN_MAX;
     let big = volume.write(f, size - 3, b"end", 3);
     big.expect("the last byte of the longest file");
     assert_eq!(

@@ -4,12 +4,13 @@ use crate::core::Core;
 use crate::state::State;
 use rustix::io::Errno;
 use std::collections::BTreeSet;
+use weald_format::limits::{XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX};
+use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
 use weald_vfs::{Nanoseconds, Outcome, XattrMode};
 
-/// Most bytes of a value.
-const XATTR_VALUE_LEN_MAX: usize = 64 << 10;
-/// Most bytes of a name.
-const XATTR_NAME_LEN_MAX: usize = 255;
+/// Attributes of an inode up to which their set cannot be too long, so that it is not counted.
+const SHORT_SET_COUNT: u32 =
+    (XATTR_SET_LEN_MAX / xattr_len(XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX)) as u32 - 1;
 
 impl Core {
     /// Value of an attribute, if it is set.
@@ -66,7 +67,7 @@ impl Core {
     /// Sets an attribute.
     ///
     /// # Errors
-    /// EEXIST, ENODATA, E2BIG, ERANGE.
+    /// EEXIST, ENODATA, E2BIG, ERANGE; ENOSPC for a set that no image can hold.
     pub fn set_xattr(
         &self,
         state: &mut State,
@@ -89,11 +90,31 @@ impl Core {
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
+        self.check_set_len(state, ino, (name, value))?;
         self.set_quota(state, ino, name, Some(value))?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         row.xattr_count += u32::from(!exists);
         state.active.put_xattr(ino, name, Some(value.into()));
+        Ok(())
+    }
+
+    /// Refuses an attribute that makes the set of `ino` too long for an image.
+    fn check_set_len(&self, state: &State, ino: u64, new: (&[u8], &[u8])) -> Outcome<()> {
+        if self.inode(state, ino)?.xattr_count < SHORT_SET_COUNT {
+            return Ok(());
+        }
+        let mut len = XATTR_SET_LEN_MIN + xattr_len(new.0.len(), new.1.len());
+        for name in self.xattr_names(state, ino)? {
+            if name == new.0 {
+                continue;
+            }
+            let value = self.find_xattr(state, ino, &name)?;
+            len += xattr_len(name.len(), value.map_or(0, |value| value.len()));
+            if len > XATTR_SET_LEN_MAX {
+                return Err(Errno::NOSPC.into());
+            }
+        }
         Ok(())
     }
 

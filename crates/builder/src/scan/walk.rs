@@ -13,7 +13,8 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
-use weald_format::limits::XATTR_SET_LEN_MAX;
+use weald_format::limits::{FILE_LEN_MAX, NAME_LEN_MAX};
+use weald_format::pages::check_xattrs;
 use weald_format::{ACL_ACCESS, Attributes, Error, FileKind, Ids, Result, permissions_without};
 use weald_sys::{DirBuffer, Stat};
 
@@ -227,8 +228,9 @@ impl<'w, 'a> Worker<'w, 'a> {
             path_of(node, b"/")
         };
         let first = self.shard.entries.len();
+        let mut too_long = Vec::new();
         let dev = match self
-            .read_names(dir, &prefix, &node.rules)
+            .read_names(dir, &prefix, &node.rules, &mut too_long)
             .and_then(|()| weald_sys::stat_fd(dir))
         {
             Ok(stat) => stat.dev,
@@ -237,6 +239,11 @@ impl<'w, 'a> Worker<'w, 'a> {
                 return Err(error);
             }
         };
+        for name in too_long {
+            let len = name.len();
+            let what = format!("left out: a name of {len} bytes, at most {NAME_LEN_MAX}");
+            self.report(node, &name, what);
+        }
         self.examine(dir.as_fd(), first, dev, &prefix, node);
         self.shard.sort_and_dedup(first);
         let children = self.number_children(first);
@@ -252,15 +259,26 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     /// Appends the names of `dir`, except those that the filter excludes by the file type from
-    /// getdents.
-    fn read_names(&mut self, dir: &OwnedFd, prefix: &[u8], rules: &DirRules) -> io::Result<()> {
+    /// getdents, and those that are `too_long` for an image.
+    fn read_names(
+        &mut self,
+        dir: &OwnedFd,
+        prefix: &[u8],
+        rules: &DirRules,
+        too_long: &mut Vec<Vec<u8>>,
+    ) -> io::Result<()> {
         let (filter, shard) = (self.walk.options.filter, &mut self.shard);
         weald_sys::read_dir(dir, &mut self.buffer, |entry| {
             let is_dir = entry.kind.map(|kind| kind == FileKind::Directory);
             let is_excluded = |is_dir| {
                 !filter.is_empty() && filter.excludes(rules, &[prefix, entry.name].concat(), is_dir)
             };
-            if !is_dir.is_some_and(is_excluded) {
+            if is_dir.is_some_and(is_excluded) {
+                return Ok(());
+            }
+            if entry.name.len() > NAME_LEN_MAX {
+                too_long.push(entry.name.to_vec());
+            } else {
                 // Mark entries of unknown type: the filter is asked again when the type is known.
                 shard.push(entry.name, entry.ino);
                 shard
@@ -339,7 +357,8 @@ impl<'w, 'a> Worker<'w, 'a> {
     }
 
     /// Fills entry `index`, called `name` in `dir`. Returns the problem if something could not be
-    /// read. A symlink whose target cannot be read stays unfilled and is dropped later.
+    /// read. A symlink whose target cannot be read, and a file that no image can hold, stays
+    /// unfilled and is dropped later.
     fn fill(
         &mut self,
         dir: BorrowedFd<'_>,
@@ -353,6 +372,12 @@ impl<'w, 'a> Worker<'w, 'a> {
         } else {
             0
         };
+        if size > FILE_LEN_MAX {
+            return Some(format!(
+                "left out: {size} bytes long, holes included, and a file has at most \
+                 {FILE_LEN_MAX} (2^60)"
+            ));
+        }
         let mut link = NONE;
         if stat.kind == FileKind::Symlink {
             let start = self.shard.targets.len() as u64;
@@ -409,12 +434,7 @@ impl<'w, 'a> Worker<'w, 'a> {
             return Ok(NONE);
         }
         let set = weald_sys::read_xattrs_at(dir, name)?;
-        let lens = set.iter().map(|x| x.name.len() + x.value.len());
-        let len: usize = lens.sum();
-        if len > XATTR_SET_LEN_MAX {
-            let what = format!("{len} bytes, at most {XATTR_SET_LEN_MAX} can be kept");
-            return Err(io::Error::other(what));
-        }
+        check_xattrs(&set).map_err(io::Error::other)?;
         Ok(if set.is_empty() {
             NONE
         } else {

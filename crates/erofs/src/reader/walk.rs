@@ -2,11 +2,8 @@
 
 use super::directory::{DirBlock, out_of_order};
 use super::{Inode, Volume, damaged};
+use weald_format::limits::PATH_LEN_MAX;
 use weald_format::{Error, FileKind, Result};
-
-/// Longest path in bytes: four times what `PATH_MAX` lets a program name. It bounds the directories
-/// that are open at once.
-const PATH_LEN_MAX: usize = 16 << 10;
 
 /// Bytes of the image that each name takes at least.
 const DIRENT_LEN: u64 = 12;

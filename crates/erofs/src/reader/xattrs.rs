@@ -3,7 +3,8 @@
 use super::file::FileReader;
 use super::{Inode, Volume, damaged, unsupported};
 use crate::layout::{XATTR_PREFIXES, XattrEntry, XattrHeader};
-use weald_format::limits::XATTR_SET_LEN_MAX;
+use weald_format::limits::{XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX};
+use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
 use weald_format::{Error, Result, Xattr, XattrSet};
 use zerocopy::FromBytes;
 
@@ -11,8 +12,6 @@ use zerocopy::FromBytes;
 const LONG_PREFIX: u8 = 0x80;
 /// Bytes of the number of a shared xattr, and the unit in which they are counted.
 const SHARED_LEN: usize = 4;
-/// Bytes of the longest xattr name.
-const XATTR_NAME_LEN_MAX: usize = 255;
 
 impl Volume {
     /// The xattrs of `inode`, sorted by name.
@@ -41,10 +40,9 @@ impl Volume {
                 rest.len()
             )));
         };
-        let (mut set, mut set_len) = (XattrSet::new(), 0_usize);
+        let (mut set, mut set_len) = (XattrSet::new(), XATTR_SET_LEN_MIN);
         let mut add = |xattr: Xattr| {
-            set_len = set_len.saturating_add(xattr.name.len());
-            set_len = set_len.saturating_add(xattr.value.len());
+            set_len = set_len.saturating_add(xattr_len(xattr.name.len(), xattr.value.len()));
             set.push(xattr);
             match set_len > XATTR_SET_LEN_MAX {
                 true => Err(Error::limit(format!("more than {XATTR_SET_LEN_MAX} bytes"))),

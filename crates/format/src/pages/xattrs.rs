@@ -1,14 +1,46 @@
 //! Pages of xattr sets.
 
 use crate::cursor::{Cursor, put_varint};
-use crate::limits::{ITEMS_PER_PAGE, XATTR_SET_LEN_MAX};
-use crate::{Result, Xattr, XattrSet};
+use crate::limits::{ITEMS_PER_PAGE, XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX};
+use crate::{Error, Result, Xattr, XattrSet};
 
 /// Length of a set as `XATTR_SET_LEN_MAX` counts it, bytes: about its length in a page.
 pub fn xattr_set_len(set: &[Xattr]) -> usize {
     set.iter()
-        .map(|x| x.name.len().saturating_add(x.value.len()).saturating_add(4))
-        .fold(1, usize::saturating_add)
+        .map(|x| xattr_len(x.name.len(), x.value.len()))
+        .fold(XATTR_SET_LEN_MIN, usize::saturating_add)
+}
+
+/// Length of an empty set as `XATTR_SET_LEN_MAX` counts it, bytes.
+pub const XATTR_SET_LEN_MIN: usize = 1;
+
+/// What an attribute adds to the length of its set, bytes.
+pub const fn xattr_len(name_len: usize, value_len: usize) -> usize {
+    name_len.saturating_add(value_len).saturating_add(4)
+}
+
+/// Checks a set that a writer is about to store: every writer refuses what [`parse_xattrs`]
+/// refuses.
+///
+/// # Errors
+/// `Limit` for a set or a name that is too long; `Invalid` for an empty name, or one with a NUL.
+pub fn check_xattrs(set: &[Xattr]) -> Result<()> {
+    for Xattr { name, .. } in set {
+        if name.is_empty() || name.contains(&0) {
+            return Err(Error::invalid("an xattr name that is empty or has a NUL"));
+        }
+        if name.len() > XATTR_NAME_LEN_MAX {
+            let len = name.len();
+            let what = format!("an xattr name of {len} bytes, at most {XATTR_NAME_LEN_MAX}");
+            return Err(Error::limit(what));
+        }
+    }
+    match xattr_set_len(set) {
+        len if len > XATTR_SET_LEN_MAX => Err(Error::limit(format!(
+            "{len} bytes of extended attributes, at most {XATTR_SET_LEN_MAX} can be kept"
+        ))),
+        _ => Ok(()),
+    }
 }
 
 /// Encodes a page of xattr sets.
@@ -43,7 +75,7 @@ fn parse_xattr_set(cursor: &mut Cursor<'_>) -> Result<XattrSet> {
     let count = cursor.count(cursor.remaining() / 2, "xattr count")?;
     let mut set: XattrSet = Vec::with_capacity(count.min(64));
     for _ in 0..count {
-        let name_len = cursor.count(255, "xattr name length")?;
+        let name_len = cursor.count(XATTR_NAME_LEN_MAX, "xattr name length")?;
         let name = cursor.bytes(name_len)?.to_vec();
         let value_len = cursor.count(XATTR_SET_LEN_MAX, "xattr value length")?;
         let value = cursor.bytes(value_len)?.to_vec();

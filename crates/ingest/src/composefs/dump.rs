@@ -4,7 +4,8 @@ use super::objects::{Object, ObjectDir};
 use crate::input::Input;
 use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
-use weald_erofs::dump::{DUMP_LINE_LEN_MAX, DumpEntry, DumpInode, DumpItem};
+use weald_erofs::dump::{DumpEntry, DumpInode, DumpItem};
+use weald_format::limits::DUMP_LINE_LEN_MAX;
 use weald_format::{Error, FileKind, Result};
 
 /// Reads a dump.

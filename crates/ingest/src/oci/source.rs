@@ -8,7 +8,7 @@ use super::choose::Chosen;
 use super::layer::LayerReader;
 use super::survivors::{FindOptions, Kind, Survivors, find, put_record};
 use crate::assemble::{Tree, assemble};
-use crate::gather::{GatherOptions, KnownDirs, check_target, store_content};
+use crate::gather::{GatherOptions, KnownDirs, check_limits, store_content};
 use crate::links::LinkTexts;
 use crate::member::{self, Member, MemberKind};
 use crate::members::Members;
@@ -275,7 +275,8 @@ impl SecondPass<'_> {
         self.record.clear();
         match member.kind {
             MemberKind::Entry(kind) => {
-                check_target(member, kind)?;
+                let len = reader.layout().map_or(0, |layout| layout.len);
+                check_limits(member, kind, len)?;
                 self.has_one_mtime &= member.mtime == Default::default();
                 let content = match reader.layout().filter(|layout| layout.len > 0).cloned() {
                     Some(layout) => {

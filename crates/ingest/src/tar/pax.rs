@@ -1,7 +1,9 @@
 //! Extended headers: records of `LENGTH KEY=VALUE`.
 
 use super::sparse::Map;
-use weald_format::limits::XATTR_SET_LEN_MAX;
+use std::collections::BTreeMap;
+use weald_format::limits::{XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX};
+use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
 use weald_format::{Timestamp, Xattr, XattrSet};
 
 type Result<T> = std::result::Result<T, String>;
@@ -29,7 +31,8 @@ pub struct Pax {
     pub sparse: Sparse,
     /// There is an access control list in text, with names that only its host can resolve.
     pub has_acl: bool,
-    xattrs: XattrSet,
+    xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    /// Length of the set, as the format counts it, without that of an empty one.
     xattrs_len: usize,
 }
 
@@ -164,20 +167,18 @@ impl Pax {
     }
 
     fn add_xattr(&mut self, name: Vec<u8>, value: Vec<u8>) -> Result<()> {
-        if name.is_empty() || name.len() > 255 || name.contains(&0) {
+        if name.is_empty() || name.len() > XATTR_NAME_LEN_MAX || name.contains(&0) {
             return Err("not the name of an extended attribute".into());
         }
-        if let Some(old) = self.xattrs.iter_mut().find(|x| x.name == name) {
-            old.value = value;
-        } else {
-            self.xattrs.push(Xattr { name, value });
+        let (name_len, value_len) = (name.len(), value.len());
+        if let Some(old) = self.xattrs.insert(name, value) {
+            self.xattrs_len -= xattr_len(name_len, old.len());
         }
-        let lens = self.xattrs.iter().map(|x| x.name.len() + x.value.len());
-        self.xattrs_len = lens.sum();
-        match self.xattrs_len > XATTR_SET_LEN_MAX {
+        self.xattrs_len += xattr_len(name_len, value_len);
+        let len = XATTR_SET_LEN_MIN + self.xattrs_len;
+        match len > XATTR_SET_LEN_MAX {
             true => Err(format!(
-                "{} bytes of extended attributes, at most {XATTR_SET_LEN_MAX} can be kept",
-                self.xattrs_len
+                "{len} bytes of extended attributes, at most {XATTR_SET_LEN_MAX} can be kept"
             )),
             false => Ok(()),
         }
@@ -185,9 +186,9 @@ impl Pax {
 
     /// The extended attributes, by name.
     pub fn take_xattrs(&mut self) -> XattrSet {
-        let mut xattrs = std::mem::take(&mut self.xattrs);
-        xattrs.sort_unstable();
-        xattrs
+        let xattrs = std::mem::take(&mut self.xattrs);
+        let xattrs = xattrs.into_iter();
+        xattrs.map(|(name, value)| Xattr { name, value }).collect()
     }
 }
 

@@ -4,12 +4,16 @@ use super::options::{INLINE_FILE_LEN_MAX, Sink, check_file, object_name};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use weald_erofs::dump::{DumpEntry, DumpInode, DumpItem};
+use weald_format::limits::{DUMP_LINE_LEN_MAX, PATH_LEN_MAX};
 use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Inode};
 use weald_vfs::{Algorithm, Digester, Located, Step, Walker, parallel, shown_path};
 
 /// Bytes of memory for a path of a file whose other names are still to come, besides the path.
 const LINK_MEMORY_LEN: u64 = 96;
+
+/// Bytes of a path that is too long, in a message.
+const PATH_SHOWN_LEN: usize = 80;
 
 /// Options of [`write_dump`].
 pub struct DumpOptions<'a> {
@@ -24,7 +28,8 @@ pub struct DumpOptions<'a> {
 /// Passes the dump of `image` to `sink`, in the order of a walk, depth first.
 ///
 /// # Errors
-/// `Limit` for more files with several names than `memory_len` takes; `Invalid` ("interrupted");
+/// `Limit` for more files with several names than `memory_len` takes, and for a path or a line that
+/// no import takes; `Invalid` ("interrupted");
 /// `Io`, `Corrupt`, and those of `sink`.
 ///
 /// # Cost
@@ -83,8 +88,27 @@ impl Line {
         };
         let mut text = Vec::new();
         entry.put(&mut text);
+        check_line(&entry, text.len())?;
         Ok(text)
     }
+}
+
+/// Refuses what the import of a dump would refuse.
+fn check_line(entry: &DumpEntry, len: usize) -> Result<()> {
+    let target_len = match &entry.item {
+        DumpItem::Link(target) => target.len(),
+        DumpItem::Inode(_) => 0,
+    };
+    let path_len = entry.path.len().max(target_len);
+    let what = match path_len > PATH_LEN_MAX {
+        true => format!("a path of {path_len} bytes, and a dump has at most {PATH_LEN_MAX}"),
+        false if len > DUMP_LINE_LEN_MAX => {
+            format!("a line of {len} bytes, and a dump has at most {DUMP_LINE_LEN_MAX}")
+        }
+        false => return Ok(()),
+    };
+    let shown = shown_path(entry.path.get(..PATH_SHOWN_LEN).unwrap_or(&entry.path));
+    Err(Error::limit(what).context(shown))
 }
 
 fn inode_of(image: &Image, inode: &Inode, digester: &Digester<'_>) -> Result<DumpInode> {

@@ -3,6 +3,7 @@
 
 use crate::cut::{Format, archive, tar_header};
 use crate::hook::Stage;
+use weald_format::limits::FILE_LEN_MAX;
 use weald_store::simulated_disk::{Fault, Random};
 
 /// Bytes to write.
@@ -270,7 +271,7 @@ fn any(random: &mut Random) -> u8 {
 fn offset(random: &mut Random) -> u64 {
     match random.below(40) {
         0 => (1 << 40) + random.below(3 * PAGE_LEN),
-        1 => i64::MAX as u64 - random.below(3 * PAGE_LEN),
+        1 => FILE_LEN_MAX - random.below(3 * PAGE_LEN),
         2..20 => random.below(8) * PAGE_LEN,
         _ => random.below(9 * PAGE_LEN),
     }
