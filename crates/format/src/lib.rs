@@ -31,6 +31,7 @@ pub mod names;
 pub mod pages;
 pub mod recipes;
 pub mod row_group;
+pub mod segment_note;
 pub mod store;
 pub mod sync_log;
 pub mod tree_digest;

@@ -78,6 +78,10 @@ limits! {
     /// Maximum levels of directories that a reader descends. The limit is ten times what `PATH_MAX`
     /// lets a program name.
     DEPTH_MAX: usize = 65536;
+    /// Maximum blocks that one note of a segment names.
+    NOTE_BLOCKS_MAX: usize = 65536;
+    /// Maximum length of a note, bytes: blocks in no order take 11 bytes each.
+    NOTE_LEN_MAX: u64 = 1 << 20;
     /// Largest count or length that a reader computes with. Two such numbers can be added without
     /// overflow.
     NUMBER_MAX: u64 = 1 << 62;

@@ -15,6 +15,8 @@ pub const STORE_MAGIC: [u8; 8] = *b"\x89WSTORE\n";
 pub const SEGMENT_MAGIC: [u8; 8] = *b"\x89WSEGM\r\n";
 /// First bytes of every image map.
 pub const MAP_MAGIC: [u8; 8] = *b"\x89WMAP\r\n\0";
+/// First bytes of the file `mark`.
+pub const MARK_MAGIC: [u8; 8] = *b"\x89WMARK\r\n";
 /// First bytes of every file of content digests.
 pub const CONTENT_DIGESTS_MAGIC: [u8; 8] = *b"\x89WDIGST\n";
 /// Version of the store's format that this code writes and reads.
@@ -105,6 +107,43 @@ record! {
         reserved: [u8; 16] = 160,
         /// First 16 bytes of the BLAKE3 digest of the bytes before.
         checksum: [u8; 16] = 176,
+    }
+}
+
+record! {
+    /// The file `mark`: a commit that the tables have. It tells tables that are older.
+    MarkRecord, MARK_FIELDS, 64 {
+        /// `MARK_MAGIC`.
+        magic: [u8; 8] = 0,
+        /// Identity of the store.
+        uuid: [u8; 16] = 8,
+        /// Number of the commit.
+        commit: U64 = 24,
+        /// Zero.
+        reserved: [u8; 16] = 32,
+        /// First 16 bytes of the BLAKE3 digest of the bytes before.
+        checksum: [u8; 16] = 48,
+    }
+}
+
+impl MarkRecord {
+    /// The mark of the store `uuid` at this commit.
+    pub fn of(uuid: Uuid, commit: u64) -> Self {
+        let record = Self {
+            magic: MARK_MAGIC,
+            uuid,
+            commit: U64::new(commit),
+            reserved: [0; 16],
+            checksum: [0; 16],
+        };
+        record.with_checksum()
+    }
+
+    /// The commit that `bytes` name; `None` if they are no mark of the store `uuid`.
+    pub fn parse(bytes: &[u8], uuid: Uuid) -> Option<u64> {
+        let mark = Self::ref_from_bytes(bytes).ok()?;
+        let is_mark = mark.magic == MARK_MAGIC && mark.has_checksum() && mark.uuid == uuid;
+        is_mark.then_some(mark.commit.get())
     }
 }
 
@@ -510,7 +549,7 @@ impl BlockRow {
 }
 
 /// The row of a segment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SegmentRow {
     /// Bytes of it that are committed; what lies behind is left from a crash.
     pub len: u64,
@@ -518,7 +557,14 @@ pub struct SegmentRow {
     pub live_len: u64,
     /// Whether nothing in it is needed any more: its file goes.
     pub is_emptied: bool,
+    /// Whether its file was missing when the tables were made again. Its length is then not known.
+    pub is_lost: bool,
+    /// Bytes of its notes, headers included.
+    pub notes_len: u64,
 }
+
+const SEGMENT_EMPTIED: u8 = 1;
+const SEGMENT_LOST: u8 = 2;
 
 impl SegmentRow {
     /// The value of the row in table `segments`.
@@ -526,7 +572,11 @@ impl SegmentRow {
         let mut out = Vec::with_capacity(16);
         put_varint(&mut out, self.len);
         put_varint(&mut out, self.live_len);
-        out.push(self.is_emptied.into());
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        out.push(flag(self.is_emptied, SEGMENT_EMPTIED) | flag(self.is_lost, SEGMENT_LOST));
+        if self.notes_len > 0 {
+            put_varint(&mut out, self.notes_len);
+        }
         out
     }
 
@@ -536,13 +586,22 @@ impl SegmentRow {
     /// `Corrupt`.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "segment row");
+        let (len, live_len) = (
+            number(&mut cursor, "length")?,
+            number(&mut cursor, "live length")?,
+        );
+        let flags = match cursor.byte()? {
+            flags if flags <= SEGMENT_EMPTIED | SEGMENT_LOST => flags,
+            other => return Err(cursor.error("S-4.1", format!("flag: found {other}"))),
+        };
         let row = Self {
-            len: number(&mut cursor, "length")?,
-            live_len: number(&mut cursor, "live length")?,
-            is_emptied: match cursor.byte()? {
-                0 => false,
-                1 => true,
-                other => return Err(cursor.error("S-4.1", format!("flag: found {other}"))),
+            len,
+            live_len,
+            is_emptied: flags & SEGMENT_EMPTIED != 0,
+            is_lost: flags & SEGMENT_LOST != 0,
+            notes_len: match cursor.remaining() {
+                0 => 0,
+                _ => number(&mut cursor, "length of notes")?,
             },
         };
         cursor.finish()?;

@@ -9,7 +9,7 @@ use weald_format::directory::{Category, items_max, raw_len_max};
 use weald_format::entries::EntryKind;
 use weald_format::limits;
 use weald_format::names::Names;
-use weald_format::store::{MAP_FIELDS, SEGMENT_FIELDS, STORE_FIELDS};
+use weald_format::store::{MAP_FIELDS, MARK_FIELDS, SEGMENT_FIELDS, STORE_FIELDS};
 use weald_format::sync_log::{DELTA_FIELDS, SYNC_LOG_FIELDS};
 
 fn workspace() -> PathBuf {
@@ -61,6 +61,7 @@ fn record_tables_say_what_the_structs_say() {
         ("Footer\n", FOOTER_FIELDS),
         ("Store superblock\n", STORE_FIELDS),
         ("Segments\n", SEGMENT_FIELDS),
+        ("Mark\n", MARK_FIELDS),
         ("Image map\n", MAP_FIELDS),
         ("Sync log\n", SYNC_LOG_FIELDS),
         ("Records of the sync log\n", DELTA_FIELDS),

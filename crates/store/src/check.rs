@@ -2,13 +2,13 @@
 
 use crate::disk::{Access, DiskFile};
 use crate::layout;
-use crate::segment::{each_header, read_record};
+use crate::segment::{NotedRecord, each_noted, read_record};
 use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::container::RecordRef;
 use weald_format::store::{
-    BlockRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
+    BlockRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
 };
 use weald_format::sync_log::{DeltaItem, parse_body};
 use weald_format::{Digest, Error, ErrorKind, Result};
@@ -163,7 +163,8 @@ impl StoreWriter {
         {
             state.find(None, format!("{name}: {error}"));
         }
-        check_blocks(state, (&name, &*file), row.len.min(len), blocks, reads_data);
+        let segment = (&*name, &*file, (uuid, number));
+        check_blocks(state, segment, row.len.min(len), blocks, reads_data);
         Ok(())
     }
 
@@ -290,14 +291,14 @@ impl StoreWriter {
 /// Checks the headers in the first `end` bytes of a segment, and that each block has one.
 fn check_blocks(
     state: &mut State,
-    (name, file): (&str, &dyn DiskFile),
+    (name, file, identity): (&str, &dyn DiskFile, (Uuid, u64)),
     end: u64,
     blocks: &[(u64, BlockRow)],
     reads_data: bool,
 ) {
-    let mut headers: BTreeMap<u64, RecordRef> = BTreeMap::new();
-    let walked = each_header(file, end, &mut |at, record| {
-        headers.insert(at, record);
+    let mut headers: BTreeMap<u64, NotedRecord> = BTreeMap::new();
+    let walked = each_noted(file, identity, end, &mut |found| {
+        headers.insert(found.offset, found);
         Ok(())
     });
     if let Err(error) = walked {
@@ -305,9 +306,20 @@ fn check_blocks(
     }
     for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
         let at = block.location.offset;
+        let found = headers.get(&at);
+        let noted = found.and_then(|found| found.noted).map(|(_, noted)| noted);
+        // Equal records have several blocks.
+        let is_equal = |noted: &u64| {
+            let other = state.blocks.get(noted);
+            other.is_some_and(|other| other.record == block.record)
+        };
+        if let Some(noted) = noted.filter(|noted| noted != id && !is_equal(noted)) {
+            let what = format!("{name}, byte {at}: a note calls block {id} block {noted}");
+            state.find(None, what);
+        }
         let why = match at.saturating_add(block.len()) > end {
             true => Some("lies behind the end of the segment".to_owned()),
-            false => block_damage(file, block, headers.get(&at), reads_data),
+            false => block_damage(file, block, found.map(|f| &f.record), reads_data),
         };
         match why {
             Some(why) => {

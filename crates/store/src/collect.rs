@@ -69,11 +69,16 @@ const VICTIM_GROUP: usize = 32;
 /// The blocks of one segment: maps an offset to the block's id and row.
 type Blocks = BTreeMap<u64, (u64, BlockRow)>;
 
-/// Bytes of a segment that belong to no live block.
-pub(crate) fn dead_len(row: &SegmentRow) -> u64 {
+/// Bytes of all records of blocks in a segment.
+fn blocks_len(row: &SegmentRow) -> u64 {
     row.len
         .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
-        .saturating_sub(row.live_len)
+        .saturating_sub(row.notes_len)
+}
+
+/// Bytes of a segment that belong to no live block.
+pub(crate) fn dead_len(row: &SegmentRow) -> u64 {
+    blocks_len(row).saturating_sub(row.live_len)
 }
 
 impl StoreWriter {
@@ -147,9 +152,8 @@ impl StoreWriter {
     ) -> Result<Vec<(u64, SegmentRow)>> {
         let mut victims = Vec::new();
         self.each_segment(&mut |number, row| {
-            let used = row.len.saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64);
             let is_sparse = u128::from(row.live_len) * 100
-                < u128::from(used) * u128::from(options.copy_below_percent);
+                < u128::from(blocks_len(&row)) * u128::from(options.copy_below_percent);
             // A segment without any record was left by a crash and is removed too.
             if row.live_len == 0 || is_sparse {
                 victims.push((number, row));
@@ -228,7 +232,7 @@ impl StoreWriter {
                 "{shown}: 'weald store check --data' names what is damaged"
             ))
         })?;
-        let location = self.append(&row.record, &stored)?;
+        let location = self.append(id, &row.record, &stored)?;
         let mut segment = self.segment_row(location.segment)?;
         segment.live_len += row.len();
         self.set_segment(location.segment, segment);

@@ -367,7 +367,7 @@ impl Victim {
                 ))
             })?;
             let location =
-                writer.refuse_after_failure(|writer| writer.append(&row.record, &stored))?;
+                writer.refuse_after_failure(|writer| writer.append(id, &row.record, &stored))?;
             self.copies.insert(id, location);
             len += row.len();
         }

@@ -156,6 +156,11 @@ pub trait Disk: Debug + Send + Sync {
         Err(Error::new(ErrorKind::Unsupported, what))
     }
 
+    /// Whether syncs do something.
+    fn has_syncs(&self) -> bool {
+        true
+    }
+
     /// Name of the disk in messages: the store's path.
     fn shown(&self) -> String;
 

@@ -8,6 +8,8 @@ pub const SUPERBLOCK: &str = "store";
 pub const META: &str = "meta";
 /// File that the writer locks; it contains the writer's process id and command.
 pub const LOCK: &str = "lock";
+/// Names a commit that the tables have, so that older tables are noticed.
+pub const MARK: &str = "mark";
 /// Empty file that is there while writes are not synced (`barrier=ignore`).
 pub const UNSYNCED: &str = "unsynced";
 /// Directory of segments.

@@ -3,7 +3,8 @@
 //! Modules from bottom to top: [`disk`] (files, and their state after a crash) → [`engine`]
 //! (tables) → `segment` (records in files) → `store` (the view of readers) and `image` (an
 //! image that is read like a file) → `writer` (the single writer) → `incoming`, `import`,
-//! `addition`, `remove`, `replace`, `collect`, `check`, `sync_log` → `recover` and `salvage`.
+//! `addition`, `remove`, `replace`, `collect`, `check`, `sync_log` → `tail`, `recover` and
+//! `salvage`.
 //! `docs/design/0023-store.md` gives the reasons for this design, `docs/format.md` the layout of
 //! the files.
 //!
@@ -24,6 +25,7 @@ mod import;
 mod incoming;
 mod index;
 mod layout;
+mod mark;
 mod name;
 mod recover;
 mod remove;
@@ -36,6 +38,7 @@ pub mod simulated_disk;
 mod simulation;
 mod store;
 mod sync_log;
+mod tail;
 mod volume;
 mod writer;
 

@@ -10,7 +10,8 @@ mod volumes;
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::layout;
-use crate::segment::each_header;
+use crate::mark::Mark;
+use crate::segment::{each_item, read_note};
 use crate::store::{Store, create_engine, is_bad_file, read_file, write_file};
 use crate::volume::NEXT_SNAPSHOT;
 use crate::writer;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 use tables::{Counters, OldTables};
 use volumes::OldVolume;
 use weald_format::container::{Codec, RecordRef, RecordType};
+use weald_format::segment_note::SegmentItem;
 use weald_format::store::{
     BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow,
 };
@@ -50,6 +52,8 @@ struct Found {
     records: BTreeMap<[u8; 32], Vec<(Location, RecordRef)>>,
     segments: BTreeMap<u64, SegmentRow>,
     blocks: BTreeMap<u64, BlockRow>,
+    /// The last commit that a note names.
+    commit: u64,
 }
 
 /// Volumes of the old tables.
@@ -159,27 +163,39 @@ impl Store {
                 continue;
             };
             let file = self.disk.open(&layout::segment(segment), Access::Read)?;
-            let mut end = weald_format::store::SEGMENT_SUPERBLOCK_LEN as u64;
-            let walked = each_header(&*file, file.len()?, &mut |offset, record| {
+            let mut row = SegmentRow {
+                len: weald_format::store::SEGMENT_SUPERBLOCK_LEN as u64,
+                ..SegmentRow::default()
+            };
+            let range = (row.len, file.len()?);
+            let walked = each_item(&*file, range, &mut |offset, item| {
                 let location = Location { segment, offset };
-                found
-                    .records
-                    .entry(record.digest.0)
-                    .or_default()
-                    .push((location, record));
-                end = RecordRef { offset, ..record }.end();
+                row.len = offset + item.len();
+                match item {
+                    SegmentItem::Block(record) => {
+                        let record = RecordRef {
+                            offset: 0,
+                            ..record
+                        };
+                        let places = found.records.entry(record.digest.0).or_default();
+                        places.push((location, record));
+                    }
+                    SegmentItem::Note { stored_len, digest } => {
+                        row.notes_len += item.len();
+                        let uuid = self.superblock.uuid;
+                        let note = read_note(&*file, uuid, location, (stored_len, &digest));
+                        if let Ok(note) = note {
+                            found.commit = found.commit.max(note.commit);
+                        }
+                    }
+                }
                 Ok(())
             });
             match walked {
                 // A crash or damage made the rest of the segment unreadable.
-                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Err(error) if error.kind() == ErrorKind::Corrupt => row.is_lost = true,
                 other => other?,
             }
-            let row = SegmentRow {
-                len: end,
-                live_len: 0,
-                is_emptied: false,
-            };
             found.segments.insert(segment, row);
         }
         Ok(())
@@ -308,6 +324,12 @@ impl Store {
         Ok(())
     }
 
+    /// The newest commit of which anything tells.
+    fn newest_commit(&self, noted: u64, known: u64) -> u64 {
+        let marked = Mark::read(self).unwrap_or(0);
+        noted.max(known).max(marked)
+    }
+
     fn write_metadata(
         &self,
         found: &Found,
@@ -360,6 +382,10 @@ impl Store {
             ),
             (writer::NEXT_IMAGE, next_image),
             (NEXT_SNAPSHOT, next_snapshot),
+            (
+                writer::COMMIT,
+                self.newest_commit(found.commit, counters.commit) + 1,
+            ),
         ] {
             batch.put(Table::Counters, key, value.to_le_bytes().to_vec());
         }

@@ -366,6 +366,17 @@ impl SimDisk {
         }
     }
 
+    /// Gives the file `name` other bytes, durably, as a backup that is put back does.
+    pub fn put_back(&self, name: &str, bytes: &[u8]) {
+        let mut state = self.0.lock();
+        let file = state.current.files[name];
+        state.files[file] = FileState {
+            durable: bytes.to_vec(),
+            current: bytes.to_vec(),
+            pending: Vec::new(),
+        };
+    }
+
     /// Counts a call and returns the failure to simulate, if any.
     fn call(&self, state: &mut State) -> Result<Option<Fault>> {
         if state.is_off {

@@ -7,6 +7,7 @@ use crate::disk::Disk;
 use crate::simulated_disk::{Fault, Random, SimDisk};
 use crate::writer::Bug;
 use crate::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::ops::Range;
@@ -81,6 +82,8 @@ struct Run {
     model: Model,
     pool: Vec<Vec<u8>>,
     bug: Option<Bug>,
+    /// Epoch of the next writer.
+    epoch: Cell<u64>,
     trace: Vec<String>,
 }
 
@@ -108,6 +111,7 @@ impl Run {
             model,
             pool,
             bug,
+            epoch: Cell::new(seed << 32),
             trace,
         }
     }
@@ -117,6 +121,7 @@ impl Run {
         let options = WriteOptions {
             bug: self.bug,
             index_len: 28 * 64,
+            epoch: self.epoch.replace(self.epoch.get() + 1),
             ..WriteOptions::new("the simulation")
         };
         store.write(options)
@@ -349,11 +354,87 @@ fn planted_bugs_are_found_within_a_thousand_seeds() {
         Bug::SegmentRemovedBeforeMaps,
         Bug::ReplacedMapNotKept,
         Bug::DividedRowsLost,
+        Bug::NoteNamesOthers,
+        Bug::MarkBeforeCommit,
     ] {
         let found = (0..1000).find(|&seed| Run::begin(seed, Some(bug)).run().0.is_err());
         let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}");
     }
+}
+
+/// Puts tables back that are older than the segments. Writers must refuse them and change no byte;
+/// with the right tables the store is as before. `has_mark` says whether the file `mark` is there.
+fn put_older_tables_back(seed: u64, bug: Option<Bug>, has_mark: bool) -> Outcome {
+    let mut run = Run::begin(seed, bug);
+    let mut writer = run.open().map_err(|e| format!("open: {e}"))?;
+    let import = |run: &mut Run, writer: &mut StoreWriter, name: &str| {
+        let image = random_image(&mut run.random, &mut run.pool);
+        writer
+            .import(name, &image)
+            .map_err(|e| format!("import: {e}"))?;
+        run.model.insert(name.to_owned(), image);
+        Outcome::Ok(())
+    };
+    import(&mut run, &mut writer, "first")?;
+    let older = (seed % 2 == 0).then(|| run.disk.contents()["meta"].clone());
+    drop(writer);
+    let older = older.unwrap_or_else(|| run.disk.contents()["meta"].clone());
+    let mut writer = run.open().map_err(|e| format!("open again: {e}"))?;
+    import(&mut run, &mut writer, "second")?;
+    // What tells older tables otherwise: a map without a row.
+    writer
+        .remove("second", false)
+        .map_err(|e| format!("remove: {e}"))?;
+    run.model.remove("second");
+    drop(writer);
+    run.disk = run.disk.reboot();
+    let newer = run.disk.contents()["meta"].clone();
+    if !has_mark {
+        run.disk
+            .remove(crate::layout::MARK)
+            .map_err(|e| format!("mark: {e}"))?;
+    }
+    run.disk.put_back("meta", &older);
+    let before = run.disk.contents();
+    let refused = run.open().and_then(|mut writer| {
+        let image = random_image(&mut run.random, &mut run.pool);
+        writer.import("third", &image)
+    });
+    let after = run.disk.contents();
+    let segments = |files: &BTreeMap<String, Vec<u8>>| {
+        let mut files = files.clone();
+        files.retain(|name, _| name.starts_with("segments/"));
+        files
+    };
+    if segments(&before) != segments(&after) {
+        return Err(format!("a segment changed: {:?}", refused.err()));
+    }
+    match refused {
+        Err(error) if error.to_string().contains("is older than the rest") => {}
+        other => return Err(format!("older tables: {other:?}")),
+    }
+    run.disk.put_back("meta", &newer);
+    drop(run.reopen_and_compare(&Operation::Reopen)?);
+    Ok(())
+}
+
+// Would catch a writer that takes the records of newer commits for those of a crash, and truncates
+// them.
+#[test]
+fn tables_that_are_older_than_the_segments_are_refused() {
+    for seed in seeds(0..200) {
+        for has_mark in [true, false] {
+            let outcome = put_older_tables_back(seed, None, has_mark);
+            outcome.unwrap_or_else(|what| panic!("seed {seed}, mark: {has_mark}: {what}"));
+        }
+    }
+    let bug = Some(Bug::TailTruncated);
+    let found = (0..200).find(|&seed| put_older_tables_back(seed, bug, false).is_err());
+    println!(
+        "TailTruncated: found by seed {}",
+        found.expect("a planted bug")
+    );
 }
 
 /// A store with three images that share records, and its model.

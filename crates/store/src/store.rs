@@ -10,8 +10,8 @@ use crate::engine::{Batch, Engine, Table};
 use crate::layout;
 use std::sync::Arc;
 use weald_format::store::{
-    ImageMap, MAP_LEN_MAX, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, STORE_SUPERBLOCK_LEN,
-    StoreSuperblock, Uuid,
+    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS,
+    STORE_SUPERBLOCK_LEN, StoreSuperblock, Uuid,
 };
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
@@ -136,6 +136,8 @@ impl Store {
             incompat: STORE_ROW_GROUPS,
             segment_len,
         };
+        let mark = MarkRecord::of(uuid, 0);
+        write_file(&*disk, layout::MARK, mark.as_bytes())?;
         write_file(&*disk, "store.new", superblock.encode().as_bytes())?;
         disk.sync_dir("")?;
         disk.rename("store.new", layout::SUPERBLOCK)?;

@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
-use weald_format::store::{BlockRow, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
+use weald_format::store::{BlockRow, Part, SegmentRow};
 use weald_format::volume::{ExtentsRow, Piece, VolumeRow, split_key, split_pair_key};
 use weald_format::{Error, ErrorKind, Result, limits};
 
@@ -123,11 +123,7 @@ impl BlockReader {
     pub fn dead_len(&self) -> Result<u64> {
         let mut dead = 0;
         each_row(&*self.engine, Table::Segments, &mut |_, value| {
-            let row = SegmentRow::parse(value)?;
-            dead += row
-                .len
-                .saturating_sub(SEGMENT_SUPERBLOCK_LEN as u64)
-                .saturating_sub(row.live_len);
+            dead += crate::collect::dead_len(&SegmentRow::parse(value)?);
             Ok(())
         })?;
         Ok(dead)

@@ -10,9 +10,11 @@ use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
 use crate::layout;
+use crate::mark::Mark;
 use crate::segment::{SegmentWriter, read_record};
 use crate::store::{Store, open_engine};
 use std::collections::BTreeMap;
+use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
@@ -39,6 +41,12 @@ pub enum Bug {
     ReplacedMapNotKept,
     /// A group of rows that is divided loses its last rows.
     DividedRowsLost,
+    /// A note names the blocks of its records in another order.
+    NoteNamesOthers,
+    /// What lies behind the committed bytes of a segment is truncated, whoever wrote it.
+    TailTruncated,
+    /// The mark is written before the tables have the commit.
+    MarkBeforeCommit,
 }
 
 /// Options of a writer.
@@ -51,6 +59,8 @@ pub struct WriteOptions {
     /// Read a block that exists already and verify its digest before it counts as a duplicate. A
     /// damaged block is then stored again.
     pub verifies_duplicates: bool,
+    /// Random number that tells the records of this writer from those of all others.
+    pub epoch: u64,
     /// A deliberate bug that the simulation must find.
     #[cfg(test)]
     pub bug: Option<Bug>,
@@ -63,6 +73,7 @@ impl WriteOptions {
             writer_name: writer_name.into(),
             index_len: 64 << 20,
             verifies_duplicates: false,
+            epoch: std::hash::RandomState::new().build_hasher().finish(),
             #[cfg(test)]
             bug: None,
         }
@@ -82,6 +93,7 @@ pub struct StoreWriter {
     pub(crate) store: Store,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: WriteOptions,
+    mark: Mark,
     /// The writer's lock, held until the writer is dropped.
     _lock: Arc<dyn DiskFile>,
     index: Option<DedupIndex>,
@@ -94,10 +106,14 @@ pub struct StoreWriter {
     segments: BTreeMap<u64, SegmentRow>,
     appended_len: u64,
     next_block: u64,
-    next_segment: u64,
+    pub(crate) next_segment: u64,
     next_image: u64,
+    /// The last commit of the tables.
+    pub(crate) commit_no: u64,
+    /// The epoch in the tables: of the writer that appended last.
+    pub(crate) epoch: Option<u64>,
     /// Segments with a lower number receive no more records, because the collector empties them.
-    resume_from: u64,
+    pub(crate) resume_from: u64,
     /// Deliberate bug: rows are committed before the bytes that they refer to are synced.
     #[cfg(feature = "planted-bugs")]
     pub skips_sync: bool,
@@ -135,6 +151,10 @@ impl BlockIndex {
 pub(crate) const NEXT_BLOCK: &[u8] = b"next_block";
 pub(crate) const NEXT_SEGMENT: &[u8] = b"next_segment";
 pub(crate) const NEXT_IMAGE: &[u8] = b"next_image";
+/// Number of the last commit.
+pub(crate) const COMMIT: &[u8] = b"commit";
+/// The epoch of the writer that appended last.
+pub(crate) const EPOCH: &[u8] = b"epoch";
 
 /// Counts removed images.
 pub(crate) const REMOVED: &[u8] = b"removed";
@@ -143,14 +163,19 @@ pub(crate) const REMOVED: &[u8] = b"removed";
 const EXAMINED: &[u8] = b"examined";
 
 pub(crate) fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
+    Ok(known_counter(engine, key)?.unwrap_or(1))
+}
+
+/// As [`counter`]; `None` for a counter that the tables do not have.
+fn known_counter(engine: &dyn Engine, key: &[u8]) -> Result<Option<u64>> {
     let Some(value) = engine.get(Table::Counters, key)? else {
-        return Ok(1);
+        return Ok(None);
     };
     let bytes = value.as_slice().try_into().map_err(|_| {
         let what = "a counter has not eight bytes";
         Error::corrupt("store metadata", 0, "S-5.2", what)
     })?;
-    Ok(u64::from_le_bytes(bytes))
+    Ok(Some(u64::from_le_bytes(bytes)))
 }
 
 /// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
@@ -224,6 +249,10 @@ impl Store {
             next_block: counter(&engine, NEXT_BLOCK)?,
             next_segment: counter(&engine, NEXT_SEGMENT)?,
             next_image: counter(&engine, NEXT_IMAGE)?,
+            // Tables of older versions do not count commits.
+            commit_no: known_counter(&engine, COMMIT)?.unwrap_or(0),
+            epoch: known_counter(&engine, EPOCH)?,
+            mark: Mark::new(self),
             store: self.clone(),
             engine: Arc::new(engine),
             options,
@@ -245,6 +274,7 @@ impl Store {
             removes_early: false,
             is_dead: false,
         };
+        writer.settle_tails()?;
         writer.recover()?;
         Ok(writer)
     }
@@ -369,6 +399,11 @@ impl StoreWriter {
             self.segment = None;
         }
         if self.segment.is_none() {
+            // The tables know the writer before anything of it is in a segment.
+            if self.epoch != Some(self.options.epoch) {
+                self.epoch = Some(self.options.epoch);
+                self.commit(Batch::default())?;
+            }
             self.segment = Some(match self.unfinished_segment(len)? {
                 Some((number, row)) => SegmentWriter::resume(&*disk, uuid, number, row.len)?,
                 None => {
@@ -376,8 +411,7 @@ impl StoreWriter {
                     self.next_segment += 1;
                     let row = SegmentRow {
                         len: SEGMENT_SUPERBLOCK_LEN as u64,
-                        live_len: 0,
-                        is_emptied: false,
+                        ..SegmentRow::default()
                     };
                     self.set_segment(number, row);
                     self.commit(Batch::default())?;
@@ -403,24 +437,60 @@ impl StoreWriter {
         let has_room = row.len + len <= self.store.superblock.segment_len;
         // After a crash the file of a segment without records may be missing.
         let is_written = row.len > SEGMENT_SUPERBLOCK_LEN as u64;
-        Ok((has_room && is_written && !row.is_emptied).then_some((number, row)))
+        let is_usable = is_written && !row.is_emptied && !row.is_lost;
+        Ok((has_room && is_usable).then_some((number, row)))
     }
 
-    /// Appends a record and returns its location; the record becomes durable with the next commit.
-    pub(crate) fn append(&mut self, record: &RecordRef, stored: &[u8]) -> Result<Location> {
+    /// Appends a record of block `id` and returns its location; the record becomes durable with the
+    /// next commit.
+    pub(crate) fn append(
+        &mut self,
+        id: u64,
+        record: &RecordRef,
+        stored: &[u8],
+    ) -> Result<Location> {
         let record = RecordRef {
             offset: 0,
             ..*record
         };
         let len = weald_format::container::HEADER_LEN as u64 + record.stored_len;
         let segment = self.open_segment(len)?;
-        let location = segment.append(&record, stored)?;
+        let location = segment.append(id, &record, stored)?;
         let (number, end) = (segment.number(), segment.len());
+        let needs_note = segment.needs_note();
         let mut row = self.segment_row(number)?;
         row.len = end;
         self.set_segment(number, row);
         self.appended_len += len;
+        if needs_note {
+            self.put_note()?;
+        }
         Ok(location)
+    }
+
+    /// Appends a note about the records that the next commit makes durable.
+    fn put_note(&mut self) -> Result<()> {
+        let (uuid, commit) = (self.store.superblock.uuid, self.commit_no + 1);
+        let epoch = self.options.epoch;
+        #[cfg(test)]
+        let is_wrong = self.has_bug(Bug::NoteNamesOthers);
+        let Some(segment) = &mut self.segment else {
+            return Ok(());
+        };
+        #[cfg(test)]
+        if is_wrong {
+            segment.mix_up_ids();
+        }
+        let len = segment.put_note(uuid, commit, epoch);
+        if len == 0 {
+            return Ok(());
+        }
+        let (number, end) = (segment.number(), segment.len());
+        let mut row = self.segment_row(number)?;
+        row.len = end;
+        row.notes_len += len;
+        self.set_segment(number, row);
+        Ok(())
     }
 
     /// Returns the id of the block with this record: an existing block, or a new one without
@@ -448,8 +518,8 @@ impl StoreWriter {
             offset: 0,
             ..*record
         };
-        let location = self.append(&record, stored)?;
         let id = self.next_block;
+        let location = self.append(id, &record, stored)?;
         self.next_block += 1;
         self.set_block(
             id,
@@ -658,6 +728,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Full`.
     pub(crate) fn commit(&mut self, mut batch: Batch) -> Result<()> {
+        self.put_note()?;
         if let Some(segment) = &mut self.segment {
             #[cfg(test)]
             let skips = self.options.bug == Some(Bug::MetadataBeforeData);
@@ -683,7 +754,18 @@ impl StoreWriter {
         ] {
             batch.put(Table::Counters, key, next.to_le_bytes().to_vec());
         }
+        let commit_no = self.commit_no + 1;
+        batch.put(Table::Counters, COMMIT, commit_no.to_le_bytes().to_vec());
+        if let Some(epoch) = self.epoch {
+            batch.put(Table::Counters, EPOCH, epoch.to_le_bytes().to_vec());
+        }
+        #[cfg(test)]
+        if self.has_bug(Bug::MarkBeforeCommit) {
+            self.mark.set(commit_no);
+        }
         self.engine.commit(&batch)?;
+        self.commit_no = commit_no;
+        self.mark.set(commit_no);
         self.blocks.clear();
         self.segments.clear();
         self.appended_len = 0;

@@ -10,3 +10,4 @@ mod hosts;
 mod life;
 mod many;
 mod mounted;
+mod older;

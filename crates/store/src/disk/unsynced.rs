@@ -44,6 +44,10 @@ impl Disk for UnsyncedDisk {
         self.0.sync_all()
     }
 
+    fn has_syncs(&self) -> bool {
+        false
+    }
+
     fn shown(&self) -> String {
         self.0.shown()
     }

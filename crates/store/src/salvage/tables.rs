@@ -26,6 +26,7 @@ pub struct Counters {
     pub next_block: u64,
     pub next_segment: u64,
     pub next_snapshot: u64,
+    pub commit: u64,
 }
 
 /// The old tables.
@@ -85,6 +86,7 @@ impl<'a> OldTables<'a> {
             next_block: number(writer::NEXT_BLOCK).unwrap_or(1),
             next_segment: number(writer::NEXT_SEGMENT).unwrap_or(1),
             next_snapshot: number(NEXT_SNAPSHOT).unwrap_or(1),
+            commit: number(writer::COMMIT).unwrap_or(0),
         })
     }
 

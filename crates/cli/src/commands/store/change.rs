@@ -99,7 +99,7 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
 /// Removes the files that a failed creation left in a directory that was empty.
 fn undo_create(path: &Path, was_there: bool) {
     // Missing files are fine. If a file cannot be removed, the first error is the one to report.
-    for file in ["store.new", "store", "lock", "meta"] {
+    for file in ["store.new", "store", "lock", "meta", "mark"] {
         let _ = std::fs::remove_file(path.join(file));
     }
     for dir in ["segments", "images"] {

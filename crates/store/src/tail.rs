@@ -1,0 +1,232 @@
+//! What lies in segments that the tables do not know, when a store is opened for writing.
+//!
+//! After a crash these are records whose commit did not succeed, at the end of the newest segment.
+//! They are truncated. But tables that are older than the segments look alike: a backup of `meta`
+//! that was put back, for example. What they do not know are the records of newer commits, and to
+//! write there would destroy them. The notes in the segments tell the two apart:
+//!
+//! 1. Each commit is preceded by a note with its number and the epoch of its writer, which was
+//!    durable before the commit. The tables have the number of their last commit, and the epoch of
+//!    the writer that appended last.
+//! 2. So behind the bytes that the tables know, a crash leaves notes of the next commit and of the
+//!    same epoch, or no note. Any other note is one of newer tables: the store is not opened.
+//! 3. A tail without such a note that is complete to its end has no committed record. It is
+//!    truncated, and the truncation is durable before the next commit.
+//! 4. A tail that cannot be walked to its end, and one of a store without notes, stays as it is.
+//!    Records go into a new segment.
+//! 5. The file of a segment is made after the commit of its row. A segment without a row that has a
+//!    higher number than all others is one of newer tables.
+//! 6. The file `mark` names a commit that the tables have had.
+
+use crate::disk::{Access, DiskFile};
+use crate::engine::{Table, key_of};
+use crate::layout;
+use crate::mark::Mark;
+use crate::segment::read_note;
+use crate::writer::StoreWriter;
+use weald_format::container::{HEADER_LEN, RECORD_MAGIC};
+use weald_format::segment_note::{NOTE_CODE, Note, SegmentItem};
+use weald_format::store::{
+    Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
+};
+use weald_format::{Error, ErrorKind, Result};
+
+/// Bytes that are searched for notes at once.
+const SEARCH_LEN: usize = 1 << 20;
+
+/// What lies behind the bytes of a segment that the tables know.
+#[derive(Debug, Default)]
+struct Tail {
+    notes: Vec<Note>,
+    /// Whether records and notes follow each other up to the end, the last one possibly cut off.
+    is_complete: bool,
+}
+
+impl StoreWriter {
+    /// Truncates what a crash left, and refuses tables that are older than the segments.
+    pub(crate) fn settle_tails(&mut self) -> Result<()> {
+        if let Some(marked) = Mark::read(&self.store).filter(|marked| *marked > self.commit_no) {
+            return Err(self.older(layout::MARK, "names", marked));
+        }
+        self.settle_newest()?;
+        for name in self.store.disk.list(layout::SEGMENTS)? {
+            match layout::segment_number(&name) {
+                Some(number) if number >= self.next_segment => self.refuse_newer(number)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn older(&self, file: &str, verb: &str, commit: u64) -> Error {
+        let shown = self.store.disk.shown();
+        let what = format!(
+            "{shown}/{meta}: is older than the rest of the store: it ends with commit {last}, and \
+             {file} {verb} commit {commit}: put the newer file back; without it, 'weald store \
+             salvage {shown}' makes the metadata again, as far as it can",
+            meta = layout::META,
+            last = self.commit_no,
+        );
+        Error::corrupt("store metadata", 0, "S-7.4", what)
+    }
+
+    /// Refuses a segment without a row and with a higher number than all others. A file that is no
+    /// segment of this store stays, and its number is not used.
+    fn refuse_newer(&mut self, number: u64) -> Result<()> {
+        let name = layout::segment(number);
+        let file = self.store.disk.open(&name, Access::Read)?;
+        let (len, uuid) = (file.len()?, self.store.superblock.uuid);
+        if !is_segment(&*file, (uuid, number), len)? {
+            self.next_segment = number.saturating_add(1);
+            return Ok(());
+        }
+        let start = SEGMENT_SUPERBLOCK_LEN as u64;
+        let tail = read_tail(&*file, (uuid, number), (start, len))?;
+        let commits = tail.notes.iter().map(|note| note.commit);
+        match commits.max() {
+            Some(commit) => Err(self.older(&name, "has records of", commit)),
+            None => Err(self.older(&name, "belongs to", self.commit_no.saturating_add(1))),
+        }
+    }
+
+    /// Looks behind the known bytes of the newest segment.
+    fn settle_newest(&mut self) -> Result<()> {
+        let number = self.next_segment.saturating_sub(1);
+        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
+            return Ok(());
+        };
+        let row = SegmentRow::parse(&value)?;
+        if row.is_lost || row.is_emptied {
+            return Ok(());
+        }
+        let name = layout::segment(number);
+        let disk = self.store.disk.clone();
+        let file = match disk.open(&name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.resume_from = self.next_segment;
+                return Ok(());
+            }
+            other => other?,
+        };
+        let (len, uuid) = (file.len()?, self.store.superblock.uuid);
+        if len == row.len {
+            return Ok(());
+        }
+        if len < row.len || !is_segment(&*file, (uuid, number), len)? {
+            // The check reports it. Nothing can be appended.
+            self.resume_from = self.next_segment;
+            return Ok(());
+        }
+        let tail = read_tail(&*file, (uuid, number), (row.len, len))?;
+        let next = self.commit_no.saturating_add(1);
+        let is_ours = |note: &&Note| note.commit == next && Some(note.epoch) == self.epoch;
+        #[cfg(test)]
+        let is_trusted = self.has_bug(crate::writer::Bug::TailTruncated);
+        #[cfg(not(test))]
+        let is_trusted = false;
+        if let Some(note) = tail.notes.iter().find(|note| !is_ours(note))
+            && !is_trusted
+        {
+            return Err(self.older(&name, "has records of", note.commit));
+        }
+        if tail.is_complete && self.epoch.is_some() || is_trusted {
+            let file = disk.open(&name, Access::Write)?;
+            file.set_len(row.len)?;
+            // Durable before the tables reach the commit that the truncated notes name.
+            return file.sync();
+        }
+        log::warn!(
+            "{}/{name}: {} bytes are left of a crash, which cannot be told from records: they stay",
+            disk.shown(),
+            len - row.len
+        );
+        self.resume_from = self.next_segment;
+        Ok(())
+    }
+}
+
+/// Whether a file of `len` bytes is segment `number` of the store `uuid`.
+fn is_segment(file: &dyn DiskFile, (uuid, number): (Uuid, u64), len: u64) -> Result<bool> {
+    let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
+    if len < superblock.len() as u64 {
+        return Ok(false);
+    }
+    file.read_at(&mut superblock, 0)?;
+    Ok(check_segment_superblock(&superblock, uuid, number).is_ok())
+}
+
+/// Finds the notes in a range of segment `number` of the store `uuid`.
+fn read_tail(
+    file: &dyn DiskFile,
+    (uuid, number): (Uuid, u64),
+    (start, end): (u64, u64),
+) -> Result<Tail> {
+    let mut tail = Tail::default();
+    let mut at = start;
+    loop {
+        let mut header = [0; HEADER_LEN];
+        if end - at < HEADER_LEN as u64 {
+            tail.is_complete = true;
+            return Ok(tail);
+        }
+        file.read_at(&mut header, at)?;
+        let Ok(item) = SegmentItem::parse(&header, at) else {
+            break;
+        };
+        let next = at.saturating_add(item.len());
+        if next > end {
+            tail.is_complete = true;
+            return Ok(tail);
+        }
+        if let SegmentItem::Note { stored_len, digest } = item {
+            let place = Location {
+                segment: number,
+                offset: at,
+            };
+            match read_note(file, uuid, place, (stored_len, &digest)) {
+                Ok(note) => tail.notes.push(note),
+                Err(error) if error.kind() == ErrorKind::Corrupt => break,
+                Err(error) => return Err(error),
+            }
+        }
+        at = next;
+    }
+    search_notes(file, (uuid, number), (at, end), &mut tail.notes)?;
+    Ok(tail)
+}
+
+/// Finds the notes in a range whose records cannot be walked.
+fn search_notes(
+    file: &dyn DiskFile,
+    (uuid, number): (Uuid, u64),
+    (start, end): (u64, u64),
+    notes: &mut Vec<Note>,
+) -> Result<()> {
+    let mut magic = [NOTE_CODE; 5];
+    magic[..4].copy_from_slice(&RECORD_MAGIC);
+    let mut at = start;
+    while end.saturating_sub(at) >= HEADER_LEN as u64 {
+        let mut bytes = vec![0; SEARCH_LEN.min((end - at) as usize)];
+        file.read_at(&mut bytes, at)?;
+        for (inside, window) in bytes.windows(HEADER_LEN).enumerate() {
+            let offset = at + inside as u64;
+            if !window.starts_with(&magic) {
+                continue;
+            }
+            let Ok(SegmentItem::Note { stored_len, digest }) = SegmentItem::parse(window, offset)
+            else {
+                continue;
+            };
+            let place = Location {
+                segment: number,
+                offset,
+            };
+            let is_inside = end - offset >= HEADER_LEN as u64 + stored_len;
+            if is_inside && let Ok(note) = read_note(file, uuid, place, (stored_len, &digest)) {
+                notes.push(note);
+            }
+        }
+        at += (bytes.len() - (HEADER_LEN - 1)) as u64;
+    }
+    Ok(())
+}
