@@ -10,7 +10,7 @@ mod spool;
 
 pub use hidden_name::with_hidden_name;
 pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
-pub use place::open_or_make_dir;
+pub use place::{Named, locate, locate_dir, open_or_make_dir};
 pub use read_at::{FileSource, ReadAt};
 pub use spool::Spool;
 

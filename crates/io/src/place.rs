@@ -28,14 +28,44 @@ pub(crate) enum Target {
 }
 
 /// A name in a directory, which may have an inode.
-pub(crate) struct Named {
+pub struct Named {
     /// The directory (`O_PATH`).
-    pub(crate) dir: OwnedFd,
-    pub(crate) name: Vec<u8>,
+    pub dir: OwnedFd,
+    /// The name in it.
+    pub name: Vec<u8>,
     /// The inode with that name (`O_PATH`), never a symlink.
-    pub(crate) node: Option<(OwnedFd, Stat)>,
+    pub node: Option<(OwnedFd, Stat)>,
     /// The last component of the path is a symlink to this name.
-    pub(crate) is_through_link: bool,
+    pub is_through_link: bool,
+}
+
+/// Finds the place that `path` names, as an [`crate::OutputFile`] does: no symlink that another user
+/// can have planted is followed. What is then done through the descriptors happens there, whatever
+/// the path leads to by then.
+///
+/// # Errors
+/// Those of the system, `NotFound` if the directory is missing; `PermissionDenied` with its own
+/// message for a symlink that is not followed; `InvalidInput` if the path ends in no name.
+pub fn locate(path: &Path) -> Result<Named> {
+    match resolve(path, false)? {
+        Target::Name(named) => Ok(named),
+        Target::Dir(_) | Target::Opened(_) => {
+            Err(Error::new(ErrorKind::InvalidInput, "ends in no name"))
+        }
+    }
+}
+
+/// Opens the directory at `path`, found as by [`locate`]. It can be read and synced.
+///
+/// # Errors
+/// As [`locate`]; `NotADirectory`.
+pub fn locate_dir(path: &Path) -> Result<OwnedFd> {
+    let place = match resolve(path, false)? {
+        Target::Dir(dir) => dir,
+        Target::Opened(_) => return Err(ErrorKind::NotADirectory.into()),
+        Target::Name(named) => named.node.ok_or(ErrorKind::NotFound)?.0,
+    };
+    weald_sys::open_dir_at(place, b".")
 }
 
 /// Resolves `path`. `makes_parents` makes missing directories, except the last component, with mode

@@ -72,11 +72,15 @@ impl<'s, W: Write + Send, F: Fn(Job<'_, W>) -> Result<()> + Sync> Jobs<'s, '_, W
     fn receive_all(&mut self, input: &mut impl BufRead) -> Result<()> {
         while let Some(line) = lines::receive(input)? {
             let (word, rest) = split(&line);
-            let (number, line) = split(rest);
+            let (number, request) = split(rest);
             match word {
-                b"J" if !number.is_empty() => self.hand_over(number, line)?,
+                b"J" if !number.is_empty() => self.hand_over(number, request)?,
                 b"ERROR" => bail!("git-annex ended: {}", String::from_utf8_lossy(rest)),
-                _ => bail!("a line of git-annex has no job"),
+                _ => bail!(
+                    "git-annex sent '{}', the rest of a name with a line break: the protocol of \
+                     special remotes cannot carry such a name; rename the file",
+                    String::from_utf8_lossy(&line).escape_debug()
+                ),
             }
         }
         Ok(())

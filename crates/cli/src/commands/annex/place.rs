@@ -3,14 +3,19 @@
 //! A file is written without a name, synced, and then gets its name. So an interrupted transfer
 //! leaves nothing, and what is present is whole. The directory is never the mount point itself: if
 //! nothing is mounted, the directory is missing, and no file is taken for removed.
+//!
+//! Users who may write to the directory may be others than the one whom the remote runs for. So each
+//! request finds its file component by component ([`locate`]), follows no symlink that another user
+//! can have planted, and works through the descriptors that it found.
 
 use super::lines;
 use anyhow::{Context, Result, bail};
-use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};
-use weald_io::{OutputFile, TargetKind};
+use weald_format::FileKind;
+use weald_io::{Named, OutputFile, TargetKind, locate, locate_dir};
 
 /// Bytes of one read and write.
 const STEP_LEN: usize = 1 << 20;
@@ -37,20 +42,19 @@ impl Place {
             bail!("directory={shown}: is relative: give the whole path, which begins with /");
         }
         let place = Self { root };
-        place.require().with_context(|| {
+        let dir = place.require().with_context(|| {
             let shown = place.root.display();
             format!("directory={shown}: mount the volume first, and make the directory inside it")
         })?;
-        let above = place.root.join("..");
-        let (here, above) = (fs::metadata(&place.root)?, fs::metadata(above)?);
-        if here.dev() != above.dev() {
-            bail!(
-                "directory={}: is a mount point: give a directory inside the mount, so that a \
-                 volume that is not mounted is noticed",
-                place.root.display()
-            );
+        let above = weald_sys::open_place_at(&dir, b"..")?;
+        if weald_sys::stat_fd(&dir)?.dev == weald_sys::stat_fd(above)?.dev {
+            return Ok(place);
         }
-        Ok(place)
+        bail!(
+            "directory={}: is a mount point: give a directory inside the mount, so that a volume \
+             that is not mounted is noticed",
+            place.root.display()
+        );
     }
 
     /// The directory.
@@ -58,12 +62,9 @@ impl Place {
         &self.root
     }
 
-    /// Fails if the directory is gone, because the volume was unmounted.
-    fn require(&self) -> Result<()> {
-        if !fs::metadata(&self.root)?.is_dir() {
-            bail!("is no directory");
-        }
-        Ok(())
+    /// Opens the directory; fails if it is gone, because the volume was unmounted.
+    fn require(&self) -> Result<OwnedFd> {
+        locate_dir(&self.root).with_context(|| self.root.display().to_string())
     }
 
     /// Path of the file of a key; `hash` is two directories that git-annex chose, and a slash.
@@ -92,10 +93,36 @@ impl Place {
         Ok(self.root.join(path))
     }
 
+    /// Finds what lies at a path below the directory, as every request does. `None` if nothing
+    /// does; an error if that cannot be known, because the directory is gone or another user has
+    /// put a symlink on the way.
+    fn find(&self, path: &Path) -> Result<Option<Found>> {
+        match locate(path) {
+            Ok(Named {
+                dir,
+                name,
+                node: Some((_, stat)),
+                is_through_link: false,
+            }) => Ok(Some(Found {
+                dir,
+                name,
+                kind: stat.kind,
+            })),
+            // The link itself is no file that this remote has stored.
+            Ok(_) => self.require().map(|_| None),
+            Err(error) if is_absent(error.kind()) => self.require().map(|_| None),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    fn find_file(&self, path: &Path) -> Result<Option<Found>> {
+        let found = self.find(path)?;
+        Ok(found.filter(|found| found.kind == FileKind::Regular))
+    }
+
     /// Stores the file `from` as `to`, durably.
     pub fn store(&self, from: &Path, to: &Path, on_progress: OnProgress<'_>) -> Result<()> {
-        self.require()
-            .with_context(|| self.root.display().to_string())?;
+        self.require()?;
         self.make_dirs(parent(to))?;
         let mut source = File::open(from).with_context(|| from.display().to_string())?;
         let mut output = OutputFile::create(to, TargetKind::File)?;
@@ -107,75 +134,103 @@ impl Place {
         Ok(output.commit(true)?)
     }
 
+    /// Copies the stored file `from` to git-annex's file `to`.
+    pub fn retrieve(&self, from: &Path, to: &Path, on_progress: OnProgress<'_>) -> Result<()> {
+        let shown = || from.display().to_string();
+        let Some(found) = self.find(from)? else {
+            return Err(Error::from(ErrorKind::NotFound)).with_context(shown);
+        };
+        // Neither a fifo nor a device blocks the opening, and the look after it is at what is read.
+        let opened = weald_sys::open_file_at(&found.dir, &found.name);
+        let mut source = opened.with_context(shown)?;
+        if weald_sys::stat_fd(&source)?.kind != FileKind::Regular {
+            bail!("{}: is no regular file", from.display());
+        }
+        let mut target = File::create(to).with_context(|| to.display().to_string())?;
+        copy(
+            &mut source,
+            &mut |bytes| Ok(target.write_all(bytes)?),
+            on_progress,
+        )
+    }
+
     /// Makes the missing directories on the way to `dir`, durably.
     fn make_dirs(&self, dir: &Path) -> Result<()> {
-        if dir == self.root || dir.is_dir() {
+        // Without the volume the directory itself is missing, and stays so.
+        if dir == self.root {
             return Ok(());
         }
-        self.make_dirs(parent(dir))?;
-        match fs::create_dir(dir) {
-            Ok(()) => sync_dir(parent(dir)),
+        let shown = || dir.display().to_string();
+        let named = match locate(dir) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.make_dirs(parent(dir))?;
+                locate(dir).with_context(shown)?
+            }
+            named => named.with_context(shown)?,
+        };
+        if named.node.is_some() {
+            return Ok(());
+        }
+        match weald_sys::make_dir_at(&named.dir, &named.name, 0o777) {
+            Ok(()) => sync(&named.dir).with_context(shown),
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
-            Err(error) => Err(error).with_context(|| dir.display().to_string()),
+            Err(error) => Err(error).with_context(shown),
         }
     }
 
     /// Whether the file is there. An error if it cannot be known.
     pub fn is_present(&self, path: &Path) -> Result<bool> {
-        match fs::symlink_metadata(path) {
-            Ok(found) => Ok(found.is_file()),
-            Err(error) if is_absent(error.kind()) => {
-                self.require()
-                    .with_context(|| self.root.display().to_string())?;
-                Ok(false)
-            }
-            Err(error) => Err(error).with_context(|| path.display().to_string()),
-        }
+        Ok(self.find_file(path)?.is_some())
     }
 
     /// Removes the file, durably; a missing one is removed already.
     pub fn remove(&self, path: &Path) -> Result<()> {
-        if !self.is_present(path)? {
+        let Some(found) = self.find_file(path)? else {
             return Ok(());
-        }
-        match fs::remove_file(path) {
-            Ok(()) => sync_dir(parent(path)),
+        };
+        match weald_sys::remove_file_at(&found.dir, &found.name) {
+            Ok(()) => sync(&found.dir),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            Err(error) => Err(error).with_context(|| path.display().to_string()),
+            Err(error) => Err(error),
         }
+        .with_context(|| path.display().to_string())
     }
 
     /// Removes a directory of an exported tree, if it exists and is empty.
     pub fn remove_dir(&self, name: &[u8]) -> Result<()> {
-        let dir = self.inside(name)?;
-        self.require()?;
-        match fs::remove_dir(&dir) {
-            Ok(()) => sync_dir(parent(&dir)),
+        let path = self.inside(name)?;
+        let Some(found) = self.find(&path)? else {
+            return Ok(());
+        };
+        match weald_sys::remove_dir_at(&found.dir, &found.name) {
+            Ok(()) => sync(&found.dir),
             Err(error) if is_absent(error.kind()) => Ok(()),
-            Err(error) => Err(error).with_context(|| dir.display().to_string()),
+            Err(error) => Err(error),
         }
+        .with_context(|| path.display().to_string())
     }
 
     /// Renames a file of an exported tree, durably.
     pub fn rename(&self, from: &[u8], to: &[u8]) -> Result<()> {
         let (from, to) = (self.inside(from)?, self.inside(to)?);
-        self.require()?;
+        let shown = || from.display().to_string();
+        let Some(found) = self.find_file(&from)? else {
+            return Err(Error::from(ErrorKind::NotFound)).with_context(shown);
+        };
         self.make_dirs(parent(&to))?;
-        fs::rename(&from, &to).with_context(|| from.display().to_string())?;
-        sync_dir(parent(&to))?;
-        sync_dir(parent(&from))
+        let target = locate(&to).with_context(|| to.display().to_string())?;
+        weald_sys::rename_at(&found.dir, &found.name, &target.dir, &target.name)
+            .and_then(|()| sync(&target.dir))
+            .and_then(|()| sync(&found.dir))
+            .with_context(shown)
     }
 }
 
-/// Copies the stored file `from` to git-annex's file `to`.
-pub fn retrieve(from: &Path, to: &Path, on_progress: OnProgress<'_>) -> Result<()> {
-    let mut source = File::open(from).with_context(|| from.display().to_string())?;
-    let mut target = File::create(to).with_context(|| to.display().to_string())?;
-    copy(
-        &mut source,
-        &mut |bytes| Ok(target.write_all(bytes)?),
-        on_progress,
-    )
+/// What lies at a path: its name in a directory, which is open (`O_PATH`).
+struct Found {
+    dir: OwnedFd,
+    name: Vec<u8>,
+    kind: FileKind,
 }
 
 fn copy(
@@ -224,9 +279,9 @@ fn is_absent(kind: ErrorKind) -> bool {
     matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory)
 }
 
-fn sync_dir(dir: &Path) -> Result<()> {
-    let synced = File::open(dir).and_then(|dir| dir.sync_all());
-    synced.with_context(|| dir.display().to_string())
+/// Makes the names in a directory (`O_PATH`) durable.
+fn sync(dir: &OwnedFd) -> std::io::Result<()> {
+    File::from(weald_sys::open_dir_at(dir, b".")?).sync_all()
 }
 
 #[cfg(test)]
