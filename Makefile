@@ -150,26 +150,26 @@ setup:
 
 # Builds nothing, so that root needs no Rust: run make first.
 install:
-	@test -x $(BIN) || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
-	install -D -s -m 755 $(BIN) $(DESTDIR)$(PREFIX)/bin/weald
-	install -d $(DESTDIR)$(SBINDIR) $(SHARE)/man/man1 $(SHARE)/man/man8 $(SHARE)/bash-completion/completions \
-		$(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
-	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.weald
-	ln -sfn $(PREFIX)/bin/weald $(DESTDIR)$(SBINDIR)/mount.fuse.weald
-	ln -sfn weald $(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald
-	$(BIN) man $(SHARE)/man/man1
-	mv $(SHARE)/man/man1/mount.weald.8 $(SHARE)/man/man8/mount.weald.8
-	$(BIN) completions bash > $(SHARE)/bash-completion/completions/weald
-	$(BIN) completions zsh > $(SHARE)/zsh/site-functions/_weald
-	$(BIN) completions fish > $(SHARE)/fish/vendor_completions.d/weald.fish
+	@test -x "$(BIN)" || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
+	install -D -s -m 755 "$(BIN)" "$(DESTDIR)$(PREFIX)/bin/weald"
+	install -d "$(DESTDIR)$(SBINDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8" "$(SHARE)/bash-completion/completions" \
+		"$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
+	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.weald"
+	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.fuse.weald"
+	ln -sfn weald "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald"
+	"$(BIN)" man "$(SHARE)/man/man1"
+	mv "$(SHARE)/man/man1/mount.weald.8" "$(SHARE)/man/man8/mount.weald.8"
+	"$(BIN)" completions bash > "$(SHARE)/bash-completion/completions/weald"
+	"$(BIN)" completions zsh > "$(SHARE)/zsh/site-functions/_weald"
+	"$(BIN)" completions fish > "$(SHARE)/fish/vendor_completions.d/weald.fish"
 
 uninstall:
-	rm -f $(DESTDIR)$(PREFIX)/bin/weald $(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald $(DESTDIR)$(SBINDIR)/mount.weald \
-		$(DESTDIR)$(SBINDIR)/mount.fuse.weald
-	rm -f $(SHARE)/man/man1/weald.1 $(SHARE)/man/man1/weald-*.1 \
-		$(SHARE)/man/man8/mount.weald.8
-	rm -f $(SHARE)/bash-completion/completions/weald $(SHARE)/zsh/site-functions/_weald \
-		$(SHARE)/fish/vendor_completions.d/weald.fish
+	rm -f "$(DESTDIR)$(PREFIX)/bin/weald" "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald" "$(DESTDIR)$(SBINDIR)/mount.weald" \
+		"$(DESTDIR)$(SBINDIR)/mount.fuse.weald"
+	rm -f "$(SHARE)/man/man1/weald.1" "$(SHARE)/man/man1"/weald-*.1 \
+		"$(SHARE)/man/man8/mount.weald.8"
+	rm -f "$(SHARE)/bash-completion/completions/weald" "$(SHARE)/zsh/site-functions/_weald" \
+		"$(SHARE)/fish/vendor_completions.d/weald.fish"
 
 clean:
 	cargo clean

@@ -19,7 +19,7 @@ if command -v mkdwarfs >/dev/null; then
 elif [ -z "${ON:-}" ]; then
     # The rival on Rust crates, a project of its own, is built once.
     step "cargo build in bench/dwarfs-rs"
-    crates=${CARGO_TARGET_DIR:-$root/target}/dwarfs-rs
+    crates=$target/dwarfs-rs
     (cd "$root/bench/dwarfs-rs" && CARGO_TARGET_DIR=$crates cargo build --release --locked --quiet)
     stacks+=,dwarfs-crates
     sets+=(--set "dwarfs-crates.program=$crates/release/weald-bench-dwarfs")

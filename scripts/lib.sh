@@ -7,7 +7,10 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 # Cargo profile of the programs: release, or dev, which checks arithmetic and assertions and reuses
 # what the tests built.
 profile=${WEALD_PROFILE:-release}
-bin=${CARGO_TARGET_DIR:-$root/target}/${profile/#dev/debug}
+# Cargo takes a relative path from the directory of the call, which scripts leave.
+target=$(realpath --canonicalize-missing -- "${CARGO_TARGET_DIR:-$root/target}")
+[ -z "${CARGO_TARGET_DIR:-}" ] || export CARGO_TARGET_DIR=$target
+bin=$target/${profile/#dev/debug}
 weald=$bin/weald
 export LC_ALL=C
 
@@ -51,7 +54,7 @@ build_programs() {
 # made anew when the lab's requirements change; the lab itself is installed each time.
 lab_environment() {
     local stamp wanted
-    environment=${CARGO_TARGET_DIR:-$root/target}/lab-venv
+    environment=$target/lab-venv
     stamp=$environment/requirements
     wanted=$(python3 --version; cat "$root/lab/pyproject.toml")
     if [ ! -e "$stamp" ] || [ "$(cat "$stamp")" != "$wanted" ]; then
@@ -92,9 +95,14 @@ clean_work() {
     }
 }
 
-# mounts_below DIR: mount points below DIR, in the order of mounting.
+# mounts_below DIR: mount points below DIR, in the order of mounting. The kernel writes blanks and the
+# like as \040.
 mounts_below() {
-    awk -v dir="$1/" 'index($2, dir) == 1 { print $2 }' /proc/self/mounts
+    local point rest
+    while read -r _ point rest; do
+        printf -v point %b "${point//\\/\\0}"
+        case $point in "$1"/*) printf '%s\n' "$point" ;; esac
+    done </proc/self/mounts
 }
 
 unmount_at_once() {

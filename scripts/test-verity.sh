@@ -8,9 +8,9 @@ set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
 profile=${WEALD_PROFILE:-dev}
-bin=${CARGO_TARGET_DIR:-$root/target}/${profile/#dev/debug}
+bin=$target/${profile/#dev/debug}
 weald=$bin/weald
-keep=${CARGO_TARGET_DIR:-$root/target}/verity
+keep=$target/verity
 mirror=${WEALD_DEBIAN_MIRROR:-http://deb.debian.org/debian}
 # Seconds that the guest may take: it boots in about 30.
 guest_seconds_max=900

@@ -49,7 +49,7 @@ try_benchmarks() {
 }
 
 need cargo python3
-debug=${CARGO_TARGET_DIR:-$root/target}/debug
+debug=$target/debug
 export PYTHONPATH=$root/bench PYTHONDONTWRITEBYTECODE=1
 need_root "testing: it makes devices, foreign owners and mounts, and"
 need_fuse

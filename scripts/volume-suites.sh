@@ -8,7 +8,7 @@ set -euo pipefail
 
 need_root "making devices and foreign owners"
 need_fuse
-tools=${CARGO_TARGET_DIR:-$root/target}/tools
+tools=$target/tools
 
 # A mount namespace of its own, where mount(8) finds its helpers for Weald in /sbin.
 if [ -z "${WEALD_SUITES_INSIDE:-}" ]; then

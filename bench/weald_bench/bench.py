@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -226,5 +227,7 @@ class Bench:
 
 def mounts_below(directory: Path) -> list[str]:
     """Mount points below a directory, in the order of mounting."""
-    points = (line.split()[1] for line in Path("/proc/self/mounts").read_text().splitlines())
+    # The kernel writes blanks and the like as \\040.
+    points = (re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split()[1])
+              for line in Path("/proc/self/mounts").read_text().splitlines())
     return [point for point in points if point.startswith(f"{directory}/")]

@@ -52,11 +52,16 @@ impl Output {
     }
 }
 
-/// Path of the binary: `WEALD_BIN`, or beside the running test in Cargo's target directory.
+/// Path of the binary: `WEALD_BIN`, or beside the running test in Cargo's target directory; or of
+/// its copy, if other users cannot reach it or a shell would split its path.
 ///
 /// # Panics
 /// If there is none; `cargo build -p weald-cli` makes it.
 pub fn weald_path() -> PathBuf {
+    weald_bin().into()
+}
+
+fn built_path() -> PathBuf {
     let path = std::env::var_os("WEALD_BIN")
         .map(PathBuf::from)
         .unwrap_or_else(|| {
@@ -72,7 +77,7 @@ pub fn weald_path() -> PathBuf {
         "{} is missing: run `cargo build -p weald-cli` first, or set WEALD_BIN",
         path.display()
     );
-    path
+    std::path::absolute(path).expect("the working directory")
 }
 
 /// The same path as text, for the scripts of a shell.
@@ -82,7 +87,8 @@ pub fn weald_path() -> PathBuf {
 pub fn weald_bin() -> &'static str {
     static PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     PATH.get_or_init(|| {
-        let path = weald_path().into_os_string().into_string();
+        let path = crate::program::at_plain_path(&built_path());
+        let path = path.into_os_string().into_string();
         path.expect("a path in UTF-8")
     })
 }

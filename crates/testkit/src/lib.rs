@@ -12,6 +12,7 @@ pub mod crash_load;
 pub mod jpeg;
 pub mod mounts;
 pub mod oci;
+mod program;
 pub mod rng;
 pub mod torture;
 

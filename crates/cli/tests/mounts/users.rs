@@ -122,10 +122,12 @@ fn unsafe_runtime_directories_are_refused() {
 
 /// Runs as root with its own `/tmp` and process ids; user 1000 is the victim, user 65534 the
 /// attacker. The directory has no sticky bit, so that `fs.protected_symlinks` does not protect it.
+/// The program may lie below the `/tmp` that the mount hides: it is open before.
 const PLANTED_LINKS: &str = r#"
+exec 3< "$0"
 mount -t tmpfs -o mode=777 tmpfs /tmp
 cd /tmp
-cp "$0" weald
+cat <&3 > weald; chmod 755 weald; exec 3<&-
 mknod -m 666 fuse c 10 229; mount --bind fuse /dev/fuse
 mkdir -m 700 evil own; mkdir -m 755 dir
 chown 65534:65534 evil; chown 1000:1000 own dir
