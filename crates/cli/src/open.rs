@@ -2,8 +2,10 @@
 
 use crate::foreign;
 use clap::{Args, ValueHint};
+use rustix::fs::Mode;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weald_format::{ByteLen, Digest};
 use weald_image::{Image, ImageStart, OpenOptions};
@@ -105,6 +107,38 @@ pub fn locate(image: &Image, path: &OsStr, follow: Follow) -> weald_format::Resu
 pub fn thread_count(asked: usize) -> usize {
     let processors = || std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     if asked == 0 { processors() } else { asked }
+}
+
+/// Lets new files of this process be for their owner alone if `image` lies in a store that other
+/// users cannot enter: what is in a store is for who may read the store.
+pub fn keep_private(image: &Path) {
+    if let Some((store, _)) = weald_store::split(image) {
+        keep_private_of_store(&store);
+    }
+}
+
+/// As [`keep_private`], for the directory of a store.
+pub fn keep_private_of_store(store: &Path) {
+    const GROUP_AND_OTHERS: u32 = 0o077;
+    let keeps_others_out = store
+        .canonicalize()
+        .is_ok_and(|store| keeps_others_out(&store));
+    if keeps_others_out {
+        let old = rustix::process::umask(Mode::from_raw_mode(GROUP_AND_OTHERS));
+        rustix::process::umask(old | Mode::from_raw_mode(GROUP_AND_OTHERS));
+    }
+}
+
+/// Whether users other than the owner, and root, are kept out of `dir`, by its mode or by that of a
+/// directory above it. A group does not count: a new file may belong to another one.
+fn keeps_others_out(dir: &Path) -> bool {
+    const OTHERS_ENTER: u32 = 0o001;
+    dir.ancestors().any(|dir| {
+        let metadata = std::fs::metadata(dir);
+        metadata.map_or(true, |metadata| {
+            metadata.permissions().mode() & OTHERS_ENTER == 0
+        })
+    })
 }
 
 #[cfg(test)]

@@ -54,6 +54,41 @@ impl Image {
     }
 }
 
+impl Image {
+    /// Checks everything but the data: the records of the metadata, all pages, directories and hard
+    /// links. `digests` are the digests of all contents, as the writer of the image computed them
+    /// from the data; with them, the tree digest too.
+    ///
+    /// # Errors
+    /// The first broken rule; `Io`.
+    /// # Cost
+    /// Reads the metadata twice; no data.
+    pub fn check_structure(&self, digests: Option<&[Option<Digest>]>) -> Result<()> {
+        let options = CheckOptions {
+            digests_only: false,
+            threads: 1,
+            path_count_max: 0,
+        };
+        let mut first = None;
+        let mut keep_first = |finding| {
+            if let Finding::Structure(error) = finding {
+                first.get_or_insert(error);
+            }
+        };
+        let mut checker = Checker::new(self, &options, &mut keep_first);
+        checker.skips_data = true;
+        if checker.check_records() {
+            checker.check_tree_of(digests);
+        }
+        let path_count = checker.report.path_count;
+        match first {
+            Some(error) => Err(error),
+            None if path_count > 0 => Err(bad("F-9.3", format!("{path_count} damaged paths"))),
+            None => Ok(()),
+        }
+    }
+}
+
 impl Checker<'_> {
     /// Verifies every record, and that the records fill the file without gaps. Returns false if
     /// they overlap.
@@ -133,6 +168,9 @@ impl Checker<'_> {
             ));
             return false;
         }
+        if self.skips_data && record.record_type == RecordType::Data {
+            return true;
+        }
         if let Err(error) = self.image.records.verify(record) {
             self.found(error);
         }
@@ -142,17 +180,39 @@ impl Checker<'_> {
     fn check_tree(&mut self) {
         self.check_pages();
         let contents = contents::check_contents(self);
-        let templates = self.check_templates(&contents);
+        self.check_names(&contents);
+    }
+
+    /// As [`Checker::check_tree`], with contents whose digests are known and are not read.
+    fn check_tree_of(&mut self, digests: Option<&[Option<Digest>]>) {
+        self.check_pages();
+        let content_count = self.image.summary.content_count;
+        let count = digests.map_or(content_count, |digests| digests.len() as u64);
+        if let Err(error) = contents::check_layout(self.image, count) {
+            self.found(error);
+        }
+        match digests {
+            Some(digests) => self.check_names(digests),
+            None => {
+                let any = vec![Some(Digest::default()); usize::try_from(count).unwrap_or(0)];
+                let templates = self.check_templates(&any);
+                self.check_links(&templates);
+            }
+        }
+    }
+
+    fn check_names(&mut self, contents: &[Option<Digest>]) {
+        let templates = self.check_templates(contents);
         let links = self.check_links(&templates);
         let is_damaged = contents.iter().any(Option::is_none)
             || templates.iter().any(CheckedTemplate::is_damaged);
         if is_damaged {
-            damage::report_paths(self, &contents, &templates);
+            damage::report_paths(self, contents, &templates);
         }
         let Some(links) = links.filter(|_| !is_damaged) else {
             return;
         };
-        if let Err(error) = self.check_tree_digest(&contents, &templates, &links) {
+        if let Err(error) = self.check_tree_digest(contents, &templates, &links) {
             self.found(error);
         }
     }

@@ -17,12 +17,15 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::container::{Codec, RecordType};
 use weald_format::directory::Category;
+use weald_format::limits::FILE_LEN_MAX;
 use weald_format::pages;
 use weald_format::store::{ImageMap, Part};
-use weald_format::{Error, FileKind, InodeNo, ROOT_INODE, Result, Timestamp};
+use weald_format::{Error, ErrorKind, FileKind, InodeNo, ROOT_INODE, Timestamp};
 use weald_image::{Image, Inode};
 use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
 use weald_vfs::{Failure, Ino, Nanoseconds, NewInode, NewStat, Outcome, WritableFs};
+
+type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Bytes that are copied at once.
 const IMPORTED_AT_ONCE_LEN: u64 = 4 << 20;
@@ -50,21 +53,57 @@ pub struct VolumeImport {
     pub copied_len: u64,
 }
 
-/// Callback that gets the figures so far and returns whether to go on.
-pub type OnProgress<'a> = dyn FnMut(&VolumeImport) -> bool + 'a;
+/// Follows the making of a volume.
+pub trait ImportObserver {
+    /// Gets the figures so far; returns whether to go on.
+    fn progress(&mut self, done: &VolumeImport) -> bool;
 
-/// Creates the volume `name` with the files of an image. `secret`, `now` and `options` are as for
+    /// Gets the path of a file that is left out whole, or of a directory that is with everything
+    /// below it: the image is damaged there, or the volume cannot have it. An error ends the
+    /// import.
+    ///
+    /// # Errors
+    /// Its own.
+    fn left_out(&mut self, path: &[u8], error: Error) -> Result<()>;
+}
+
+/// Why an entry was not made.
+struct Refused {
+    failure: Failure,
+    /// The image is damaged there, or the volume cannot have the entry: others can still be made.
+    is_local: bool,
+}
+
+impl From<Failure> for Refused {
+    fn from(failure: Failure) -> Self {
+        let is_local = failure.cause.is_none() && failure.errno == Errno::FBIG;
+        Self { failure, is_local }
+    }
+}
+
+/// The reason for an entry that the image could not give.
+fn of_image(error: Error) -> Refused {
+    let is_local = matches!(
+        error.kind(),
+        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Io
+    );
+    let failure = error.into();
+    Refused { failure, is_local }
+}
+
+/// Creates the volume `name` with the files of an image, without those that are damaged. `secret`, `now` and `options` are as for
 /// [`crate::create`], except that the root directory is that of the image.
 ///
 /// # Errors
-/// As [`crate::create`]; `Corrupt` if the image is damaged; `Invalid` if the volume cannot have one
-/// of its names, or if `on_progress` returns false. After an error there is no volume.
+/// As [`crate::create`], and those of `observer`; `Corrupt` if the root of the image is damaged;
+/// `Invalid` if the volume cannot have one of its names, or if `observer` ends the import. After an
+/// error there is no volume.
 pub fn create_from(
     store: &Store,
     name: &str,
     source: ImportSource<'_>,
     (options, secret, now): (&VolumeOptions, [u8; 16], Nanoseconds),
-    on_progress: &mut OnProgress<'_>,
+    observer: &mut dyn ImportObserver,
 ) -> Result<VolumeImport> {
     let writer_name = format!("process {} (weald volume create)", std::process::id());
     let mut writer = store.write(WriteOptions::new(writer_name.clone()))?;
@@ -91,7 +130,7 @@ pub fn create_from(
         done: VolumeImport::default(),
         now,
     };
-    let imported = import.tree(on_progress);
+    let imported = import.tree(observer);
     let done = import.done;
     match imported.and_then(|()| volume.publish(name)) {
         Ok(()) => volume.close().map(|()| done),
@@ -200,6 +239,8 @@ impl SharedBlocks {
 struct Pending {
     inode: Inode,
     to: Ino,
+    /// The directory that holds it, and its name there; `None` for the root.
+    place: Option<(Ino, Vec<u8>)>,
     /// Its path, for messages.
     path: Vec<u8>,
 }
@@ -219,42 +260,102 @@ fn nanoseconds(time: Timestamp) -> Nanoseconds {
 }
 
 impl Import<'_> {
-    fn tree(&mut self, on_progress: &mut OnProgress<'_>) -> Result<()> {
+    fn tree(&mut self, observer: &mut dyn ImportObserver) -> Result<()> {
         let root = self.image.inode(ROOT_INODE)?;
         let named = |failure| error_of(failure, b"/");
         self.root(&root).map_err(named)?;
         let mut pending = vec![Pending {
             inode: root,
             to: Ino::ROOT,
+            place: None,
             path: Vec::new(),
         }];
         while let Some(dir) = pending.pop() {
             let mut entries: Vec<(Vec<u8>, Inode)> = Vec::new();
-            self.image
+            let read = self
+                .image
                 .read_dir(dir.inode.ino, 0, &mut |_, name, inode| {
                     entries.push((name.to_vec(), inode.clone()));
                     ControlFlow::Continue(())
-                })?;
+                });
+            if let Err(error) = read {
+                let refused = of_image(error);
+                let Some((parent, name)) = dir.place.as_ref().filter(|_| refused.is_local) else {
+                    return Err(error_of(refused.failure, &dir.path));
+                };
+                self.leave_out((*parent, name), &dir.path, refused, observer)?;
+                self.done.name_count -= 1;
+                continue;
+            }
             for (name, inode) in entries {
-                if !on_progress(&self.done) {
+                if !observer.progress(&self.done) {
                     return Err(Error::invalid("interrupted"));
                 }
                 let path = [&dir.path[..], b"/", &name].concat();
-                let made = self.entry(dir.to, &name, &inode);
-                let to = made.map_err(|failure| error_of(failure, &path))?;
+                let to = match self.entry(dir.to, &name, &inode) {
+                    Ok(to) => to,
+                    Err(refused) => {
+                        self.leave_out((dir.to, &name), &path, refused, observer)?;
+                        continue;
+                    }
+                };
                 self.done.name_count += 1;
                 if inode.kind == FileKind::Directory {
-                    pending.push(Pending { inode, to, path });
+                    let place = Some((dir.to, name));
+                    pending.push(Pending {
+                        inode,
+                        to,
+                        place,
+                        path,
+                    });
                 }
             }
-            let made = self.properties(dir.to, &dir.inode);
-            let made = made.and_then(|()| {
+            let made = self.properties(dir.to, &dir.inode).and_then(|()| {
                 let times = self.times(&dir.inode);
-                self.volume.set_stat(dir.to, &times, self.now)
+                Ok(self.volume.set_stat(dir.to, &times, self.now)?)
             });
-            made.map_err(|failure| error_of(failure, &dir.path))?;
+            made.map_err(|refused| error_of(refused.failure, &dir.path))?;
         }
         Ok(())
+    }
+
+    /// Removes what was made of `name` in `dir`, and tells that it is left out, or returns why the
+    /// import ends.
+    fn leave_out(
+        &mut self,
+        (dir, name): (Ino, &[u8]),
+        path: &[u8],
+        refused: Refused,
+        observer: &mut dyn ImportObserver,
+    ) -> Result<()> {
+        if !refused.is_local {
+            return Err(error_of(refused.failure, path));
+        }
+        let error = match refused.failure {
+            Failure {
+                errno: Errno::FBIG, ..
+            } => Error::limit(format!(
+                "a file of a volume has at most {FILE_LEN_MAX} bytes"
+            )),
+            Failure { cause, errno } => cause.unwrap_or_else(|| Error::invalid(errno.to_string())),
+        };
+        let removed = match self.volume.lookup(dir, name) {
+            Ok(found) if found.kind == FileKind::Directory => {
+                self.volume.rmdir(dir, name, self.now).map(Some)
+            }
+            Ok(found) => {
+                self.links.retain(|_, ino| *ino != found.ino);
+                self.volume.unlink(dir, name, self.now).map(Some)
+            }
+            Err(failure) if failure.errno == Errno::NOENT => Ok(None),
+            Err(failure) => Err(failure),
+        };
+        let dropped = removed.and_then(|gone| match gone {
+            Some(gone) => self.volume.forget(gone.ino),
+            None => Ok(()),
+        });
+        dropped.map_err(|failure| error_of(failure, path))?;
+        observer.left_out(path, error)
     }
 
     fn times(&self, inode: &Inode) -> NewStat {
@@ -289,20 +390,20 @@ impl Import<'_> {
     }
 
     /// Creates one name. Returns its inode.
-    fn entry(&mut self, dir: Ino, name: &[u8], inode: &Inode) -> Outcome<Ino> {
+    fn entry(&mut self, dir: Ino, name: &[u8], inode: &Inode) -> Result<Ino, Refused> {
         let has_links = inode.nlink > 1 && inode.kind != FileKind::Directory;
         if has_links && let Some(known) = self.links.get(&inode.ino) {
             let ctime = self.volume.stat(*known)?.ctime;
             return Ok(self.volume.link(*known, dir, name, ctime)?.ino);
         }
-        let xattrs = self.image.xattrs(inode)?;
+        let xattrs = self.image.xattrs(inode).map_err(of_image)?;
         let xattrs: Vec<(&[u8], &[u8])> = xattrs
             .iter()
             .filter(|xattr| !is_property(&xattr.name))
             .map(|xattr| (xattr.name.as_slice(), xattr.value.as_slice()))
             .collect();
         let target = match inode.kind {
-            FileKind::Symlink => self.image.read_link(inode)?,
+            FileKind::Symlink => self.image.read_link(inode).map_err(of_image)?,
             _ => Vec::new(),
         };
         let (major, minor) = (
@@ -335,13 +436,14 @@ impl Import<'_> {
 
     /// Sets the properties that the image has for an inode. Those of a directory come after its
     /// entries, which would inherit them.
-    fn properties(&self, ino: Ino, inode: &Inode) -> Outcome<()> {
+    fn properties(&self, ino: Ino, inode: &Inode) -> Result<(), Refused> {
         if inode.xattr_set.is_none() {
             return Ok(());
         }
         for xattr in self
             .image
-            .xattrs(inode)?
+            .xattrs(inode)
+            .map_err(of_image)?
             .iter()
             .filter(|xattr| is_property(&xattr.name))
         {
@@ -352,13 +454,13 @@ impl Import<'_> {
             set.map_err(|failure| {
                 let name = weald_vfs::shown(&xattr.name);
                 let what = format!("the volume refuses the attribute {name} of the image");
-                Error::invalid(what).with_source(error_of(failure, &xattr.value))
+                Failure::from(Error::invalid(what).with_source(error_of(failure, &xattr.value)))
             })?;
         }
         Ok(())
     }
 
-    fn content(&mut self, ino: Ino, inode: &Inode) -> Outcome<()> {
+    fn content(&mut self, ino: Ino, inode: &Inode) -> Result<(), Refused> {
         let Some(content) = inode.content else {
             return Ok(());
         };
@@ -370,21 +472,23 @@ impl Import<'_> {
         // Ranges in order; those without a block are copied.
         let mut ranges: Vec<(Range<u64>, Place)> = Vec::new();
         let mut at = 0;
-        self.image.each_extent_of(content, &mut |extent| {
-            let pages::Source::Stream { stream, address } = extent.source else {
-                at += extent.len;
-                return Ok(());
-            };
-            let place = (stream, address, extent.len);
-            self.shared.each_part(place, &mut |len, block| {
-                match ranges.last_mut() {
-                    Some((last, None)) if block.is_none() && last.end == at => last.end += len,
-                    _ => ranges.push((at..at + len, block)),
-                }
-                at += len;
-            });
-            Ok(())
-        })?;
+        self.image
+            .each_extent_of(content, &mut |extent| {
+                let pages::Source::Stream { stream, address } = extent.source else {
+                    at += extent.len;
+                    return Ok(());
+                };
+                let place = (stream, address, extent.len);
+                self.shared.each_part(place, &mut |len, block| {
+                    match ranges.last_mut() {
+                        Some((last, None)) if block.is_none() && last.end == at => last.end += len,
+                        _ => ranges.push((at..at + len, block)),
+                    }
+                    at += len;
+                });
+                Ok(())
+            })
+            .map_err(of_image)?;
         let mut segments = Vec::new();
         for (range, block) in ranges {
             match block {
@@ -404,17 +508,19 @@ impl Import<'_> {
         Ok(())
     }
 
-    fn copy(&mut self, ino: Ino, inode: &Inode, range: Range<u64>) -> Outcome<()> {
+    fn copy(&mut self, ino: Ino, inode: &Inode, range: Range<u64>) -> Result<(), Refused> {
         let mut at = range.start;
         while at < range.end {
             // Whole windows stay whole.
             let end = range
                 .end
                 .min((at / IMPORTED_AT_ONCE_LEN + 1) * IMPORTED_AT_ONCE_LEN);
-            let bytes = self.image.read(inode, at, (end - at) as usize)?;
+            let bytes = self.image.read(inode, at, (end - at) as usize);
+            let bytes = bytes.map_err(of_image)?;
             let bytes: Arc<[u8]> = Arc::from(&bytes[..]);
             if bytes.len() as u64 != end - at {
-                return Err(Error::invalid("the image has less content than it says").into());
+                let what = "the image has less content than it says";
+                return Err(of_image(Error::corrupt("content", 0, "F-10.3", what)));
             }
             let segment = Segment {
                 range: at..end,
@@ -437,10 +543,9 @@ fn error_of(failure: Failure, path: &[u8]) -> Error {
             "the volume would not tell this name from another one of its directory: leave out \
              --case-insensitive",
         ),
-        (None, Errno::NOSPC) => Error::new(
-            weald_format::ErrorKind::Full,
-            "no space left on the disk of the store",
-        ),
+        (None, Errno::NOSPC) => {
+            Error::new(ErrorKind::Full, "no space left on the disk of the store")
+        }
         (None, errno) => Error::invalid(errno.to_string()),
     };
     error.context(shown)

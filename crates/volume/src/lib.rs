@@ -49,7 +49,7 @@ mod xattr;
 
 pub use check::{CheckOptions, Report, check};
 pub use create::{VolumeInfo, create, list, remove};
-pub use import::{ImportSource, OnProgress, VolumeImport, create_from};
+pub use import::{ImportObserver, ImportSource, VolumeImport, create_from};
 pub use open_store::OpenStore;
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;

@@ -8,6 +8,8 @@ use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_codec::Encoder;
 use weald_format::container::{Codec, RecordRef};
+use weald_format::limits::XATTR_SET_LEN_MAX;
+use weald_format::pages::{XATTR_SET_LEN_MIN, check_xattrs, xattr_len};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
 use weald_format::{Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
@@ -105,15 +107,44 @@ impl VolumeReader {
     /// The extended attributes of an inode, sorted.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`.
+    /// `Limit` for more than an image holds, without reading them all; `Io`, `Corrupt`.
     pub fn xattrs(&self, ino: u64) -> Result<XattrSet> {
-        let mut set = XattrSet::new();
-        for name in self.tables.xattr_names(ino)? {
-            if let Some(value) = self.tables.xattr(ino, &name)? {
-                set.push(Xattr { name, value });
-            }
+        let count = self.inode(ino)?.xattr_count as usize;
+        let (mut set, mut len) = (XattrSet::new(), XATTR_SET_LEN_MIN);
+        let too_long = || {
+            let what = format!("more than {XATTR_SET_LEN_MAX} bytes of extended attributes");
+            Error::limit(what)
+        };
+        if count > XATTR_SET_LEN_MAX / xattr_len(1, 0) {
+            return Err(too_long());
         }
+        for name in self.tables.xattr_names(ino)? {
+            let Some(value) = self.tables.xattr(ino, &name)? else {
+                continue;
+            };
+            len += xattr_len(name.len(), value.len());
+            if len > XATTR_SET_LEN_MAX {
+                return Err(too_long());
+            }
+            set.push(Xattr { name, value });
+        }
+        if set.len() != count {
+            let what = format!(
+                "inode {ino} has {count} attributes, {} were found",
+                set.len()
+            );
+            return Err(Error::corrupt("xattr row", 0, "V-3.3", what));
+        }
+        check_xattrs(&set)?;
         Ok(set)
+    }
+
+    /// The value of one extended attribute, if it is set.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.tables.xattr(ino, name)
     }
 
     /// The ranges of a regular file, in order, without gaps.
@@ -142,8 +173,11 @@ impl VolumeReader {
             }
             ControlFlow::Continue(())
         })?;
-        if row.allocated == row.size && extents.iter().any(|extent| extent.block.is_none()) {
-            let what = format!("inode {ino} has no hole, and pieces of it are missing");
+        let data = extents.iter().filter(|extent| extent.block.is_some());
+        let found: u64 = data.map(|extent| extent.len).sum();
+        if found != row.allocated {
+            let allocated = row.allocated;
+            let what = format!("inode {ino} has {allocated} bytes of data, {found} were found");
             return Err(Error::corrupt("extents row", 0, "V-4.4", what));
         }
         Ok(extents)

@@ -22,8 +22,8 @@ use crate::write::emit::Emitted;
 use crate::write::image_writer::{ImageWriter, Sink};
 use crate::write::metadata::MetadataWriter;
 pub use blocks::{
-    BlockExtent, BlockSink, BlockTree, EncodedBlock, GetBlock, build_of_blocks,
-    build_of_own_blocks, build_of_parts,
+    BlockExtent, BlockSink, BlockTree, Digests, EncodedBlock, FileTarget, GetBlock,
+    build_of_blocks, build_of_own_blocks, build_of_parts,
 };
 use contents::{Stored, write_contents};
 use reporter::ProgressReporter;

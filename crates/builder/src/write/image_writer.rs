@@ -13,8 +13,8 @@ use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stre
 use weald_format::limits::REFS_PER_PAGE;
 use weald_format::store::Part;
 use weald_format::{Digest, Error, Result};
-use weald_image::Image;
-use weald_io::{FileSource, OutputFile};
+use weald_image::{Image, OpenOptions};
+use weald_io::{FileSource, OutputFile, ReadAt};
 use weald_store::PartSink;
 use zerocopy::IntoBytes;
 
@@ -26,6 +26,31 @@ pub enum Sink {
     Count,
     /// An image of a store; the caller holds it too.
     Store(Arc<Mutex<dyn PartSink>>),
+}
+
+/// What was written to a file so far, and its length.
+struct Written(FileSource, u64);
+
+impl ReadAt for Written {
+    fn len(&self) -> u64 {
+        self.1
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        self.0.read_exact_at(buf, offset)
+    }
+}
+
+/// Checks the structure of the image in `file`, if the file can be read back.
+fn verify(file: &mut OutputFile, digests: &[Option<Digest>]) -> Result<()> {
+    file.flush()?;
+    let Some(reader) = file.reader()? else {
+        return Ok(());
+    };
+    let written = Written(reader, file.written_len());
+    let checked = Image::open(Arc::new(written), &OpenOptions::default())
+        .and_then(|image| image.check_structure(Some(digests)));
+    checked.map_err(|error| error.context("the image that was written is damaged"))
 }
 
 /// Identity and length of a sealed image.
@@ -55,6 +80,9 @@ pub struct ImageWriter {
     generation: u64,
     previous_footer: Option<u64>,
     sections: BTreeMap<(RecordType, u8), OpenSection>,
+    /// Digests of all contents, with which the structure of the sealed image is checked before it
+    /// is complete; `None` without a check. Only for a file that can be read back.
+    verified: Option<Vec<Option<Digest>>>,
     /// Range of the raw bytes of each new block of a stream; `None` for blocks that are compressed.
     raw_ranges: BTreeMap<u8, Vec<Option<Range<u64>>>>,
 }
@@ -122,6 +150,7 @@ impl ImageWriter {
             generation: 1,
             previous_footer: None,
             sections: BTreeMap::new(),
+            verified: None,
             raw_ranges: BTreeMap::new(),
         };
         writer.put(SuperblockRecord::current().as_bytes())?;
@@ -152,8 +181,15 @@ impl ImageWriter {
                 .filter(|s| !is_of_names(s.record_type))
                 .map(open)
                 .collect(),
+            verified: None,
             raw_ranges: BTreeMap::new(),
         }
+    }
+
+    /// Lets [`ImageWriter::seal`] check the structure of what it wrote, whose contents have these
+    /// digests, before the file gets its name.
+    pub fn verify_at_end(&mut self, digests: Vec<Option<Digest>>) {
+        self.verified = Some(digests);
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
@@ -317,7 +353,8 @@ impl ImageWriter {
     /// Writes the open index pages, the directory and the footer, and gives the file its name.
     ///
     /// # Errors
-    /// `Io`, `Full`; `Busy` if the name is taken and `overwrite` is off.
+    /// `Io`, `Full`; `Busy` if the name is taken and `overwrite` is off; `Corrupt` if a check of
+    /// what was written fails.
     pub fn seal(
         mut self,
         tree_digest: Digest,
@@ -346,7 +383,10 @@ impl ImageWriter {
             sections: keys.iter().map(section).collect(),
         };
         let image_digest = self.put_directory(&directory)?;
-        if let Sink::File(file) = self.sink {
+        if let Sink::File(mut file) = self.sink {
+            if let Some(digests) = &self.verified {
+                verify(&mut file, digests)?;
+            }
             file.commit(overwrite)?;
         }
         Ok(Sealed {

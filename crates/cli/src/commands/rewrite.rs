@@ -3,7 +3,7 @@
 use super::build::target_kind;
 use crate::help::Help;
 use crate::json::{self, Object};
-use crate::open::{ImageArgs, refuse_stored_target, thread_count};
+use crate::open::{ImageArgs, keep_private, refuse_stored_target, thread_count};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, memory_len_max, set_memory};
 use crate::parse;
@@ -115,6 +115,7 @@ pub struct RewriteArgs {
 /// Runs the command.
 pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     refuse_stored_target(&args.target)?;
+    keep_private(&args.image.image);
     weald_sys::want_large_pages();
     let filter = args.rules.filter()?;
     let is_repacked =

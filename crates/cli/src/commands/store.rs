@@ -8,6 +8,8 @@ mod import_target;
 mod remover;
 mod show;
 
+pub(super) use remover::remove_image;
+
 use crate::help::Help;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueHint};

@@ -4,6 +4,7 @@
 mod adding;
 mod collecting;
 mod images;
+mod leaving_out;
 mod many;
 mod properties;
 mod read_only;

@@ -24,6 +24,33 @@ pub fn check_contents(checker: &mut Checker<'_>) -> Vec<Option<Digest>> {
     results.digests
 }
 
+/// Checks that the image has `count` contents, that they tile the logical space, and that every
+/// extent lies in a block that is listed. Reads no data.
+///
+/// # Errors
+/// `Corrupt`, `Io`.
+pub fn check_layout(image: &Image, count: u64) -> Result<()> {
+    let found = image.summary.content_count;
+    if found != count {
+        return Err(bad(format!("expected {count} contents, found {found}")));
+    }
+    check_starts(image, count)?;
+    for id in (0..count).map(ContentId) {
+        each_source(image, id, &mut |stream, mut range| {
+            let is_elsewhere =
+                image.map.is_base_stream(stream) || image.map.is_recipe_stream(stream);
+            while !is_elsewhere && range.start < range.end {
+                let found = image
+                    .records
+                    .record_of_item(RecordType::Data, stream, range.start)?;
+                range.start = found.first_item.saturating_add(found.item_count);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
 /// The contents whose kept fs-verity digests are compared: those that the tree uses. A store may
 /// have replaced blocks of the others.
 fn contents_to_verify(checker: &mut Checker<'_>) -> Vec<bool> {

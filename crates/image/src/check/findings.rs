@@ -65,6 +65,8 @@ pub struct Checker<'a> {
     pub options: &'a CheckOptions,
     /// The numbers so far.
     pub report: CheckReport,
+    /// Data records and contents are not read.
+    pub skips_data: bool,
     report_finding: &'a mut dyn FnMut(Finding),
     /// The findings so far, as text: many parts of a check meet the same damaged record.
     reported: HashSet<String>,
@@ -84,6 +86,7 @@ impl<'a> Checker<'a> {
             image,
             options,
             report: CheckReport::default(),
+            skips_data: false,
             report_finding,
             reported: HashSet::new(),
         }

@@ -79,35 +79,52 @@ pub trait BlockTree: TreeSource {
 /// Callback that returns the block with a number.
 pub type GetBlock<'a> = dyn FnMut(u64) -> Result<EncodedBlock> + 'a;
 
+/// The file of a new image.
+#[derive(Debug, Clone, Copy)]
+pub struct FileTarget<'a> {
+    /// Its path.
+    pub path: &'a Path,
+    /// Whether it may replace another file.
+    pub overwrite: bool,
+    /// Whether the structure of the image is checked before the file gets its name. A pipe cannot
+    /// be read back, and is not checked.
+    pub is_verified: bool,
+}
+
 /// Builds an image of `source` at `target`, of blocks that `blocks` returns.
 ///
 /// # Errors
-/// As [`super::build_stream`].
+/// As [`super::build_stream`]; `Corrupt` if the image that was written is damaged.
 /// # Cost
 /// Copies each block that the tree uses, as it is stored.
 pub fn build_of_blocks(
     source: &mut dyn BlockTree,
     blocks: &mut GetBlock<'_>,
-    (target, overwrite): (&Path, bool),
+    target: FileTarget<'_>,
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> Result<Report> {
-    if !overwrite {
-        weald_io::refuse_existing(target)?;
+    if !target.overwrite {
+        weald_io::refuse_existing(target.path)?;
     }
-    let out = OutputFile::create(target, options.target_kind)?;
-    let built = build(
-        source,
-        blocks,
-        Sink::File(out),
-        overwrite,
-        options,
-        observer,
-    );
+    let out = OutputFile::create(target.path, options.target_kind)?;
+    let end = End {
+        overwrite: target.overwrite,
+        is_verified: target.is_verified,
+    };
+    let built = build(source, blocks, Sink::File(out), end, options, observer);
     built.map(|(report, _)| report)
 }
 
+/// How a build ends.
+#[derive(Debug, Clone, Copy, Default)]
+struct End {
+    overwrite: bool,
+    is_verified: bool,
+}
+
 /// Builds an image of `source` as `name` in the store of `writer`, to which the blocks belong.
+/// Returns the digests of all contents too, for [`weald_image::Image::check_structure`].
 ///
 /// # Errors
 /// As [`super::build_stream`]; `Busy` if the name is taken.
@@ -119,18 +136,20 @@ pub fn build_of_own_blocks(
     (writer, name): (StoreWriter, &str),
     options: &BuildOptions,
     observer: &dyn Observer,
-) -> Result<(Report, Imported)> {
+) -> Result<(Report, Imported, Digests)> {
     let incoming = Arc::new(Mutex::new(Incoming::new(writer, name)?));
     let sink = Sink::Store(incoming.clone());
-    let (report, digests) = build(source, blocks, sink, false, options, observer)?;
+    let end = End::default();
+    let (report, digests) = build(source, blocks, sink, end, options, observer)?;
     let mut incoming = incoming.lock();
     let imported = incoming.publish(report.image_digest, report.tree_digest)?;
     // The image is complete and listed. Without its digests, the next build computes them.
     let _ = incoming.writer().put_content_digests(name, &digests);
-    Ok((report, imported))
+    Ok((report, imported, digests))
 }
 
 /// Hands the parts of an image of `source` to `sink`, which belongs to the store of the blocks.
+/// Returns the digests of all contents too, for [`weald_image::Image::check_structure`].
 ///
 /// # Errors
 /// As [`super::build_stream`], and those of `sink`.
@@ -142,19 +161,19 @@ pub fn build_of_parts(
     sink: impl PartSink + 'static,
     options: &BuildOptions,
     observer: &dyn Observer,
-) -> Result<Report> {
+) -> Result<(Report, Digests)> {
     let sink = Sink::Store(Arc::new(Mutex::new(sink)));
-    let built = build(source, blocks, sink, false, options, observer);
-    built.map(|(report, _)| report)
+    build(source, blocks, sink, End::default(), options, observer)
 }
 
-type Digests = Vec<Option<Digest>>;
+/// Digests of all contents, by number.
+pub type Digests = Vec<Option<Digest>>;
 
 fn build(
     source: &mut dyn BlockTree,
     blocks: &mut GetBlock<'_>,
     sink: Sink,
-    overwrite: bool,
+    end: End,
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> Result<(Report, Digests)> {
@@ -188,7 +207,10 @@ fn build(
     let stored = taken.finish()?;
     let table = &stored.contents.table;
     let digests = (0..table.count()).map(|id| Some(table.digest(ContentId(id))));
-    let digests = digests.collect();
+    let digests: Digests = digests.collect();
+    if end.is_verified {
+        image.verify_at_end(digests.clone());
+    }
     reporter.begin(Stage::Tree, 0);
     let check = |tree: &TreeSize| Plan::check_tree(options, tree, table.count(), size.memory_len);
     check(&tree_size(&size))?;
@@ -204,7 +226,7 @@ fn build(
         threads,
         &mut reporter,
     )?;
-    Ok((seal(image, stored, &emitted, overwrite)?, digests))
+    Ok((seal(image, stored, &emitted, end.overwrite)?, digests))
 }
 
 /// Contents and blocks so far.

@@ -4,7 +4,7 @@ use crate::commands::export::WriteArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, hex, put_name};
-use crate::open::{ImageArgs, thread_count};
+use crate::open::{ImageArgs, keep_private, thread_count};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use anyhow::bail;
@@ -93,6 +93,7 @@ pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
         log::info!("limit of open files: {error}");
     }
     let is_cancelled = interrupt_flag()?;
+    keep_private(&args.source.image);
     let mut target = OutputFile::create(&args.target, TargetKind::File)?;
     let options = ImageOptions {
         format: match args.format {

@@ -4,7 +4,7 @@ use crate::commands::export::WriteArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, put_name};
-use crate::open::{ImageArgs, thread_count};
+use crate::open::{ImageArgs, keep_private, thread_count};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use anyhow::bail;
@@ -92,6 +92,7 @@ pub(super) fn run(args: &ErofsArgs) -> anyhow::Result<ExitCode> {
     args.write.check_target(&args.target)?;
     let image = args.write.memory.open(&args.source)?;
     let is_cancelled = interrupt_flag()?;
+    keep_private(&args.source.image);
     let mut target = OutputFile::create(&args.target, TargetKind::File)?;
     let temp_dir = std::env::temp_dir();
     let options = ErofsOptions {

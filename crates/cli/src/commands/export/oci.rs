@@ -2,7 +2,7 @@
 
 use crate::help::Help;
 use crate::json::{Object, put_name};
-use crate::open::{ImageArgs, thread_count};
+use crate::open::{ImageArgs, keep_private, thread_count};
 use crate::output::Output;
 use crate::pack::DisplayArgs;
 use crate::progress::{Display, bytes};
@@ -140,6 +140,7 @@ fn platform_of(platform: &OciPlatform) -> Platform {
 
 /// Runs the command.
 pub(super) fn run(args: &OciArgs) -> anyhow::Result<ExitCode> {
+    keep_private(&args.image.image);
     let (layout, tag) = layout_and_tag(&args.layout)?;
     let config = args.config.as_deref().map(read_config).transpose()?;
     let options = OciOptions {

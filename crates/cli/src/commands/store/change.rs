@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind};
-use weald_image::ImageStart;
+use weald_image::{Image, ImageStart, OpenOptions};
 use weald_io::{FileSource, ReadAt};
 use weald_store::disk::HostDisk;
 use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, WriteOptions, check_name};
@@ -114,7 +114,8 @@ fn undo_create(path: &Path, was_there: bool) {
 pub const IMPORT_HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Import verifies every record on the way and stores those that the store does not have. \
+        "Import verifies every record on the way and stores those that the store does not have. It \
+         refuses an image whose structure is damaged, unless its base images are missing. \
          An image may also be STORE:NAME of another store. If an image has base images, import \
          these too: they are searched in the store first.",
         "The name is that of the file without .weald, unless --name gives another. A name has 1 \
@@ -234,6 +235,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     refuse_taken(&store, &incoming)?;
     let mut output = Output::new();
     for image in &incoming {
+        check_structure(&store, image)?;
         let imported = import_image(&mut target, image)?;
         if args.json {
             output.json(&imported_json(&image.name, &imported).into())?;
@@ -260,6 +262,25 @@ fn refuse_taken(store: &Store, incoming: &[Incoming<'_>]) -> anyhow::Result<()> 
         }
     }
     Ok(())
+}
+
+/// Refuses an image whose structure is damaged. Its records may be whole all the same: a writer
+/// with other limits made it. An image whose base images are not here yet is not checked.
+fn check_structure(store: &Store, image: &Incoming<'_>) -> anyhow::Result<()> {
+    let options = OpenOptions {
+        store: Some(store.clone()),
+        ..OpenOptions::default()
+    };
+    let opened = match Image::open_path(image.path, ImageStart::default(), &options) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        opened => opened,
+    };
+    match opened.and_then(|opened| opened.check_structure(None)) {
+        Err(error) if is_of_image(&error) => {
+            Err(foreign::explain(image.path, ImageStart::default(), error))
+        }
+        checked => Ok(checked?),
+    }
 }
 
 fn import_image(target: &mut ImportTarget, image: &Incoming<'_>) -> anyhow::Result<Imported> {

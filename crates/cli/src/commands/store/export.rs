@@ -3,7 +3,7 @@
 use super::{open_named, show_path};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
-use crate::open::refuse_stored_target;
+use crate::open::{keep_private, refuse_stored_target};
 use crate::output::Output;
 use anyhow::bail;
 use clap::{Args, ValueHint};
@@ -71,6 +71,7 @@ pub(super) fn run(args: &ExportArgs) -> anyhow::Result<ExitCode> {
         }
     };
     let (store, name) = open_named(&image)?;
+    keep_private(&image);
     let image = StoredImage::open(store.clone(), &name)?;
     let is_stdout = file == Path::new("-");
     refuse_stored_target(file)?;

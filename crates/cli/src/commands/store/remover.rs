@@ -42,6 +42,11 @@ impl Remover {
     }
 }
 
+/// Removes the image `name` of `store`, by this process or by the server of a volume.
+pub fn remove_image(store: &Store, name: &str, options: WriteOptions) -> Result<()> {
+    Remover::open(store, options)?.remove(store, name, false)
+}
+
 /// Lets the server remove the image that has a volume of `store` mounted. Returns whether there is
 /// one.
 fn ask_server(store: &Store, name: &str, is_forced: bool) -> Result<bool> {

@@ -3,27 +3,32 @@
 use super::{Named, VolumePath};
 use crate::commands::store::{random_uuid, show_path};
 use crate::foreign;
-use crate::help::{DONE_OR_FAILED, Help};
+use crate::help::{DONE_OR_FAILED, DONE_OR_PARTLY, Help};
 use crate::interrupt::interrupt_flag;
-use crate::json::Object;
+use crate::json::{Object, put_name};
 use crate::messages;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{bytes, count};
+use crate::status::exit_code;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use serde_json::Value;
 use std::fs::Permissions;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
-use weald_builder::CodecSpec;
-use weald_format::ErrorKind;
+use weald_builder::{CodecSpec, Problem};
+use weald_format::{Error, ErrorKind};
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_store::check_name;
+use weald_vfs::shown_path;
 use weald_volume::{
-    CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, ImportSource, VolumeImport, VolumeOptions, create_from,
+    CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, ImportObserver, ImportSource, VolumeImport,
+    VolumeOptions, create_from,
 };
 
 /// Sections of the help.
@@ -51,7 +56,9 @@ pub const CREATE_HELP: Help = Help {
          never change the image. If the image is in the same store, both share their blocks. Data \
          is copied only if a volume cannot read its blocks: those of programs, of recipes, of \
          dictionaries and of base images. The options --compress and --chunk hold for data that is \
-         copied or new. If the command fails, there is no volume.",
+         copied or new. A file whose data cannot be copied, because the image is damaged, is left \
+         out whole and named, and so is a damaged directory with what is below it; the exit status \
+         is 1. With --strict the command fails then. If the command fails, there is no volume.",
         "lz4 costs little CPU time. zstd makes less data and costs more CPU time; see \
          docs/volume.md.",
     ],
@@ -74,7 +81,7 @@ pub const CREATE_HELP: Help = Help {
             "weald volume create --case-insensitive /srv/store:share",
         ),
     ],
-    exit_status: DONE_OR_FAILED,
+    exit_status: DONE_OR_PARTLY,
 };
 
 /// Make a volume in a store, empty or with the files of an image
@@ -99,6 +106,9 @@ pub(super) struct CreateArgs {
     /// Find names without regard to case; they keep the case that they were made with
     #[arg(long)]
     case_insensitive: bool,
+    /// Fail if a file of the image is damaged, instead of leaving it out
+    #[arg(long, requires = "from")]
+    strict: bool,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -160,8 +170,18 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_nanos() as i128);
     let is_private = keep_others_out(&named)?;
+    let mut left_out = Vec::new();
     let imported = match &args.from {
-        Some(image) => Some(import(&named, image, &options, now)?),
+        Some(image) => {
+            let mut watch = Watch {
+                interrupted: interrupt_flag()?,
+                is_strict: args.strict,
+                left_out: Vec::new(),
+            };
+            let imported = import(&named, image, (&options, now), &mut watch)?;
+            left_out = watch.left_out;
+            Some(imported)
+        }
         None => {
             weald_volume::create(&named.store, &named.name, &options, random_uuid()?, now)?;
             None
@@ -184,6 +204,7 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
             object.insert("name_count".into(), imported.name_count.into());
             object.insert("shared_len".into(), imported.shared_len.into());
             object.insert("copied_len".into(), imported.copied_len.into());
+            object.insert("left_out".into(), left_out_json(&left_out));
         }
         output.json(&object.into())?;
     } else if !args.quiet {
@@ -200,7 +221,45 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
         }
     }
     output.finish()?;
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(left_out.len() as u64))
+}
+
+/// Paths of an image or a volume that are left out, and why.
+pub(super) fn left_out_json(left_out: &[Problem]) -> Value {
+    let objects = left_out.iter().map(|problem| {
+        let mut object = Object::new();
+        put_name(&mut object, "path", &problem.path);
+        object.insert("what".into(), problem.what.as_str().into());
+        object.into()
+    });
+    Value::Array(objects.collect())
+}
+
+/// Follows an import: names what is left out.
+struct Watch {
+    interrupted: Arc<AtomicBool>,
+    is_strict: bool,
+    left_out: Vec<Problem>,
+}
+
+impl ImportObserver for Watch {
+    fn progress(&mut self, _: &VolumeImport) -> bool {
+        !self.interrupted.load(Ordering::Relaxed)
+    }
+
+    fn left_out(&mut self, path: &[u8], error: Error) -> Result<(), Error> {
+        let path = path.strip_prefix(b"/").unwrap_or(path);
+        if self.is_strict {
+            return Err(error.context(shown_path(path)));
+        }
+        let what = messages::one_line(&error.context("left out"));
+        messages::line(&format!("{}: {what}", shown_path(path)));
+        self.left_out.push(Problem {
+            path: path.to_vec(),
+            what,
+        });
+        Ok(())
+    }
 }
 
 /// Makes the directory of a store that has nothing yet private: its files hold the data of all
@@ -225,8 +284,8 @@ fn keep_others_out(named: &Named) -> anyhow::Result<bool> {
 fn import(
     named: &Named,
     path: &Path,
-    options: &VolumeOptions,
-    now: i128,
+    (options, now): (&VolumeOptions, i128),
+    watch: &mut Watch,
 ) -> anyhow::Result<VolumeImport> {
     let image = Image::open_path(path, ImageStart::Auto, &OpenOptions::default())
         .map_err(|error| foreign::explain(path, ImageStart::default(), error))?;
@@ -237,11 +296,8 @@ fn import(
         image: &image,
         name: name.as_deref(),
     };
-    let interrupted = interrupt_flag()?;
     let options = (options, random_uuid()?, now);
-    let imported = create_from(&named.store, &named.name, source, options, &mut |_| {
-        !interrupted.load(Ordering::Relaxed)
-    });
+    let imported = create_from(&named.store, &named.name, source, options, watch);
     match imported {
         Err(error) if error.kind() == ErrorKind::Busy => Err(error.into()),
         other => other.with_context(|| show_path(path)),

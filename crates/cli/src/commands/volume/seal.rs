@@ -2,27 +2,38 @@
 
 mod mounted;
 mod source;
+mod survey;
+mod walk;
 
+use super::change::left_out_json;
 use super::{Ask, Mounted, Named, VolumePath};
 use crate::commands::build::{json as build_json, summary};
 use crate::commands::sent_image::SentImage;
-use crate::help::{DONE_OR_FAILED, Help};
-use crate::open::refuse_stored_target;
+use crate::commands::store::remove_image;
+use crate::help::{DONE_OR_PARTLY, Help};
+use crate::messages;
+use crate::open::{keep_private_of_store, refuse_stored_target};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, set_memory};
 use crate::progress::{bytes, count};
 use crate::shape::OUTPUT;
-use anyhow::{anyhow, bail};
+use crate::status::exit_code;
+use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueHint};
 use mounted::MountedState;
 use source::{SealSource, Used};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-use weald_builder::stream::{EncodedBlock, build_of_blocks, build_of_own_blocks, build_of_parts};
-use weald_builder::{BuildOptions, Observer, Report};
-use weald_format::{Error, ErrorKind};
-use weald_store::{Imported, StoreWriter};
+use weald_builder::stream::{
+    Digests, EncodedBlock, FileTarget, build_of_blocks, build_of_own_blocks, build_of_parts,
+};
+use weald_builder::{BuildOptions, Observer, Problem, Report};
+use weald_format::{Digest, Error, ErrorKind};
+use weald_image::{Image, ImageStart, OpenOptions};
+use weald_store::Imported;
+use weald_vfs::shown_path;
 use weald_volume::VolumeReader;
 
 /// Sections of the help.
@@ -43,7 +54,16 @@ pub const HELP: Help = Help {
          image, which a volume mounted with -o ro refuses.",
         "With --image, the blocks are copied as they are stored. Blocks that hold data of removed \
          files too are written without that data.",
-        "All data is read once, for the digests of the image.",
+        "All data is read once, for the digests of the image. A file with a damaged block is left \
+         out whole, and so is what else an image cannot have: damaged rows with what is below \
+         them, the longest of files that have more than 2^62 bytes together, directories nested \
+         deeper than 65,535 levels. Standard error names each by its path, and the exit status is \
+         1. Of a file with damaged extended attributes, or with more than 4 MiB of them, only \
+         these are left out. With --strict, the seal ends at the first of these, without an image.",
+        "Before the image is complete, its structure is checked as it was written: names, \
+         attributes, hard links, digests. The command weald check reads its data too. A pipe is \
+         not checked.",
+        "An image file of a store that other users cannot enter has mode 0600.",
     ],
     examples: &[
         (
@@ -59,7 +79,7 @@ pub const HELP: Help = Help {
             "weald volume create /srv/store:again --from /srv/store:home-2024-02",
         ),
     ],
-    exit_status: DONE_OR_FAILED,
+    exit_status: DONE_OR_PARTLY,
 };
 
 /// Make an image of a volume
@@ -83,6 +103,12 @@ pub(super) struct SealArgs {
     /// Replace the image file if it exists
     #[arg(short, long, requires = "image", help_heading = OUTPUT)]
     force: bool,
+    /// End at the first file that must be left out, without an image
+    #[arg(long)]
+    strict: bool,
+    /// Do not check the image that was written
+    #[arg(long)]
+    no_verify: bool,
     #[command(flatten)]
     display: DisplayArgs,
     #[command(flatten)]
@@ -101,81 +127,196 @@ pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
     let target = match (&args.image, &args.name) {
         (Some(image), _) => {
             refuse_stored_target(image)?;
-            Target::File(image, args.force)
+            keep_private_of_store(&named.dir);
+            Target::File(FileTarget {
+                path: image,
+                overwrite: args.force,
+                is_verified: !args.no_verify,
+            })
         }
         (None, Some(name)) => Target::Store(name),
         (None, None) => bail!("expected --image FILE or --name NAME"),
     };
     let display = args.display.display()?;
     let start = Instant::now();
-    let sealed = match named.mounted(Ask::Mounts)? {
-        Some(mount) => seal_mounted(&named, &mount, target, &options, &display),
-        None => seal_closed(&named, target, &options, &display),
+    let seal = Seal {
+        options: &options,
+        observer: &display,
+        is_strict: args.strict,
+        left_out: Mutex::default(),
     };
+    let sealed = match named.mounted(Ask::Mounts)? {
+        Some(mount) => seal.mounted(&named, &mount, target),
+        None => seal.closed(&named, target),
+    };
+    let sealed = sealed.and_then(|sealed| {
+        if let Some((name, _)) = sealed.stored.filter(|_| !args.no_verify) {
+            verify(&named, name, &sealed.digests)?;
+        }
+        Ok(sealed)
+    });
     display.finish();
-    let (report, stored) = sealed?;
-    print(&args.display, &report, stored, start)?;
-    Ok(ExitCode::SUCCESS)
+    let sealed = sealed?;
+    let left_out = seal
+        .left_out
+        .into_inner()
+        .unwrap_or_else(PoisonError::into_inner);
+    let code = exit_code(left_out.len() as u64);
+    print(&args.display, sealed, left_out, start)?;
+    Ok(code)
+}
+
+/// Checks the structure of the image `name`, as the store has it now. A damaged one is removed.
+fn verify(named: &Named, name: &str, digests: &[Option<Digest>]) -> anyhow::Result<()> {
+    let store = &named.store;
+    let checked = Image::open_stored(
+        store.clone(),
+        name,
+        ImageStart::Auto,
+        &OpenOptions::default(),
+    )
+    .and_then(|image| image.check_structure(Some(digests)));
+    let Err(error) = checked else {
+        return Ok(());
+    };
+    let removed = remove_image(store, name, super::write_options("seal"));
+    removed.context("the image that was written is damaged and cannot be removed")?;
+    Err(anyhow::Error::new(error).context("the image that was written is damaged, and was removed"))
 }
 
 /// Place of the image.
 #[derive(Clone, Copy)]
 enum Target<'a> {
-    /// A file, and whether it may replace another.
-    File(&'a Path, bool),
+    /// A file.
+    File(FileTarget<'a>),
     /// A name in the store of the volume.
     Store(&'a String),
 }
 
-/// The report of the builder, and what the store says of an image in it.
-type Sealed<'a> = (Report, Option<(&'a String, Imported)>);
-
-fn seal_closed<'a>(
-    named: &Named,
-    target: Target<'a>,
-    options: &BuildOptions,
-    observer: &dyn Observer,
-) -> anyhow::Result<Sealed<'a>> {
-    let store = match target {
-        Target::File(..) => named.store.for_reading(),
-        Target::Store(_) => named.store.clone(),
-    };
-    weald_volume::apply_sync_log(&store, &named.name)?;
-    let writer = store.write(super::write_options("seal"))?;
-    let reader = VolumeReader::open(&writer, &named.name)?;
-    match target {
-        Target::File(image, is_forced) => {
-            let report = to_file(&reader, (image, is_forced), options, observer)?;
-            Ok((report, None))
-        }
-        Target::Store(name) => {
-            let (report, imported) = to_store((writer, &reader), name, options, observer)?;
-            Ok((report, Some((name, imported))))
-        }
-    }
+/// A seal that is done.
+struct Sealed<'a> {
+    report: Report,
+    /// What the store says of an image in it.
+    stored: Option<(&'a String, Imported)>,
+    digests: Digests,
 }
 
-/// Seals a volume that a server has mounted, and that goes on meanwhile.
-fn seal_mounted<'a>(
-    named: &Named,
-    mount: &Mounted,
-    target: Target<'a>,
-    options: &BuildOptions,
-    observer: &dyn Observer,
-) -> anyhow::Result<Sealed<'a>> {
-    if let Target::File(image, false) = target {
-        weald_io::refuse_existing(image).map_err(with_force)?;
-    }
-    let state = MountedState::open(named, mount)?;
-    let sealed = match target {
-        Target::File(image, is_forced) => {
-            to_file(state.reader(), (image, is_forced), options, observer)
-                .map(|report| (report, None))
+/// How a volume is sealed.
+struct Seal<'a> {
+    options: &'a BuildOptions,
+    observer: &'a dyn Observer,
+    is_strict: bool,
+    /// Paths that are left out, and why.
+    left_out: Mutex<Vec<Problem>>,
+}
+
+impl Seal<'_> {
+    fn closed<'a>(&self, named: &Named, target: Target<'a>) -> anyhow::Result<Sealed<'a>> {
+        let store = match target {
+            Target::File(..) => named.store.for_reading(),
+            Target::Store(_) => named.store.clone(),
+        };
+        weald_volume::apply_sync_log(&store, &named.name)?;
+        let writer = store.write(super::write_options("seal"))?;
+        let reader = VolumeReader::open(&writer, &named.name)?;
+        let tell = |path: &[u8], error: &Error| self.tell(path, error);
+        let mut source = SealSource::new(&reader, &tell, self.is_strict)?;
+        match target {
+            Target::File(file) => self.to_file(&reader, source, file),
+            Target::Store(name) => {
+                let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
+                let to = (writer, name.as_str());
+                let (options, observer) = (self.options, self.observer);
+                let built = build_of_own_blocks(&mut source, blocks, to, options, observer);
+                let (report, imported, digests) = built?;
+                Ok(Sealed {
+                    report,
+                    stored: Some((name, imported)),
+                    digests,
+                })
+            }
         }
-        Target::Store(name) => to_mounted_store(&state, name, options, observer)
-            .map(|(report, imported)| (report, Some((name, imported)))),
-    };
-    state.explained(sealed)
+    }
+
+    /// Seals a volume that a server has mounted, and that goes on meanwhile.
+    fn mounted<'a>(
+        &self,
+        named: &Named,
+        mount: &Mounted,
+        target: Target<'a>,
+    ) -> anyhow::Result<Sealed<'a>> {
+        if let Target::File(FileTarget {
+            path,
+            overwrite: false,
+            ..
+        }) = target
+        {
+            weald_io::refuse_existing(path).map_err(with_force)?;
+        }
+        let state = MountedState::open(named, mount)?;
+        state.explained(self.of_state(&state, target))
+    }
+
+    fn of_state<'a>(&self, state: &MountedState, target: Target<'a>) -> anyhow::Result<Sealed<'a>> {
+        let reader = state.reader();
+        let tell = |path: &[u8], error: &Error| match state.held().is_over() {
+            // Nothing is damaged: the server has given the blocks up.
+            true => Err(Error::invalid("the volume was unmounted")),
+            false => self.tell(path, error),
+        };
+        let mut source = SealSource::new(reader, &tell, self.is_strict)?;
+        let name = match target {
+            Target::File(file) => return self.to_file(reader, source, file),
+            Target::Store(name) => name,
+        };
+        let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
+        // Sends the parts of the image to the server, which writes the store.
+        let image = SentImage::begin(state.held(), name)?;
+        let (options, observer) = (self.options, self.observer);
+        let built = build_of_parts(&mut source, blocks, image.sink(), options, observer);
+        let (report, digests) = built?;
+        let imported = image.finish(report.image_digest, report.tree_digest)?;
+        Ok(Sealed {
+            report,
+            stored: Some((name, imported)),
+            digests,
+        })
+    }
+
+    fn to_file<'a>(
+        &self,
+        reader: &VolumeReader,
+        mut source: SealSource<'_>,
+        target: FileTarget<'_>,
+    ) -> anyhow::Result<Sealed<'a>> {
+        let used = Used::of(&source)?;
+        let blocks = &mut |id| {
+            let (record, stored) = reader.block(id, used.ranges(id))?;
+            Ok(EncodedBlock::Bytes(record, stored))
+        };
+        let (options, observer) = (self.options, self.observer);
+        let built = build_of_blocks(&mut source, blocks, target, options, observer);
+        Ok(Sealed {
+            report: built.map_err(with_force)?,
+            stored: None,
+            digests: Digests::new(),
+        })
+    }
+
+    /// Reports something that is left out; with `--strict`, that is the error of the command.
+    fn tell(&self, path: &[u8], error: &Error) -> Result<(), Error> {
+        if self.is_strict {
+            return Err(error.duplicate().context(shown_path(path)));
+        }
+        let problem = Problem {
+            path: path.to_vec(),
+            what: messages::one_line(error),
+        };
+        self.observer.problem(&problem);
+        let mut left_out = self.left_out.lock().unwrap_or_else(PoisonError::into_inner);
+        left_out.push(problem);
+        Ok(())
+    }
 }
 
 fn with_force(error: Error) -> anyhow::Error {
@@ -185,60 +326,19 @@ fn with_force(error: Error) -> anyhow::Error {
     }
 }
 
-fn to_file(
-    reader: &VolumeReader,
-    to: (&Path, bool),
-    options: &BuildOptions,
-    observer: &dyn Observer,
-) -> anyhow::Result<Report> {
-    let mut source = SealSource::new(reader)?;
-    let used = Used::of(&source)?;
-    let blocks = &mut |id| {
-        let (record, stored) = reader.block(id, used.ranges(id))?;
-        Ok(EncodedBlock::Bytes(record, stored))
-    };
-    build_of_blocks(&mut source, blocks, to, options, observer).map_err(with_force)
-}
-
-fn to_store(
-    (writer, reader): (StoreWriter, &VolumeReader),
-    name: &str,
-    options: &BuildOptions,
-    observer: &dyn Observer,
-) -> anyhow::Result<(Report, Imported)> {
-    let mut source = SealSource::new(reader)?;
-    let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
-    let target = (writer, name);
-    let built = build_of_own_blocks(&mut source, blocks, target, options, observer);
-    Ok(built?)
-}
-
-/// Sends the parts of the image to the server, which writes the store.
-fn to_mounted_store(
-    state: &MountedState,
-    name: &str,
-    options: &BuildOptions,
-    observer: &dyn Observer,
-) -> anyhow::Result<(Report, Imported)> {
-    let reader = state.reader();
-    let mut source = SealSource::new(reader)?;
-    let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
-    let image = SentImage::begin(state.held(), name)?;
-    let sink = image.sink();
-    let report = build_of_parts(&mut source, blocks, sink, options, observer)?;
-    let imported = image.finish(report.image_digest, report.tree_digest)?;
-    Ok((report, imported))
-}
-
 fn print(
     display: &DisplayArgs,
-    report: &Report,
-    stored: Option<(&String, Imported)>,
+    sealed: Sealed<'_>,
+    left_out: Vec<Problem>,
     start: Instant,
 ) -> anyhow::Result<()> {
+    let (stored, mut report) = (sealed.stored, sealed.report);
+    report.problem_count = left_out.len() as u64;
+    let report = &report;
     let mut output = Output::new();
     if display.json {
         let mut object = build_json(report, start.elapsed());
+        object.insert("left_out".into(), left_out_json(&left_out));
         if let Some((name, imported)) = stored {
             object.insert("name".into(), name.as_str().into());
             object.insert("block_count".into(), imported.block_count.into());

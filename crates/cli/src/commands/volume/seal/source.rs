@@ -1,5 +1,7 @@
 //! The tree of a volume, as the builder takes it.
 
+use super::survey::{LeftOut, Survey, Tell, is_local};
+use super::walk::{Directory, Walk};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::sync::Arc;
@@ -10,9 +12,7 @@ use weald_builder::stream::{
 use weald_format::pages::Link;
 use weald_format::tree_digest::ContentHasher;
 use weald_format::volume::{InodeRow, NameRow};
-use weald_format::{
-    Attributes, ContentId, Digest, Error, FileKind, Result, Timestamp, XattrSet, limits,
-};
+use weald_format::{Attributes, ContentId, Digest, Error, FileKind, Result, Timestamp, XattrSet};
 use weald_volume::{FileExtent, VolumeReader};
 
 /// Memory of a regular file while the volume is sealed, bytes.
@@ -28,45 +28,58 @@ struct LinkedName {
 /// A volume that is sealed.
 pub struct SealSource<'a> {
     reader: &'a VolumeReader,
+    tell: &'a Tell<'a>,
+    is_strict: bool,
+    left_out: LeftOut,
     size: StreamSize,
     /// The names of inodes with several, in order.
     linked: HashMap<u64, Vec<LinkedName>>,
     contents: HashMap<u64, ContentId>,
 }
 
-/// Callback that visits a directory: its names, in byte order, the number of the first of them, and
-/// the depth. It returns whether to go on.
-type VisitDirectory<'a> = dyn FnMut(&[Arc<NameRow>], u64, u64) -> Result<bool> + 'a;
+/// Callback that visits a directory. It returns whether to go on.
+type VisitDirectory<'a> = dyn FnMut(&Directory<'_>) -> Result<bool> + 'a;
 
-/// Callback that visits an inode.
-type VisitInode<'a> = dyn FnMut(u64, &InodeRow) -> Result<()> + 'a;
+/// Callback that visits an inode in a directory, by one of its names.
+type VisitInode<'a> = dyn FnMut(&InodeRow, &Directory<'_>, &NameRow) -> Result<()> + 'a;
 
 impl<'a> SealSource<'a> {
-    /// Counts the tree of `reader`.
+    /// Counts the tree of `reader`, without what an image cannot have, which `tell` gets. With
+    /// `is_strict`, `tell` ends the seal.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`; `Limit` for a tree that is too deep.
-    pub fn new(reader: &'a VolumeReader) -> Result<Self> {
+    /// Those of `tell`; `Io`, `Corrupt` if the root directory cannot be read.
+    pub fn new(reader: &'a VolumeReader, tell: &'a Tell<'a>, is_strict: bool) -> Result<Self> {
         let mut source = Self {
             reader,
+            tell,
+            is_strict,
+            left_out: Survey::run(reader, tell)?,
             size: StreamSize::default(),
             linked: HashMap::new(),
             contents: HashMap::new(),
         };
+        source.count()?;
+        Ok(source)
+    }
+
+    /// Counts what is not left out.
+    fn count(&mut self) -> Result<()> {
         let mut size = StreamSize {
             entry_count: 1,
             ..StreamSize::default()
         };
         let (mut linked, mut data_len): (HashMap<u64, Vec<_>>, u64) = (HashMap::new(), 0);
-        source.each_directory(&mut |names, first_no, depth| {
+        self.each_directory(&mut |dir| {
+            let (names, first_no) = (dir.names, dir.first_no);
             size.entry_count += names.len() as u64;
             size.directory_count_max = size.directory_count_max.max(names.len() as u64);
-            size.depth = size.depth.max(depth);
+            size.depth = size.depth.max(dir.depth);
             for (no, name) in (first_no..).zip(names) {
                 if name.kind == FileKind::Directory {
                     continue;
                 }
-                let row = reader.inode(name.ino)?;
+                let row = self.reader.inode(name.ino)?;
                 if row.nlink > 1 {
                     let dir_no = first_no;
                     let names = linked.entry(name.ino).or_default();
@@ -78,26 +91,22 @@ impl<'a> SealSource<'a> {
         })?;
         size.data_len = Some(data_len);
         size.memory_len = size.entry_count * FILE_LEN;
-        (source.size, source.linked) = (size, linked);
-        Ok(source)
+        (self.size, self.linked) = (size, linked);
+        Ok(())
     }
 
     /// Visits all directories in preorder.
     fn each_directory(&self, visit: &mut VisitDirectory<'_>) -> Result<()> {
-        let mut pending = vec![(self.reader.root(), 1u64)];
+        let mut walk = Walk::new(self.reader.root());
         let mut next_no = 2u64;
-        while let Some((dir, depth)) = pending.pop() {
-            if depth > limits::DEPTH_MAX as u64 {
-                let what = "the directories are nested deeper than an image can have them";
-                return Err(Error::limit(what));
-            }
-            let names = self.reader.names(dir)?;
-            if !visit(&names, next_no, depth)? {
+        while let Some(dir) = walk.next() {
+            let mut names = self.reader.names(dir.ino)?;
+            names.retain(|name| self.left_out.keeps(dir.ino, name));
+            if !visit(&Directory::new(&dir, &names, next_no, walk.above()))? {
                 return Ok(());
             }
             next_no += names.len() as u64;
-            let dirs = names.iter().filter(|name| name.kind == FileKind::Directory);
-            pending.extend(dirs.rev().map(|name| (name.ino, depth + 1)));
+            walk.enter(&dir, &names);
         }
         Ok(())
     }
@@ -105,11 +114,12 @@ impl<'a> SealSource<'a> {
     /// Visits every regular file that is not empty once.
     fn each_file(&self, visit: &mut VisitInode<'_>) -> Result<()> {
         let mut seen = std::collections::HashSet::new();
-        self.each_directory(&mut |names, _, _| {
-            for name in names.iter().filter(|name| name.kind == FileKind::Regular) {
+        self.each_directory(&mut |dir| {
+            let files = dir.names.iter();
+            for name in files.filter(|name| name.kind == FileKind::Regular) {
                 let row = self.reader.inode(name.ino)?;
                 if row.size > 0 && (row.nlink == 1 || seen.insert(name.ino)) {
-                    visit(name.ino, &row)?;
+                    visit(&row, dir, name)?;
                 }
             }
             Ok(true)
@@ -128,6 +138,29 @@ impl<'a> SealSource<'a> {
             },
             false => LinkInfo::Across,
         }
+    }
+
+    /// Leaves out inodes whose content cannot be read, and tells each of their names.
+    fn leave_out(&mut self, damaged: &HashMap<u64, Error>) -> Result<()> {
+        if damaged.is_empty() {
+            return Ok(());
+        }
+        self.each_directory(&mut |dir| {
+            for name in dir.names {
+                if let Some(error) = damaged.get(&name.ino) {
+                    (self.tell)(&dir.path_of(&name.name), error)?;
+                }
+            }
+            Ok(true)
+        })?;
+        damaged.keys().for_each(|ino| self.left_out.add_inode(*ino));
+        self.count()
+    }
+
+    /// Reads the content of a file: its digest, and where it lies.
+    fn read(&self, ino: u64, size: u64) -> Result<(Digest, Vec<FileExtent>)> {
+        let extents = self.reader.extents(ino)?;
+        Ok((self.digest(size, &extents)?, extents))
     }
 
     fn digest(&self, size: u64, extents: &[FileExtent]) -> Result<Digest> {
@@ -156,18 +189,25 @@ impl<'a> SealSource<'a> {
 /// An entry with everything that [`StreamEntry`] refers to.
 struct Entry {
     row: Arc<InodeRow>,
+    permissions: u16,
     xattrs: XattrSet,
     link: LinkInfo,
 }
 
 impl Entry {
-    fn of(reader: &VolumeReader, ino: u64, link: LinkInfo) -> Result<Self> {
-        let row = reader.inode(ino)?;
-        let xattrs = match row.xattr_count {
-            0 => XattrSet::new(),
-            _ => reader.xattrs(ino)?,
+    fn of(source: &SealSource<'_>, ino: u64, link: LinkInfo) -> Result<Self> {
+        let row = source.reader.inode(ino)?;
+        let bare = source.left_out.permissions_without_xattrs(ino);
+        let xattrs = match (row.xattr_count, bare) {
+            (0, _) | (_, Some(_)) => XattrSet::new(),
+            _ => source.reader.xattrs(ino)?,
         };
-        Ok(Self { row, xattrs, link })
+        Ok(Self {
+            permissions: bare.unwrap_or(row.permissions),
+            row,
+            xattrs,
+            link,
+        })
     }
 
     fn attributes(&self) -> Attributes {
@@ -178,7 +218,7 @@ impl Entry {
             device & 0xff | (device >> 12) & 0xf_ff00,
         );
         Attributes {
-            permissions: self.row.permissions,
+            permissions: self.permissions,
             uid: self.row.uid,
             gid: self.row.gid,
             rdev: major << 32 | minor,
@@ -200,7 +240,7 @@ impl TreeSource for SealSource<'_> {
     }
 
     fn root(&self) -> Result<StreamRoot> {
-        let entry = Entry::of(self.reader, self.reader.root(), LinkInfo::Single)?;
+        let entry = Entry::of(self, self.reader.root(), LinkInfo::Single)?;
         Ok(StreamRoot {
             attributes: entry.attributes(),
             mtime: entry.mtime(),
@@ -213,10 +253,11 @@ impl TreeSource for SealSource<'_> {
     }
 
     fn tree(&mut self, sink: &mut dyn TreeSink) -> Result<()> {
-        self.each_directory(&mut |names, first_no, _| {
-            let entries = (first_no..)
+        self.each_directory(&mut |dir| {
+            let names = dir.names;
+            let entries = (dir.first_no..)
                 .zip(names)
-                .map(|(no, name)| Entry::of(self.reader, name.ino, self.link_info(name.ino, no)))
+                .map(|(no, name)| Entry::of(self, name.ino, self.link_info(name.ino, no)))
                 .collect::<Result<Vec<_>>>()?;
             let shown = names.iter().zip(&entries).map(|(name, entry)| StreamEntry {
                 name: &name.name,
@@ -255,9 +296,19 @@ impl TreeSource for SealSource<'_> {
 impl BlockTree for SealSource<'_> {
     fn block_contents(&mut self, sink: &mut dyn BlockSink) -> Result<()> {
         let mut contents = HashMap::new();
-        self.each_file(&mut |ino, row| {
-            let extents = self.reader.extents(ino)?;
-            let digest = self.digest(row.size, &extents)?;
+        let mut damaged: HashMap<u64, Error> = HashMap::new();
+        self.each_file(&mut |row, dir, name| {
+            let ino = name.ino;
+            let (digest, extents) = match self.read(ino, row.size) {
+                Ok(read) => read,
+                Err(error) if self.is_strict || !is_local(&error) => {
+                    return Err(error.context(weald_vfs::shown_path(&dir.path_of(&name.name))));
+                }
+                Err(error) => {
+                    damaged.insert(ino, error.context("left out"));
+                    return Ok(());
+                }
+            };
             let known = sink.find(&digest);
             let id = match known {
                 Some(id) => id,
@@ -270,7 +321,7 @@ impl BlockTree for SealSource<'_> {
             sink.count(row.size, known.is_some())
         })?;
         self.contents = contents;
-        Ok(())
+        self.leave_out(&damaged)
     }
 }
 
@@ -291,8 +342,13 @@ impl Used {
     /// `Io`, `Corrupt`.
     pub fn of(source: &SealSource<'_>) -> Result<Self> {
         let mut used: HashMap<u64, Vec<Range<u32>>> = HashMap::new();
-        source.each_file(&mut |ino, _| {
-            for extent in source.reader.extents(ino)? {
+        source.each_file(&mut |_, _, name| {
+            let extents = match source.reader.extents(name.ino) {
+                // The file is left out later.
+                Err(error) if is_local(&error) => return Ok(()),
+                extents => extents?,
+            };
+            for extent in extents {
                 if let Some((id, offset)) = extent.block {
                     let end = offset.saturating_add(extent.len as u32);
                     used.entry(id).or_default().push(offset..end);
