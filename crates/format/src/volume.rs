@@ -13,6 +13,10 @@ use crate::{Digest, Error, FileKind, Result};
 pub const VOLUME_VERSION: u64 = 1;
 /// Version of the row of a volume whose sync log may hold changes. The other rows are the same.
 pub const VOLUME_VERSION_LOGGED: u64 = 2;
+/// Version of a volume whose quotas count attributes and targets of symlinks, too.
+pub const VOLUME_VERSION_COUNTED: u64 = 3;
+/// The same, and the sync log may hold changes.
+pub const VOLUME_VERSION_COUNTED_LOGGED: u64 = 4;
 /// Most pieces of one window.
 pub const PIECES_MAX: usize = 1 << 17;
 
@@ -47,6 +51,8 @@ pub struct VolumeRow {
     pub chain: Digest,
     /// Whether the sync log may hold changes that the tables do not have.
     pub has_sync_log: bool,
+    /// Whether the bytes of quotas contain extended attributes and targets of symlinks.
+    pub counts_attributes: bool,
 }
 
 impl VolumeRow {
@@ -55,9 +61,11 @@ impl VolumeRow {
         let mut out = Vec::with_capacity(96);
         put_varint(
             &mut out,
-            match self.has_sync_log {
-                true => VOLUME_VERSION_LOGGED,
-                false => VOLUME_VERSION,
+            match (self.counts_attributes, self.has_sync_log) {
+                (false, false) => VOLUME_VERSION,
+                (false, true) => VOLUME_VERSION_LOGGED,
+                (true, false) => VOLUME_VERSION_COUNTED,
+                (true, true) => VOLUME_VERSION_COUNTED_LOGGED,
             },
         );
         for number in [self.snapshot.into(), self.root, self.next_ino] {
@@ -81,11 +89,11 @@ impl VolumeRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "volume row");
         let version = cursor.varint()?;
-        if !matches!(version, VOLUME_VERSION | VOLUME_VERSION_LOGGED) {
+        if !(VOLUME_VERSION..=VOLUME_VERSION_COUNTED_LOGGED).contains(&version) {
             return Err(Error::newer_version(
                 "the volume",
                 version,
-                VOLUME_VERSION_LOGGED,
+                VOLUME_VERSION_COUNTED_LOGGED,
             ));
         }
         let row = Self {
@@ -100,7 +108,11 @@ impl VolumeRow {
             created: time(&mut cursor)?,
             commit: cursor.varint()?,
             chain: cursor.digest()?,
-            has_sync_log: version == VOLUME_VERSION_LOGGED,
+            has_sync_log: matches!(
+                version,
+                VOLUME_VERSION_LOGGED | VOLUME_VERSION_COUNTED_LOGGED
+            ),
+            counts_attributes: version >= VOLUME_VERSION_COUNTED,
         };
         cursor.finish()?;
         if row.root == 0 || row.next_ino <= row.root {
@@ -376,7 +388,8 @@ pub struct QuotaRow {
     pub len_max: u64,
     /// Most inodes below the directory; 0 for no limit.
     pub count_max: u64,
-    /// Allocated bytes of all inodes below the directory.
+    /// Allocated bytes of all inodes below the directory, and those of their attributes and
+    /// targets ([`VolumeRow::counts_attributes`]).
     pub len: u64,
     /// Number of these inodes.
     pub count: u64,
@@ -445,6 +458,16 @@ impl LogRow {
         };
         cursor.finish()?;
         Ok(row)
+    }
+}
+
+/// Bytes that an extended attribute counts for a quota. Those that say how the volume stores a file
+/// count none: their values are short, and new files take them from their directory.
+pub fn counted_xattr_len(name: &[u8], value: &[u8]) -> u64 {
+    let is_property = [&b"user.weald."[..], b"trusted.weald."];
+    match is_property.iter().any(|prefix| name.starts_with(prefix)) {
+        true => 0,
+        false => (name.len() as u64).saturating_add(value.len() as u64),
     }
 }
 
@@ -537,12 +560,16 @@ mod tests {
             commit: 12,
             chain: Digest::of(b"x"),
             has_sync_log: true,
+            counts_attributes: false,
         };
-        let plain = VolumeRow {
-            has_sync_log: false,
-            ..volume.clone()
-        };
-        assert_eq!(VolumeRow::parse(&plain.encode()).unwrap(), plain);
+        for (has_sync_log, counts_attributes) in [(false, false), (false, true), (true, true)] {
+            let other = VolumeRow {
+                has_sync_log,
+                counts_attributes,
+                ..volume.clone()
+            };
+            assert_eq!(VolumeRow::parse(&other.encode()).unwrap(), other);
+        }
         let bytes = volume.encode();
         assert_eq!(VolumeRow::parse(&bytes).unwrap(), volume);
         let cut = |bytes: &[u8]| (0..bytes.len()).collect::<Vec<_>>();

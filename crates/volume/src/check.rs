@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
-use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, split_key, split_pair_key};
+use weald_format::volume::{
+    ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, split_key, split_pair_key, counted_xattr_len,
+};
 use weald_format::{ErrorKind, FileKind, Result, limits};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter, WriteOptions};
@@ -146,7 +148,7 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
     }
     let orphans = check_names(&writer, volume.snapshot, &inodes, &mut report);
     let orphans = found(orphans, &mut report)?;
-    let quotas = check_quotas(&writer, volume.snapshot, &inodes, &mut report);
+    let quotas = check_quotas(&writer, &volume, &inodes, &mut report);
     found(quotas, &mut report)?;
     let contents = check_contents(
         &writer,
@@ -239,15 +241,29 @@ fn check_names(
 /// Recounts the accounts of quotas.
 fn check_quotas(
     writer: &StoreWriter,
-    snapshot: u32,
+    volume: &VolumeRow,
     inodes: &BTreeMap<u64, InodeRow>,
     report: &mut Report,
 ) -> Result<()> {
     let mut quotas: BTreeMap<u64, QuotaRow> = BTreeMap::new();
-    each_row(writer, Table::Quotas, snapshot, &mut |key, value| {
+    each_row(writer, Table::Quotas, volume.snapshot, &mut |key, value| {
         quotas.insert(split_key(key)?.1, QuotaRow::parse(value)?);
         Ok(())
     })?;
+    // Bytes of attributes and targets, which older versions did not count.
+    let mut attributes: BTreeMap<u64, u64> = BTreeMap::new();
+    if volume.counts_attributes && !quotas.is_empty() {
+        let targets = inodes
+            .iter()
+            .map(|(ino, row)| (*ino, row.target.len() as u64));
+        attributes.extend(targets.filter(|(_, len)| *len > 0));
+        each_row(writer, Table::Xattrs, volume.snapshot, &mut |key, value| {
+            let (_, ino, name) = split_key(key)?;
+            let len = attributes.entry(ino).or_default();
+            *len = len.saturating_add(counted_xattr_len(name, value));
+            Ok(())
+        })?;
+    }
     let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
     for (ino, inode) in inodes {
         if inode.quota != 0 && !quotas.contains_key(&inode.quota) {
@@ -257,7 +273,9 @@ fn check_quotas(
         let (mut at, mut depth) = (inode.quota, 0);
         while let Some(row) = quotas.get(&at).filter(|_| depth <= quotas.len()) {
             let account = counted.entry(at).or_default();
+            let attributes = attributes.get(ino).copied().unwrap_or(0);
             account.0 = account.0.saturating_add(inode.allocated);
+            account.0 = account.0.saturating_add(attributes);
             account.1 += 1;
             (at, depth) = (row.parent, depth + 1);
         }

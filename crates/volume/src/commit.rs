@@ -47,6 +47,8 @@ pub struct Committer {
     pub name: String,
     /// Its row, as of the last commit.
     pub row: VolumeRow,
+    /// Whether the quotas of layers count attributes. Those that a crash left in the log may not.
+    pub counts_attributes: bool,
     /// Dropped files whose rows are not all removed yet.
     pub drops: BTreeSet<u64>,
     /// Places of bytes that are there.
@@ -70,6 +72,7 @@ impl Committer {
         Self {
             name: name.to_owned(),
             row,
+            counts_attributes: false,
             drops: BTreeSet::new(),
             workers,
             rebuild: Rebuild::default(),

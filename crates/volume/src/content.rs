@@ -147,7 +147,7 @@ impl Core {
             }
         }
         let row = self.inode_mut(state, ino)?;
-        row.allocated = (row.allocated + new).saturating_sub(old);
+        row.allocated = row.allocated.saturating_add(new).saturating_sub(old);
         row.size = row.size.max(range.end);
         Ok(())
     }

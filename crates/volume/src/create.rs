@@ -138,6 +138,7 @@ pub fn first_rows(
         commit: 0,
         chain: Digest::default(),
         has_sync_log: false,
+        counts_attributes: false,
     };
     let root = InodeRow {
         kind: FileKind::Directory,

@@ -238,6 +238,15 @@ impl Layer {
         self.xattrs.insert((ino, name.to_vec()), value);
     }
 
+    /// Changed attributes of `ino`.
+    pub fn xattrs_of(
+        &self,
+        ino: u64,
+    ) -> impl Iterator<Item = (&(u64, Vec<u8>), &Option<Arc<[u8]>>)> {
+        let from = self.xattrs.range((ino, Vec::new())..);
+        from.take_while(move |((of, _), _)| *of == ino)
+    }
+
     /// Sets the content of a range of a file.
     pub fn put_range(&mut self, ino: u64, segment: Segment) {
         self.cost += 100;

@@ -2,7 +2,8 @@
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `state` (all layers),
 //! `tables` (committed rows), `cache` (decoded blocks) → `open_store` (parts that the volumes
-//! of a store share) → `core` (how a row is found) → `properties`, `quotas` → `namespace`,
+//! of a store share) → `core` (how a row is found) → `climb` (walks along parents),
+//!  `properties`, `quotas` → `namespace`,
 //! `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut` (where runs begin),
 //! `rebuild`, `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`,
 //! `check` → `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
@@ -14,6 +15,7 @@
 
 mod cache;
 mod check;
+mod climb;
 mod commit;
 mod content;
 mod core;

@@ -1,5 +1,6 @@
 //! Names: lookup, listing, creation, removal, renaming.
 
+use crate::climb::{Climb, no_parent};
 use crate::core::{Core, stat_of};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
@@ -9,7 +10,7 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::volume::{InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX};
+use weald_format::volume::{InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX, counted_xattr_len};
 use weald_format::{FileKind, Result};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
@@ -191,11 +192,17 @@ impl Core {
             return Err(Errno::NOENT.into());
         }
         let quota = self.quota_in(state, parent)?;
-        self.charge(state, quota, (0, 1), Limits::Hold)?;
         let inherited = match new.kind {
             FileKind::Directory | FileKind::Regular => self.inherited(state, parent, new.xattrs)?,
             _ => Vec::new(),
         };
+        let own = new
+            .xattrs
+            .iter()
+            .map(|(name, value)| counted_xattr_len(name, value));
+        let taken = inherited.iter().map(|(name, value)| counted_xattr_len(name, value));
+        let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
+        self.charge(state, quota, (len as i64, 1), Limits::Hold)?;
         let ino = state.active.next_ino;
         state.active.next_ino += 1;
         let row = InodeRow {
@@ -323,7 +330,7 @@ impl Core {
             state.active.orphans.insert(ino, false);
         }
         let row = self.inode_mut(state, ino)?;
-        row.nlink += 1;
+        row.nlink = row.nlink.saturating_add(1);
         row.ctime = now;
         let stat = stat_of(ino, row);
         self.touch_dir(state, dir, 0, now)?;
@@ -377,17 +384,26 @@ impl Core {
     }
 
     /// Whether `dir` is `ancestor` or lies below it.
+    ///
+    /// # Errors
+    /// EIO if the parents of `dir` do not lead to a root.
     fn is_below(&self, state: &State, dir: u64, ancestor: u64) -> Outcome<bool> {
-        let mut at = dir;
+        let mut climb = Climb::new(dir);
         loop {
+            let at = climb.at();
             if at == ancestor {
                 return Ok(true);
             }
-            let parent = self.inode(state, at)?.parent;
-            if parent == at || parent == 0 {
+            let row = self
+                .inode(state, at)
+                .map_err(|failure| match failure.errno {
+                    Errno::NOENT => no_parent(dir, at).into(),
+                    _ => failure,
+                })?;
+            if row.parent == at || row.parent == 0 {
                 return Ok(false);
             }
-            at = parent;
+            climb.step(row.parent)?;
         }
     }
 
@@ -415,7 +431,9 @@ impl Core {
             (Some(_), RenameMode::KeepExisting) => return Err(Errno::EXIST.into()),
             _ => {}
         }
-        if is_dir && self.is_below(state, to_dir, source.1.ino)? {
+        // Within one directory nothing gets another parent.
+        let moves = from_dir != to_dir;
+        if is_dir && moves && self.is_below(state, to_dir, source.1.ino)? {
             return Err(Errno::INVAL.into());
         }
         if let Some((cookie, row)) = &target
@@ -530,7 +548,8 @@ impl Core {
         now: Nanoseconds,
     ) -> Outcome<()> {
         let is_dir = |found: &Found| found.1.kind == FileKind::Directory;
-        if is_dir(target) && self.is_below(state, from_dir, target.1.ino)? {
+        let moves = from_dir != to_dir;
+        if is_dir(target) && moves && self.is_below(state, from_dir, target.1.ino)? {
             return Err(Errno::INVAL.into());
         }
         for (dir, place, with) in [(from_dir, source, target), (to_dir, target, source)] {
@@ -549,10 +568,14 @@ impl Core {
     /// Errors of storage.
     pub fn forget(&self, state: &mut State, ino: u64) -> Outcome<()> {
         let row = self.inode(state, ino)?;
+        let len = match row.quota {
+            0 => 0,
+            _ => self.counted_len(state, ino, &row)?,
+        };
         state.active.put_inode(ino, None);
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
-        let freed = (-(row.allocated as i64), -1);
+        let freed = (-(len as i64), -1);
         self.charge(state, row.quota, freed, Limits::Ignore)?;
         self.forget_quota(state, ino)
     }

@@ -2,18 +2,19 @@
 //!
 //! Each inode names the innermost directory with a quota above it, and each quota the next one
 //! around it. A charge goes to all of them. The accounts change in the layer of the operation, so
-//! that a commit has both or none. Removed files that are still open stay on the account.
+//! that a commit has both or none. Removed files that are still open stay on the account. Bytes are
+//! those of contents without holes, of extended attributes and of targets of symlinks.
 
 use crate::core::Core;
 use crate::properties::{
     QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED, USED_COUNT, parse_quota,
 };
 use crate::state::State;
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use rustix::io::Errno;
-use std::collections::BTreeSet;
-use weald_format::volume::QuotaRow;
-use weald_format::{Error, FileKind};
+use std::collections::{BTreeMap, BTreeSet};
+use weald_format::volume::{InodeRow, QuotaRow, counted_xattr_len};
+use weald_format::{Error, FileKind, Result};
 use weald_vfs::{Failure, FsCapacity, Outcome};
 
 /// Whether a charge respects the limits.
@@ -43,11 +44,77 @@ pub fn error_of(failure: Failure) -> Error {
         .unwrap_or_else(|| Error::invalid(format!("the tables disagree: {errno}")))
 }
 
+/// The quota of the directory `quota` and those around it, from the innermost on.
+fn chain(state: &State, quota: u64) -> Result<Vec<(u64, QuotaRow)>> {
+    let mut rows = Vec::new();
+    let mut at = quota;
+    while let Some(row) = state.quotas.get(&at) {
+        if rows.len() >= state.quotas.len() {
+            let what = format!("the quotas around directory {quota} form a circle");
+            return Err(Error::corrupt("quota row", 0, "V-4.6", what));
+        }
+        rows.push((at, *row));
+        at = row.parent;
+    }
+    Ok(rows)
+}
+
 fn exceeds(used: u64, new: i64, max: u64) -> bool {
     max != 0 && new > 0 && used.saturating_add_signed(new) > max
 }
 
+/// Bytes and inodes by directory with a quota.
+type Accounts = BTreeMap<u64, (u64, u64)>;
+
 impl Core {
+    /// Opens the accounts of a volume whose tables count no attributes: counts everything again.
+    /// Nothing waits for a commit. Returns whether an account changed.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn recount(&self) -> Result<bool> {
+        let mut state = self.state.write();
+        let mut own = Accounts::new();
+        let mut quota_of: HashMap<u64, u64> = HashMap::new();
+        self.tables.each_inode(&mut |ino, row| {
+            if row.quota != 0 {
+                let account = own.entry(row.quota).or_default();
+                let len = row.allocated.saturating_add(row.target.len() as u64);
+                account.0 = account.0.saturating_add(len);
+                account.1 = account.1.saturating_add(1);
+                if row.xattr_count > 0 {
+                    quota_of.insert(ino, row.quota);
+                }
+            }
+        })?;
+        self.tables.each_xattr_of_all(&mut |ino, name, value| {
+            if let Some(quota) = quota_of.get(&ino) {
+                let account = own.entry(*quota).or_default();
+                account.0 = account.0.saturating_add(counted_xattr_len(name, value));
+            }
+        })?;
+        let mut counted = Accounts::new();
+        for (dir, (len, count)) in own {
+            for (dir, _) in chain(&state, dir)? {
+                let account = counted.entry(dir).or_default();
+                account.0 = account.0.saturating_add(len);
+                account.1 = account.1.saturating_add(count);
+            }
+        }
+        let mut has_changed = false;
+        for (dir, row) in state.quotas.clone() {
+            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
+            if (row.len, row.count) != (len, count) {
+                has_changed = true;
+                let row = QuotaRow { len, count, ..row };
+                state.quotas.insert(dir, row);
+                state.active.put_quota(dir, Some(row));
+            }
+        }
+        state.active.is_changed |= has_changed;
+        Ok(has_changed)
+    }
+
     /// The directory whose quota an inode in `dir` counts for, or 0.
     ///
     /// # Errors
@@ -79,22 +146,29 @@ impl Core {
     /// Checks that `quota` and those around it have room for more bytes and inodes.
     ///
     /// # Errors
-    /// EDQUOT.
+    /// EDQUOT; EIO on a circle of quotas.
     pub fn check_room(&self, state: &State, quota: u64, (len, count): (i64, i64)) -> Outcome<()> {
-        let mut at = quota;
-        while let Some(row) = state.quotas.get(&at) {
+        for (_, row) in chain(state, quota)? {
             if exceeds(row.len, len, row.len_max) || exceeds(row.count, count, row.count_max) {
                 return Err(Errno::DQUOT.into());
             }
-            at = row.parent;
         }
         Ok(())
+    }
+
+    /// Bytes that the inode `ino` counts for its quota.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn counted_len(&self, state: &State, ino: u64, row: &InodeRow) -> Outcome<u64> {
+        let own = row.allocated.saturating_add(row.target.len() as u64);
+        Ok(own.saturating_add(self.xattrs_len(state, ino)?))
     }
 
     /// Adds bytes and inodes to the account of `quota` and to those around it.
     ///
     /// # Errors
-    /// EDQUOT; nothing has changed then.
+    /// EDQUOT; EIO on a circle of quotas; nothing has changed then.
     pub fn charge(
         &self,
         state: &mut State,
@@ -108,14 +182,12 @@ impl Core {
         if limits == Limits::Hold {
             self.check_room(state, quota, (len, count))?;
         }
-        let mut at = quota;
-        while let Some(row) = state.quotas.get_mut(&at) {
+        for (dir, mut row) in chain(state, quota)? {
             row.len = row.len.saturating_add_signed(len);
             row.count = row.count.saturating_add_signed(count);
-            let row = *row;
-            state.active.put_quota(at, Some(row));
-            self.forget_quota(state, at)?;
-            at = row.parent;
+            state.quotas.insert(dir, row);
+            state.active.put_quota(dir, Some(row));
+            self.forget_quota(state, dir)?;
         }
         Ok(())
     }
@@ -220,7 +292,12 @@ impl Core {
         // Names found of files that have several.
         let mut names: HashMap<u64, (u32, u32)> = HashMap::new();
         let mut pending = vec![dir];
+        let mut visited: HashSet<u64> = HashSet::new();
         while let Some(dir) = pending.pop() {
+            if !visited.insert(dir) {
+                let what = format!("two names lead to the directory {dir}");
+                return Err(Error::corrupt("name row", 0, "V-3.4", what).into());
+            }
             for (_, name) in self.names_after(state, dir, 0, usize::MAX)? {
                 let row = self.inode(state, name.ino)?;
                 let is_dir = row.kind == FileKind::Directory;
@@ -232,13 +309,14 @@ impl Core {
                     }
                 }
                 members.inodes.push(name.ino);
-                members.len = members.len.saturating_add(row.allocated);
+                let len = self.counted_len(state, name.ino, &row)?;
+                members.len = members.len.saturating_add(len);
                 members.count += 1;
                 match state.quotas.get(&name.ino) {
                     Some(quota) => {
                         members.nested.push(name.ino);
                         members.len = members.len.saturating_add(quota.len);
-                        members.count += quota.count;
+                        members.count = members.count.saturating_add(quota.count);
                     }
                     None if is_dir => pending.push(name.ino),
                     None => {}
@@ -300,16 +378,15 @@ impl Core {
         ino: u64,
         mut capacity: FsCapacity,
     ) -> Outcome<FsCapacity> {
-        let mut at = match state.quotas.is_empty() {
+        let quota = match state.quotas.is_empty() {
             true => 0,
             false => self.quota_in(state, ino)?,
         };
-        while let Some(row) = state.quotas.get(&at) {
+        for (_, row) in chain(state, quota)? {
             if row.len_max != 0 {
                 capacity.total = capacity.total.min(row.len_max);
                 capacity.free = capacity.free.min(row.len_max.saturating_sub(row.len));
             }
-            at = row.parent;
         }
         Ok(capacity)
     }

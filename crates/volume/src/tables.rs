@@ -162,19 +162,66 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
         let mut names = Vec::new();
+        self.each_xattr(ino, &mut |name, _| names.push(name.to_vec()))?;
+        Ok(names)
+    }
+
+    /// Visits names and values of the attributes of `ino`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn each_xattr(&self, ino: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         if !self.may_have(ino) {
-            return Ok(names);
+            return Ok(());
         }
         let start = number_key(self.snapshot, ino);
-        self.engine.scan(Table::Xattrs, &start, &mut |key, _| {
+        self.engine.scan(Table::Xattrs, &start, &mut |key, value| {
             let (snapshot, of, name) = split_key(key)?;
             if (snapshot, of) != (self.snapshot, ino) {
                 return Ok(ControlFlow::Break(()));
             }
-            names.push(name.to_vec());
+            visit(name, value);
             Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(names)
+        })
+    }
+
+    /// Visits all inodes.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn each_inode(&self, visit: &mut dyn FnMut(u64, &InodeRow)) -> Result<()> {
+        self.each_row(Table::Inodes, &mut |key, value| {
+            visit(split_key(key)?.1, &InodeRow::parse(value)?);
+            Ok(())
+        })
+    }
+
+    /// Visits the attributes of all inodes: inode, name, value.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn each_xattr_of_all(&self, visit: &mut dyn FnMut(u64, &[u8], &[u8])) -> Result<()> {
+        self.each_row(Table::Xattrs, &mut |key, value| {
+            let (_, ino, name) = split_key(key)?;
+            visit(ino, name, value);
+            Ok(())
+        })
+    }
+
+    /// Visits all rows of the volume in a table.
+    fn each_row(
+        &self,
+        table: Table,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let start = self.snapshot.to_be_bytes();
+        self.engine.scan(table, &start, &mut |key, value| {
+            if split_key(key)?.0 != self.snapshot {
+                return Ok(ControlFlow::Break(()));
+            }
+            visit(key, value)?;
+            Ok(ControlFlow::Continue(()))
+        })
     }
 
     /// Orphans.

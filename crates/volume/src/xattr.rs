@@ -1,11 +1,13 @@
 //! Extended attributes.
 
 use crate::core::Core;
+use crate::quotas::Limits;
 use crate::state::State;
 use rustix::io::Errno;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use weald_format::limits::{XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
+use weald_format::volume::counted_xattr_len;
 use weald_vfs::{Nanoseconds, Outcome, XattrMode};
 
 /// Attributes of an inode up to which their set cannot be too long, so that it is not counted.
@@ -53,8 +55,7 @@ impl Core {
         let mut names: BTreeSet<Vec<u8>> = self.tables.xattr_names(ino)?.into_iter().collect();
         let layers: Vec<_> = self.layers(state).collect();
         for layer in layers.into_iter().rev() {
-            let own = layer.xattrs.range((ino, Vec::new())..(ino + 1, Vec::new()));
-            for ((_, name), value) in own {
+            for ((_, name), value) in layer.xattrs_of(ino) {
                 match value {
                     Some(_) => names.insert(name.clone()),
                     None => names.remove(name),
@@ -64,10 +65,34 @@ impl Core {
         Ok(names.into_iter().collect())
     }
 
+    /// Bytes of all attributes, as quotas count them.
+    ///
+    /// # Errors
+    /// ENOENT.
+    pub fn xattrs_len(&self, state: &State, ino: u64) -> Outcome<u64> {
+        if self.inode(state, ino)?.xattr_count == 0 {
+            return Ok(0);
+        }
+        let mut lens: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        self.tables.each_xattr(ino, &mut |name, value| {
+            lens.insert(name.to_vec(), counted_xattr_len(name, value));
+        })?;
+        let layers: Vec<_> = self.layers(state).collect();
+        for layer in layers.into_iter().rev() {
+            for ((_, name), value) in layer.xattrs_of(ino) {
+                match value {
+                    Some(value) => lens.insert(name.clone(), counted_xattr_len(name, value)),
+                    None => lens.remove(name),
+                };
+            }
+        }
+        Ok(lens.values().fold(0, |sum, len| sum.saturating_add(*len)))
+    }
+
     /// Sets an attribute.
     ///
     /// # Errors
-    /// EEXIST, ENODATA, E2BIG, ERANGE; ENOSPC for a set that no image can hold.
+    /// EEXIST, ENODATA, E2BIG, ERANGE, EDQUOT; ENOSPC for a set that no image can hold.
     pub fn set_xattr(
         &self,
         state: &mut State,
@@ -84,17 +109,24 @@ impl Core {
         }
         let value = self.property_value(state, ino, name, value)?;
         let value: &[u8] = &value;
-        let exists = self.find_xattr(state, ino, name)?.is_some();
+        let old = self.find_xattr(state, ino, name)?;
+        let exists = old.is_some();
         match (mode, exists) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
         self.check_set_len(state, ino, (name, value))?;
+        let old_len = old.map_or(0, |old| counted_xattr_len(name, &old));
+        let change = (counted_xattr_len(name, value) as i64 - old_len as i64, 0);
+        let quota = self.inode(state, ino)?.quota;
+        // Nothing has changed yet if there is no room for it.
+        self.check_room(state, quota, change)?;
         self.set_quota(state, ino, name, Some(value))?;
+        self.charge(state, quota, change, Limits::Ignore)?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
-        row.xattr_count += u32::from(!exists);
+        row.xattr_count = row.xattr_count.saturating_add(u32::from(!exists));
         state.active.put_xattr(ino, name, Some(value.into()));
         Ok(())
     }
@@ -129,10 +161,11 @@ impl Core {
         name: &[u8],
         now: Nanoseconds,
     ) -> Outcome<()> {
-        if self.find_xattr(state, ino, name)?.is_none() {
-            return Err(Errno::NODATA.into());
-        }
+        let old = self.find_xattr(state, ino, name)?.ok_or(Errno::NODATA)?;
         self.set_quota(state, ino, name, None)?;
+        let quota = self.inode(state, ino)?.quota;
+        let change = (-(counted_xattr_len(name, &old) as i64), 0);
+        self.charge(state, quota, change, Limits::Ignore)?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         row.xattr_count = row.xattr_count.saturating_sub(1);

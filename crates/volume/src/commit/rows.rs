@@ -104,7 +104,7 @@ impl Committer {
 
     /// Adds the row of the volume and that of the commit, and removes the oldest one of those.
     pub(super) fn put_log(&self, layer: &Layer, batch: &mut Batch) -> VolumeRow {
-        let commit = self.row.commit + 1;
+        let commit = self.row.commit.saturating_add(1);
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.row.chain.0);
         hasher.update(&commit.to_le_bytes());
@@ -121,6 +121,8 @@ impl Committer {
             commit,
             chain: Digest(*hasher.finalize().as_bytes()),
             next_ino: layer.next_ino,
+            counts_attributes: self.row.counts_attributes
+                || (self.counts_attributes && !layer.quotas.is_empty()),
             ..self.row.clone()
         };
         let log = LogRow {

@@ -2,6 +2,8 @@
 
 use super::*;
 use crate::properties::{CHUNK, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, USED, USED_COUNT};
+use weald_format::volume::{QuotaRow, VolumeRow, number_key};
+use weald_store::WriteOptions;
 
 fn set(volume: &Volume, ino: Ino, name: &[u8], value: &str) -> Outcome<()> {
     volume.set_xattr(ino, name, value.as_bytes(), XattrMode::Set, 7)
@@ -367,4 +369,101 @@ fn accounts_match_a_recount_after_random_operations() {
         drop(volume);
         place.check();
     }
+}
+
+// Would catch: bytes that no quota counts, with which a user fills the tables.
+#[test]
+fn attributes_and_targets_count_for_a_quota() {
+    let place = Place::new();
+    let volume = place.open();
+    let top = dir(&volume, Ino::ROOT, "top").ino;
+    set(&volume, top, QUOTA, "1M").expect("a quota");
+    let ino = file(&volume, top, "file").ino;
+    let value = noise(60_000, 1);
+    let put = |number: u32, value: &[u8]| {
+        let name = format!("user.a{number}");
+        errno(volume.set_xattr(ino, name.as_bytes(), value, XattrMode::Set, 7))
+    };
+    let count = (0..100).find(|number| put(*number, &value).is_some());
+    assert_eq!(put(100, &value), Some(Errno::DQUOT));
+    assert_eq!(count, Some(17));
+    let names_len = 10 * 7 + 7 * 8;
+    assert_eq!(used(&volume, top), (17 * 60_000 + names_len, 1));
+    volume.sync().expect("sync");
+    place.crashed().check();
+    // A shorter value, and a removed one.
+    assert_eq!(put(0, &value[..1000]), None);
+    volume.remove_xattr(ino, b"user.a1", 7).expect("remove");
+    let link = NewInode {
+        target: &[b'x'; 4000],
+        ..new_inode(FileKind::Symlink)
+    };
+    let before = used(&volume, top);
+    let made = volume.create(top, b"link", &link, 7).expect("a symlink");
+    assert_eq!(used(&volume, top), (before.0 + 4000, before.1 + 1));
+    // A quota that comes later finds the same.
+    let outer = used(&volume, top).0;
+    set(&volume, Ino::ROOT, QUOTA, "2M").expect("a quota");
+    assert_eq!(used(&volume, Ino::ROOT), (outer, 3));
+    volume.sync().expect("sync");
+    place.crashed().check();
+    for (name, ino) in [(&b"file"[..], ino), (b"link", made.ino)] {
+        volume.unlink(top, name, 8).expect("unlink");
+        volume.forget(ino).expect("forget");
+    }
+    assert_eq!(used(&volume, top), (0, 0));
+    volume.close().expect("close");
+    drop(volume);
+    place.check();
+}
+
+// Would catch: accounts of an older version that become wrong with the first change, or a check
+// that takes them for wrong.
+#[test]
+fn accounts_of_an_older_version_are_counted_again() {
+    let place = Place::new();
+    let volume = place.open();
+    let top = dir(&volume, Ino::ROOT, "top").ino;
+    set(&volume, top, QUOTA, "1M").expect("a quota");
+    let inner = dir(&volume, top, "inner").ino;
+    set(&volume, inner, QUOTA, "500K").expect("a quota");
+    let ino = file(&volume, inner, "file").ino;
+    volume.write(ino, 0, &noise(5000, 1), 7).expect("write");
+    set(&volume, ino, b"user.note", "0123456789").expect("an attribute");
+    let wanted = (used(&volume, top), used(&volume, inner));
+    assert_eq!(wanted, ((5019, 2), (5019, 1)));
+    volume.close().expect("close");
+    drop(volume);
+    let store = place.store();
+    let writer = store.write(WriteOptions::new("test")).expect("a writer");
+    let row = writer.volume_row("v").expect("a row");
+    assert!(row.counts_attributes);
+    let mut batch = Batch::default();
+    for (dir, parent, count) in [(top, 0, 2), (inner, top.0, 1)] {
+        let old = QuotaRow {
+            parent,
+            len_max: 1 << 20,
+            count_max: 0,
+            len: 5000,
+            count,
+        };
+        batch.put(
+            Table::Quotas,
+            &number_key(row.snapshot, dir.0),
+            old.encode(),
+        );
+    }
+    let row = VolumeRow {
+        counts_attributes: false,
+        ..row
+    };
+    batch.put(Table::Volumes, b"v", row.encode());
+    writer.engine().commit(&batch).expect("a commit");
+    drop(writer);
+    place.check();
+    let volume = place.open();
+    assert_eq!((used(&volume, top), used(&volume, inner)), wanted);
+    volume.close().expect("close");
+    drop(volume);
+    place.check();
 }

@@ -17,6 +17,7 @@ use crate::open_store::Writing;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::state::failed;
+use parking_lot::MutexGuard;
 use std::sync::Arc;
 use weald_format::{ErrorKind, Result};
 use weald_store::{SYNCS_MAX, Store, WriteOptions, WrittenRecord};
@@ -339,6 +340,21 @@ impl Volume {
         self.commit_locked(&mut committer, &mut writing, true)
     }
 
+    /// Makes the quotas of a volume of an older version count attributes, too.
+    fn count_attributes(
+        &self,
+        committer: &mut Committer,
+        writing: &mut MutexGuard<'_, Writing>,
+    ) -> Result<()> {
+        committer.counts_attributes = true;
+        if committer.row.counts_attributes || self.core.state.read().quotas.is_empty() {
+            return Ok(());
+        }
+        committer.row.counts_attributes = true;
+        self.core.recount()?;
+        self.commit_locked(committer, writing, true)
+    }
+
     /// Commits the changes that a crash left in the log, and begins to use the log.
     pub(super) fn replay(&self, replay: Replay) -> Result<()> {
         let mut committer = self.committer.lock();
@@ -364,6 +380,9 @@ impl Volume {
             if !self.core.options.is_read_only {
                 self.commit_locked(&mut committer, &mut writing, true)?;
             }
+        }
+        if !self.core.options.is_read_only {
+            self.count_attributes(&mut committer, &mut writing)?;
         }
         let options = &self.core.options;
         let is_used = options.log_len > 0 && !options.ignores_barriers && !options.is_read_only;
