@@ -349,3 +349,42 @@ fn a_small_budget_is_refused_and_a_sufficient_one_named() {
     // The named budget is sufficient, although some shares grow with the budget.
     with(needed << 20).unwrap_or_else(|e| panic!("{needed} MiB: {e}"));
 }
+
+/// Would catch: a look-up that descends from the root, so that a walk of a deep tree takes time by
+/// the square of its depth: minutes for this one.
+#[test]
+fn look_ups_in_a_deep_tree_take_time_by_its_depth() {
+    const DEPTH: usize = 30_000;
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    let mut dir = weald_sys::open_dir(&source).unwrap();
+    for _ in 0..DEPTH {
+        for name in [b"d", b"a"] {
+            weald_sys::make_dir_at(&dir, name, 0o755).unwrap();
+        }
+        dir = weald_sys::open_dir_at(&dir, b"d").unwrap();
+    }
+    let target = scratch.path().join("image");
+    build(&source, &target, &quick());
+    let image = weald_image::Image::open_path(&target, 0, &weald_image::OpenOptions::default());
+    let image = image.unwrap();
+    let since = std::time::Instant::now();
+    let is_fast = || since.elapsed() < std::time::Duration::from_secs(60);
+    // One walk goes down, another one goes up beside it, as two threads would.
+    let mut down = image.root().unwrap();
+    let mut ways = vec![down.clone()];
+    for level in 0..DEPTH {
+        down = image.lookup(down.ino, b"d").unwrap().expect("a directory");
+        ways.push(down.clone());
+        let above = &ways[level / 2];
+        let side = image.lookup(above.ino, b"a").unwrap().expect("a directory");
+        assert_eq!(image.parent(side.ino).unwrap(), above.ino);
+        assert!(is_fast(), "level {level}");
+    }
+    for (level, dir) in ways.iter().enumerate().rev() {
+        assert_eq!(image.inode(dir.ino).unwrap(), *dir);
+        let side = image.lookup(dir.ino, b"a").unwrap();
+        assert_eq!(side.is_some(), level < DEPTH);
+        assert!(is_fast(), "level {level}");
+    }
+}

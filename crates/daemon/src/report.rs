@@ -118,7 +118,11 @@ pub struct VolumeReport {
     pub shared_len: u64,
     /// Bytes on disk, after compression.
     pub stored_len: u64,
-    /// Bytes of segments that belong to no block any more: the debt of the cleaner.
+    /// Bytes of names and values of extended attributes.
+    #[serde(default)]
+    pub attribute_len: u64,
+    /// Bytes of segments that belong to no block, and those of blocks that no file needs any more:
+    /// the debt of the cleaner.
     #[serde(default)]
     pub dead_len: u64,
     /// Bytes that are written and not yet on disk.
@@ -136,6 +140,7 @@ impl From<Status> for VolumeReport {
             unique_len: status.unique_len,
             shared_len: status.shared_len,
             stored_len: status.stored_len,
+            attribute_len: status.attribute_len,
             dead_len: status.dead_len,
             dirty_len: status.dirty_len,
             risk_seconds: status.at_risk,

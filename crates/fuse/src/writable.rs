@@ -43,9 +43,6 @@ pub(crate) const WRITE_LEN_MAX: u32 = 1 << 20;
 /// Unit of the block counts of statfs(2), in bytes.
 const STATFS_BLOCK_LEN: u64 = 4096;
 
-/// Bytes that a new inode takes about, for the number of free inodes of statfs(2).
-const INODE_LEN: u64 = 512;
-
 /// Largest answer to COPY_FILE_RANGE: its length has 32 bits.
 const COPY_LEN_MAX: u64 = 1 << 30;
 
@@ -463,13 +460,12 @@ impl WritableDriver {
 
     fn statfs(&self, node: NodeId, out: &mut Vec<u8>) -> Answered {
         let capacity = self.check("figures", node, self.fs.capacity_at(ino(node)))?;
-        let free_inodes = capacity.free / INODE_LEN;
         let answer = StatfsOut {
             blocks: capacity.total / STATFS_BLOCK_LEN,
             bfree: capacity.free / STATFS_BLOCK_LEN,
             bavail: capacity.free / STATFS_BLOCK_LEN,
-            files: capacity.inodes.saturating_add(free_inodes),
-            ffree: free_inodes,
+            files: capacity.inodes.saturating_add(capacity.inodes_free),
+            ffree: capacity.inodes_free,
             bsize: STATFS_BLOCK_LEN as u32,
             namelen: NAME_LEN_MAX as u32,
             frsize: STATFS_BLOCK_LEN as u32,
@@ -493,10 +489,9 @@ impl WritableDriver {
         Ok(record(out, &LseekOut { offset }))
     }
 
+    /// Answers EOPNOTSUPP to a reservation of space, which posix_fallocate(3) then makes by writes.
     fn allocate(&self, node: NodeId, mode: u32, offset: u64, len: u64) -> Answered {
         let mode = match mode {
-            0 => AllocateMode::Extend,
-            KEEP_SIZE => AllocateMode::KeepSize,
             mode if mode == PUNCH_HOLE | KEEP_SIZE => AllocateMode::PunchHole,
             mode if mode & !KEEP_SIZE == ZERO_RANGE => AllocateMode::Zero {
                 keeps_size: mode & KEEP_SIZE != 0,

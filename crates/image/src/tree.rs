@@ -4,9 +4,11 @@
 //! the base on; the entries of its sub-directories' instances follow, one instance after the other.
 //! So a number determines the path from the root, and there is no inode table.
 //!
-//! `tree/inode.rs` has the inodes that callers see, `tree/assembler.rs` assembles them.
+//! `tree/inode.rs` has the inodes that callers see, `tree/assembler.rs` assembles them, and
+//! `tree/deep.rs` remembers the way to deep directories.
 
 mod assembler;
+mod deep;
 pub mod inode;
 
 use crate::cache::key::{CachedKind, CachedValue};
@@ -14,6 +16,7 @@ use crate::cache::view::CacheView;
 use crate::cached_records::records::CachedRecords;
 use crate::records::page::Page;
 use assembler::Assembler;
+use deep::{DEEP_LEVEL, DeepWays, Step};
 use inode::{Inode, VisitEntry};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
@@ -78,6 +81,7 @@ pub struct Tree {
     /// otherwise compute it again for every sub-directory.
     last_children: Mutex<Option<(u64, Arc<ChildIndex>)>>,
     views: CacheView<u64, DirectoryView>,
+    deep_ways: Mutex<DeepWays>,
 }
 
 fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> Error {
@@ -105,6 +109,7 @@ impl Tree {
             children: CacheView::new(records.tag(), CachedKind::Children, None),
             last_children: Mutex::new(None),
             views: CacheView::new(records.tag(), CachedKind::View, None),
+            deep_ways: Mutex::default(),
             records,
         })
     }
@@ -119,6 +124,7 @@ impl Tree {
         self.children.clear();
         *self.last_children.lock() = None;
         self.views.clear();
+        self.deep_ways.lock().clear();
     }
 
     /// Loads template `id`.
@@ -300,7 +306,8 @@ impl Tree {
         })
     }
 
-    /// The directory instance that holds name `no`, found by descent from the root.
+    /// The directory instance that holds name `no`, found by descent from the root, or from a deep
+    /// directory on the way.
     ///
     /// # Errors
     /// `NotFound` if the image has no such number; `Io`, `Corrupt`.
@@ -309,22 +316,43 @@ impl Tree {
         if no == 0 || no > self.name_count {
             return Err(Error::not_found(format!("no inode {no}")));
         }
-        for _ in 0..DEPTH_MAX {
-            let first_deeper = view.base.saturating_add(view.template.entry_count);
-            if no < first_deeper {
-                return Ok(view);
+        for _ in 0..DEEP_LEVEL {
+            match self.next_to(&view, no)? {
+                Some(next) => view = next,
+                None => return Ok(view),
             }
-            let children = self.children(view.template_id, &view.template)?;
-            let deeper = no.saturating_sub(first_deeper);
-            let nth = children
-                .starts
-                .partition_point(|&s| s <= deeper)
-                .saturating_sub(1);
-            view = self.nth_child(&view, &children, nth)?;
         }
-        Err(Error::limit(format!(
-            "inode {no} is deeper than {DEPTH_MAX} directories"
-        )))
+        let known = self.deep_ways.lock().above(no);
+        let mut step = known.unwrap_or_else(|| Step::first(view));
+        let first_depth = step.depth;
+        while let Some(next) = self.next_to(&step.view, no)? {
+            if step.depth.saturating_add(DEEP_LEVEL) >= DEPTH_MAX {
+                return Err(Error::limit(format!(
+                    "inode {no} is deeper than {DEPTH_MAX} directories"
+                )));
+            }
+            step = Step::behind(&step, next);
+        }
+        let found = step.view;
+        if step.depth > first_depth {
+            self.deep_ways.lock().put(step);
+        }
+        Ok(found)
+    }
+
+    /// The sub-directory of `view` that leads to name `no`; `None` if `view` holds it.
+    fn next_to(&self, view: &DirectoryView, no: u64) -> Result<Option<DirectoryView>> {
+        let first_deeper = view.base.saturating_add(view.template.entry_count);
+        if no < first_deeper {
+            return Ok(None);
+        }
+        let children = self.children(view.template_id, &view.template)?;
+        let deeper = no.saturating_sub(first_deeper);
+        let nth = children
+            .starts
+            .partition_point(|&s| s <= deeper)
+            .saturating_sub(1);
+        self.nth_child(view, &children, nth).map(Some)
     }
 
     /// The instance of directory `no`.

@@ -80,11 +80,6 @@ impl State {
         let is_aligned = offset % PAGE_LEN == 0 && len % PAGE_LEN == 0;
         let inode = self.get_mut(ino)?;
         match mode {
-            AllocateMode::KeepSize => {
-                inode.stat.ctime = now;
-                return Ok(());
-            }
-            AllocateMode::Extend => inode.stat.size = size.max(end),
             AllocateMode::PunchHole | AllocateMode::Zero { keeps_size: true } => {
                 inode.pages.clear(offset..end);
             }

@@ -329,6 +329,7 @@ impl WritableFs for ModelFs {
             total,
             free: total.saturating_sub(used),
             inodes: state.inodes.len() as u64,
+            inodes_free: total.saturating_sub(used) / 512,
         })
     }
 }

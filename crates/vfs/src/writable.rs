@@ -132,13 +132,10 @@ pub enum RenameMode {
     LeaveWhiteout,
 }
 
-/// Operation of fallocate(2) on a range.
+/// Operation of fallocate(2) on a range. None of them reserves space: a file system that shares and
+/// compresses its data does not know what a later write takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
-    /// Extends the file to the end of the range, if it is shorter.
-    Extend,
-    /// Leaves the length as it is.
-    KeepSize,
     /// Makes the range a hole and leaves the length as it is.
     PunchHole,
     /// Makes the range read as zeros; the flag says whether the length stays.
@@ -184,6 +181,8 @@ pub struct FsCapacity {
     pub free: u64,
     /// Number of inodes.
     pub inodes: u64,
+    /// Number of inodes that can still be created.
+    pub inodes_free: u64,
 }
 
 /// A file system that can change. All methods may be called by any number of threads; each takes

@@ -1,12 +1,12 @@
 //! Recounts everything that the rows of a volume contain.
 
+use crate::garbage::uses_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use weald_format::store::BlockRow;
 use weald_format::volume::{
     ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, split_key, split_pair_key, counted_xattr_len,
 };
-use weald_format::{ErrorKind, FileKind, Result, limits};
+use weald_format::{ErrorKind, FileKind, Result};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter, WriteOptions};
 
@@ -42,6 +42,7 @@ pub(crate) struct Usage {
     pub unshared_len: u64,
     pub stored_len: u64,
     pub dead_len: u64,
+    pub attribute_len: u64,
 }
 
 /// Receives key and value of a row.
@@ -77,27 +78,24 @@ fn each_row_of(
 pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
     let mut usage = Usage::default();
     let engine = reader.engine();
-    let mut blocks: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-    each_row_of(engine, Table::Extents, snapshot, &mut |_, value| {
-        for piece in ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?.0 {
-            let (count, len) = blocks.entry(piece.block).or_default();
-            *count += 1;
-            *len += u64::from(piece.len);
-            usage.logical_len += u64::from(piece.len);
-        }
-        Ok(())
+    let uses = uses_of(engine, snapshot, &mut |piece| {
+        usage.logical_len += u64::from(piece.len);
     })?;
-    for (id, (count, len)) in blocks {
-        if let Some(value) = engine.get(Table::Blocks, &id.to_be_bytes())? {
-            let row = BlockRow::parse(&value)?;
-            usage.unique_len += row.record.raw_len;
-            usage.stored_len += row.len();
-            if row.references == count && len <= row.record.raw_len {
-                usage.unshared_len += len;
-            }
+    let mut unused_len = 0;
+    for block in uses.values() {
+        usage.unique_len += block.used_len();
+        usage.stored_len += block.stored_len;
+        unused_len += block.unused_stored_len();
+        if block.is_own() && block.len == block.used_len() {
+            usage.unshared_len += block.len;
         }
     }
-    usage.dead_len = reader.dead_len()?;
+    each_row_of(engine, Table::Xattrs, snapshot, &mut |key, value| {
+        let (_, _, name) = split_key(key)?;
+        usage.attribute_len += counted_xattr_len(name, value);
+        Ok(())
+    })?;
+    usage.dead_len = reader.dead_len()?.saturating_add(unused_len);
     Ok(usage)
 }
 

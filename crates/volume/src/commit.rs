@@ -2,17 +2,22 @@
 //!
 //! One order: append → sync of the segment → commit of the tables → only then the space of
 //! what became free is used again. `files` cuts changed files into pieces and runs, `pieces` one
-//! window; `places` finds or makes a place for each run; `rows` adds the rows. `work` is what one
-//! commit gathers.
+//! window; `places` finds or makes a place for each run; `slow` limits the time of slow codecs;
+//! `again` writes pieces of sparse blocks again; `rows` adds the rows. `work` is what one commit
+//! gathers.
 
+mod again;
 mod files;
 mod pieces;
 mod places;
 mod rows;
+mod slow;
 mod work;
 
 use crate::core::Core;
+use crate::create::codec_spec;
 use crate::cut::Cuts;
+use crate::garbage::{Found, Settling, Window};
 use crate::index::Index;
 use crate::layer::Layer;
 use crate::open_store::Writing;
@@ -58,6 +63,10 @@ pub struct Committer {
     /// Files that are cut by content.
     cuts: Cuts,
     workers: Workers,
+    /// Blocks that are used in part.
+    pub settling: Settling,
+    /// Windows of which the next commit writes pieces again.
+    again: Vec<Window>,
 }
 
 impl std::fmt::Debug for Committer {
@@ -77,6 +86,8 @@ impl Committer {
             workers,
             rebuild: Rebuild::default(),
             cuts: Cuts::default(),
+            settling: Settling::default(),
+            again: Vec::new(),
             index: Index::new(index_len),
         }
     }
@@ -87,6 +98,25 @@ impl Committer {
         let _gate = core.shared.gate.read();
         let engine = core.shared.reader.engine();
         self.rebuild.step(core, engine, &mut self.index)
+    }
+
+    /// Looks for windows that the next commit writes again. Returns whether that commit or another
+    /// look is worth it, and whether the commit is.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn find_garbage(&mut self, core: &Core) -> Result<(bool, bool)> {
+        let windows_max = self.windows_at_once(core)?;
+        let volume = (core.tables.snapshot(), core.tables.chunk_len());
+        let engine = core.shared.reader.engine();
+        match self.settling.next(engine, volume, windows_max)? {
+            Found::Nothing => Ok((false, false)),
+            Found::More => Ok((true, false)),
+            Found::Windows(windows) => {
+                self.again = windows;
+                Ok((true, true))
+            }
+        }
     }
 
     /// Makes `layer` durable. The writer is held from the first block to the transaction.
@@ -100,6 +130,7 @@ impl Committer {
         layer: &Layer,
     ) -> Result<Done> {
         let mut work = Work::new(&mut writing.writer);
+        work.usual_codec = codec_spec(&self.row)?;
         let mut files = Vec::with_capacity(layer.files.len());
         let usual = core.usual_chunking(layer)?;
         for (ino, map) in &layer.files {
@@ -113,9 +144,10 @@ impl Committer {
             work.rules = rules;
             self.cut_file(core, &mut work, ino, map)?;
         }
+        self.write_again(core, &mut work, layer, usual)?;
         self.place_runs(core, &mut work)?;
         work.close_pack();
-        self.store_blocks(&mut work)?;
+        self.store_blocks(core, &mut work)?;
         put_rows(core.tables.snapshot(), layer, &mut work.batch);
         self.put_windows(core, &mut work)?;
         self.drop_files(core, layer, &mut work)?;

@@ -149,6 +149,7 @@ impl Core {
         let row = self.inode_mut(state, ino)?;
         row.allocated = row.allocated.saturating_add(new).saturating_sub(old);
         row.size = row.size.max(range.end);
+        state.change_totals(0, new as i64 - old as i64);
         Ok(())
     }
 
@@ -212,6 +213,7 @@ impl Core {
             let row = self.inode_mut(state, ino)?;
             row.allocated = row.allocated.saturating_sub(taken);
             let quota = row.quota;
+            state.change_totals(0, -(taken as i64));
             self.charge(state, quota, (-(taken as i64), 0), Limits::Ignore)?;
         }
         self.inode_mut(state, ino)?.size = size;
@@ -269,15 +271,6 @@ impl Core {
             source: Source::Hole,
         };
         match mode {
-            AllocateMode::KeepSize => {
-                self.inode_mut(state, ino)?.ctime = now;
-                return Ok(());
-            }
-            AllocateMode::Extend => {
-                if range.end > size {
-                    self.truncate(state, ino, range.end)?;
-                }
-            }
             AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
                 let inside = range.start.min(size)..range.end.min(size);
                 if !inside.is_empty() {

@@ -6,10 +6,11 @@ use crate::open_store::OpenStore;
 use crate::options::OpenOptions;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
-use crate::state::{State, failed};
+use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
 use parking_lot::RwLock;
 use rustix::io::Errno;
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Instant;
@@ -108,6 +109,44 @@ impl Core {
             Some(Some(row)) => Ok(Arc::make_mut(row)),
             _ => Err(Errno::NOENT.into()),
         }
+    }
+
+    /// Counts what the volume has in all, unless that was done. No commit is under way.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    ///
+    /// # Cost
+    /// Reads the rows of all inodes, beside operations.
+    pub fn count_totals(&self) -> Result<Totals> {
+        if let Some(totals) = self.state.read().totals {
+            return Ok(totals);
+        }
+        let mut totals = Totals::default();
+        self.tables.each_inode(&mut |_, row| {
+            totals.inode_count += 1;
+            totals.len = totals.len.saturating_add(row.allocated);
+        })?;
+        let mut state = self.state.write();
+        let mut newest: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+        for layer in self.layers(&state) {
+            for (ino, row) in &layer.inodes {
+                let len = row.as_ref().map(|row| row.allocated);
+                newest.entry(*ino).or_insert(len);
+            }
+        }
+        for (ino, new) in newest {
+            if let Some(old) = self.tables.inode(ino)? {
+                totals.inode_count = totals.inode_count.saturating_sub(1);
+                totals.len = totals.len.saturating_sub(old.allocated);
+            }
+            if let Some(len) = new {
+                totals.inode_count += 1;
+                totals.len = totals.len.saturating_add(len);
+            }
+        }
+        state.totals = Some(totals);
+        Ok(totals)
     }
 
     /// The row of a directory.

@@ -239,10 +239,51 @@ impl SharedBlocks {
 struct Pending {
     inode: Inode,
     to: Ino,
-    /// The directory that holds it, and its name there; `None` for the root.
-    place: Option<(Ino, Vec<u8>)>,
-    /// Its path, for messages.
-    path: Vec<u8>,
+    /// The directory that holds it; `None` for the root.
+    holder: Option<Ino>,
+    /// Its place in the list of directories.
+    place: usize,
+}
+
+/// The names of all directories so far, each with the place of its parent, for messages. Paths would
+/// take memory by the square of the depth.
+struct Directories(Vec<(usize, Vec<u8>)>);
+
+impl Directories {
+    /// Only the root, at place 0.
+    fn new() -> Self {
+        Self(vec![(0, Vec::new())])
+    }
+
+    /// Adds a directory. Returns its place.
+    fn add(&mut self, parent: usize, name: &[u8]) -> usize {
+        self.0.push((parent, name.to_vec()));
+        self.0.len() - 1
+    }
+
+    /// The name of a directory.
+    fn name(&self, place: usize) -> &[u8] {
+        self.0.get(place).map_or(&[], |(_, name)| name)
+    }
+
+    /// The path of `name` in a directory; that of the directory itself for an empty one.
+    fn path(&self, place: usize, name: &[u8]) -> Vec<u8> {
+        let mut parts = vec![name];
+        let mut at = place;
+        while let Some((parent, name)) = self.0.get(at).filter(|(parent, _)| *parent < at) {
+            parts.push(name);
+            at = *parent;
+        }
+        if name.is_empty() {
+            parts.remove(0);
+        }
+        let mut path = Vec::new();
+        for part in parts.into_iter().rev() {
+            path.push(b'/');
+            path.extend_from_slice(part);
+        }
+        path
+    }
 }
 
 struct Import<'a> {
@@ -264,11 +305,12 @@ impl Import<'_> {
         let root = self.image.inode(ROOT_INODE)?;
         let named = |failure| error_of(failure, b"/");
         self.root(&root).map_err(named)?;
+        let mut directories = Directories::new();
         let mut pending = vec![Pending {
             inode: root,
             to: Ino::ROOT,
-            place: None,
-            path: Vec::new(),
+            holder: None,
+            place: 0,
         }];
         while let Some(dir) = pending.pop() {
             let mut entries: Vec<(Vec<u8>, Inode)> = Vec::new();
@@ -280,10 +322,12 @@ impl Import<'_> {
                 });
             if let Err(error) = read {
                 let refused = of_image(error);
-                let Some((parent, name)) = dir.place.as_ref().filter(|_| refused.is_local) else {
-                    return Err(error_of(refused.failure, &dir.path));
+                let path = directories.path(dir.place, b"");
+                let Some(holder) = dir.holder.filter(|_| refused.is_local) else {
+                    return Err(error_of(refused.failure, &path));
                 };
-                self.leave_out((*parent, name), &dir.path, refused, observer)?;
+                let name = directories.name(dir.place);
+                self.leave_out((holder, name), &path, refused, observer)?;
                 self.done.name_count -= 1;
                 continue;
             }
@@ -291,22 +335,22 @@ impl Import<'_> {
                 if !observer.progress(&self.done) {
                     return Err(Error::invalid("interrupted"));
                 }
-                let path = [&dir.path[..], b"/", &name].concat();
                 let to = match self.entry(dir.to, &name, &inode) {
                     Ok(to) => to,
                     Err(refused) => {
+                        let path = directories.path(dir.place, &name);
                         self.leave_out((dir.to, &name), &path, refused, observer)?;
                         continue;
                     }
                 };
                 self.done.name_count += 1;
                 if inode.kind == FileKind::Directory {
-                    let place = Some((dir.to, name));
+                    let place = directories.add(dir.place, &name);
                     pending.push(Pending {
                         inode,
                         to,
+                        holder: Some(dir.to),
                         place,
-                        path,
                     });
                 }
             }
@@ -314,7 +358,9 @@ impl Import<'_> {
                 let times = self.times(&dir.inode);
                 Ok(self.volume.set_stat(dir.to, &times, self.now)?)
             });
-            made.map_err(|refused| error_of(refused.failure, &dir.path))?;
+            made.map_err(|refused| {
+                error_of(refused.failure, &directories.path(dir.place, b""))
+            })?;
         }
         Ok(())
     }

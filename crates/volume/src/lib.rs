@@ -5,7 +5,7 @@
 //! of a store share) → `core` (how a row is found) → `climb` (walks along parents),
 //!  `properties`, `quotas` → `namespace`,
 //! `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut` (where runs begin),
-//! `rebuild`, `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`,
+//! `rebuild`, `garbage` (blocks that are used in part), `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`,
 //! `check` → `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
@@ -22,6 +22,7 @@ mod core;
 mod create;
 mod cut;
 mod delta;
+mod garbage;
 mod holds;
 #[cfg(test)]
 mod hook;
@@ -57,4 +58,7 @@ pub use open_store::OpenStore;
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
-pub use volume::{Adding, CollectStep, Collecting, Hold, Removing, Status, Volume, apply_sync_log};
+pub use volume::{
+    Adding, CollectStep, Collecting, Hold, Removing, Settled, Status, Volume, apply_sync_log,
+    settle_all,
+};

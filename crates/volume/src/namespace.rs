@@ -204,7 +204,7 @@ impl Core {
         let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
         self.charge(state, quota, (len as i64, 1), Limits::Hold)?;
         let ino = state.active.next_ino;
-        state.active.next_ino += 1;
+        state.active.next_ino = state.active.next_ino.saturating_add(1);
         let row = InodeRow {
             kind: new.kind,
             permissions: new.permissions & 0o7777,
@@ -235,6 +235,7 @@ impl Core {
         }
         let stat = stat_of(ino, &row);
         state.active.put_inode(ino, Some(Arc::new(row)));
+        state.change_totals(1, 0);
         Ok(stat)
     }
 
@@ -575,6 +576,7 @@ impl Core {
         state.active.put_inode(ino, None);
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
+        state.change_totals(-1, -(row.allocated as i64));
         let freed = (-(len as i64), -1);
         self.charge(state, row.quota, freed, Limits::Ignore)?;
         self.forget_quota(state, ino)

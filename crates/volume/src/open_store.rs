@@ -34,6 +34,13 @@ pub fn reserve_of(total: u64) -> u64 {
 pub trait Committing: Send + Sync {
     /// Commits all changes so far. A failure is kept in the state.
     fn commit_changes(&self);
+
+    /// Commits all changes so far and does the next step of [`crate::Volume::settle`]. Returns
+    /// whether there is more.
+    fn settle_after_commit(&self) -> bool;
+
+    /// Looks at all blocks anew in the next steps.
+    fn make_settling_due(&self);
 }
 
 /// An open volume.
@@ -354,6 +361,13 @@ impl OpenStore {
         for volume in self.others(except) {
             volume.commit_changes();
         }
+    }
+
+    /// The open volumes. The caller holds no lock.
+    pub(crate) fn volumes(&self) -> Vec<Arc<dyn Committing>> {
+        let members = self.members.read();
+        let volumes = members.iter().filter_map(|member| member.volume.upgrade());
+        volumes.collect()
     }
 
     fn others(&self, except: &Arc<RwLock<State>>) -> Vec<Arc<dyn Committing>> {

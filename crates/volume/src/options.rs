@@ -115,6 +115,9 @@ pub struct OpenOptions {
     pub is_preloaded: bool,
     /// Threads that encode blocks.
     pub threads: usize,
+    /// Longest time that a commit spends in slow codecs, by an estimate that does not depend on the
+    /// machine. What comes later in it is encoded faster, and again when nothing waits.
+    pub slow_encoding_max: Duration,
     /// Process id and command, shown to a second writer of the store.
     pub writer_name: String,
     /// Commit in a thread of its own. Without it, the operation that fills the memory commits.
@@ -138,6 +141,7 @@ impl Default for OpenOptions {
             drops_damaged_log: false,
             is_preloaded: false,
             threads: 1,
+            slow_encoding_max: Duration::from_millis(500),
             writer_name: format!("process {}", std::process::id()),
             background: true,
             #[cfg(any(test, feature = "planted-bugs"))]
@@ -218,12 +222,14 @@ pub enum PlantedBug {
     HoldOfOthersIgnored,
     /// A commit lets other volumes use the writer between its blocks and its transaction.
     WriterReleased,
+    /// A piece of a sparse block that is written again has the first bytes of the block.
+    SettledFromStart,
 }
 
 #[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
     /// All of them.
-    pub const ALL: [Self; 34] = [
+    pub const ALL: [Self; 35] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -258,5 +264,6 @@ impl PlantedBug {
         Self::MapsNotRenewed,
         Self::HoldOfOthersIgnored,
         Self::WriterReleased,
+        Self::SettledFromStart,
     ];
 }

@@ -382,11 +382,27 @@ impl Core {
             true => 0,
             false => self.quota_in(state, ino)?,
         };
+        let (mut has_len, mut has_count) = (false, false);
         for (_, row) in chain(state, quota)? {
             if row.len_max != 0 {
-                capacity.total = capacity.total.min(row.len_max);
                 capacity.free = capacity.free.min(row.len_max.saturating_sub(row.len));
+                // The innermost limit says what is used.
+                if !has_len {
+                    capacity.total = row.len;
+                }
+                has_len = true;
             }
+            if row.count_max != 0 {
+                let free = row.count_max.saturating_sub(row.count);
+                capacity.inodes_free = capacity.inodes_free.min(free);
+                if !has_count {
+                    capacity.inodes = row.count;
+                }
+                has_count = true;
+            }
+        }
+        if has_len {
+            capacity.total = capacity.total.saturating_add(capacity.free);
         }
         Ok(capacity)
     }

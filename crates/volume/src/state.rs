@@ -19,9 +19,20 @@ pub struct Logging {
     is_synced: bool,
 }
 
+/// What a volume has in all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Totals {
+    /// Number of inodes, those without a name included.
+    pub inode_count: u64,
+    /// Bytes of files that are no hole.
+    pub len: u64,
+}
+
 /// Everything that operations change.
 #[derive(Debug)]
 pub struct State {
+    /// What the volume has in all, once it was counted.
+    pub totals: Option<Totals>,
     /// Receives all changes.
     pub active: Layer,
     /// Layers that are being written to the sync log, oldest first.
@@ -54,6 +65,7 @@ impl State {
     /// The state of a volume without changes above its tables.
     pub fn new(next_ino: u64, quotas: BTreeMap<u64, QuotaRow>) -> Self {
         Self {
+            totals: None,
             active: Layer {
                 next_ino,
                 ..Layer::default()
@@ -138,6 +150,21 @@ impl State {
     /// The layers that are being written to the sync log, newest first.
     pub fn logging_layers(&self) -> impl Iterator<Item = &Layer> {
         self.logging.iter().rev().map(|record| &*record.layer)
+    }
+
+    /// Adds to the totals, if they were counted.
+    pub fn change_totals(&mut self, inode_count: i64, len: i64) {
+        if let Some(totals) = &mut self.totals {
+            totals.inode_count = totals.inode_count.saturating_add_signed(inode_count);
+            totals.len = totals.len.saturating_add_signed(len);
+        }
+    }
+
+    /// Whether no change waits for a commit or is within one.
+    pub fn is_quiet(&self) -> bool {
+        let is_changed = self.active.is_changed || self.logged.is_changed;
+        let is_under_way = self.frozen.is_some() || !self.logging.is_empty();
+        !is_changed && !is_under_way && self.failure.is_none()
     }
 
     /// Memory that the changes take which the next commit has to write, roughly, bytes.

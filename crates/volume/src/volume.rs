@@ -12,7 +12,7 @@ use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
 use crate::signal::Signal;
-use crate::state::{State, failed};
+use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,13 +27,18 @@ use weald_vfs::{Ino, Nanoseconds, Outcome};
 /// Longest time that rebuilding the index takes at a stretch.
 const REBUILD_TIME: Duration = Duration::from_millis(100);
 
+/// Longest time that writing blocks again takes at a stretch.
+const SETTLE_TIME: Duration = Duration::from_millis(100);
+
 /// Figures about an open volume.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Status {
     /// Bytes of files that are no hole.
     pub logical_len: u64,
-    /// Bytes of the blocks that files refer to, decoded, each counted once.
+    /// Bytes of blocks that files refer to, decoded, each counted once.
     pub unique_len: u64,
+    /// Bytes of names and values of extended attributes.
+    pub attribute_len: u64,
     /// Logical bytes that share a block with others.
     pub shared_len: u64,
     /// Bytes that these blocks take in segments.
@@ -42,7 +47,7 @@ pub struct Status {
     pub dirty_len: u64,
     /// Seconds since the oldest change that is not durable yet.
     pub at_risk: f64,
-    /// Bytes of segments that wait to be freed.
+    /// Bytes of segments that belong to no block, and those of blocks that no file needs.
     pub dead_len: u64,
     /// Number of commits so far.
     pub commits: u64,
@@ -334,6 +339,16 @@ impl Volume {
         self.core.blocks.kept_len()
     }
 
+    /// What the volume has in all. Of damaged tables it has no inode.
+    pub(crate) fn totals(&self) -> Totals {
+        if let Some(totals) = self.core.state.read().totals {
+            return totals;
+        }
+        // Commits change the tables meanwhile.
+        let _committer = self.committer.lock();
+        self.core.count_totals().unwrap_or_default()
+    }
+
     /// Figures about the volume. Reads all its extents, beside commits.
     ///
     /// # Errors
@@ -345,6 +360,7 @@ impl Volume {
         Ok(Status {
             logical_len: usage.logical_len,
             unique_len: usage.unique_len,
+            attribute_len: usage.attribute_len,
             shared_len: usage.logical_len.saturating_sub(usage.unshared_len),
             stored_len: usage.stored_len,
             dirty_len: state.written_at_risk(),
@@ -404,9 +420,13 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
             let _ = volume.commit();
         } else if since.is_none() {
             let _ = volume.return_space();
+            // The first df does not wait for it then.
+            let _ = volume.totals();
             let is_idle = || volume.core.state.read().dirty_since.is_none();
             let end = Instant::now() + REBUILD_TIME;
             while is_idle() && Instant::now() < end && volume.rebuild_index() {}
+            let end = Instant::now() + SETTLE_TIME;
+            while is_idle() && Instant::now() < end && volume.settle_some().unwrap_or(false) {}
         }
     }
 }
@@ -415,6 +435,15 @@ impl Committing for Volume {
     fn commit_changes(&self) {
         // A failure is kept in the state, and every later call reports it.
         let _ = self.commit();
+    }
+
+    fn settle_after_commit(&self) -> bool {
+        // As above; a volume that is being changed settles later.
+        self.commit().is_ok() && self.settle_some().unwrap_or(false)
+    }
+
+    fn make_settling_due(&self) {
+        self.committer.lock().settling.make_due();
     }
 }
 
@@ -441,12 +470,14 @@ mod collecting;
 mod file_system;
 mod hold;
 mod removing;
+mod settling;
 mod syncing;
 
 pub use adding::Adding;
 pub use collecting::{CollectStep, Collecting};
 pub use hold::Hold;
 pub use removing::Removing;
+pub use settling::{Settled, settle_all};
 #[cfg(test)]
 pub(crate) use syncing::Record;
 pub use syncing::apply_sync_log;

@@ -16,7 +16,7 @@ use weald_format::volume::Piece;
 use weald_format::{Digest, Result};
 
 /// Bytes that the threads of a commit hash and encode at a time.
-const ENCODED_AT_ONCE_LEN: u64 = 8 << 20;
+pub(super) const ENCODED_AT_ONCE_LEN: u64 = 8 << 20;
 
 impl Committer {
     /// Cuts the changed windows of a file into pieces.

@@ -15,18 +15,19 @@ impl Committer {
     pub(super) fn place_runs(&mut self, core: &Core, work: &mut Work<'_>) -> Result<()> {
         let runs = std::mem::take(&mut work.waiting);
         let len = std::mem::take(&mut work.waiting_len);
-        let index = &self.index;
+        let (index, settling) = (&self.index, &self.settling);
         let found = self.workers.map(&runs, len, |_, (run, rules)| {
             let is_looked_up = rules.finds_repeats && run.len() >= DEDUP_LEN_MIN;
             let digest = is_looked_up.then(|| Digest::of(run))?;
             let mut run_places = index.candidates(&digest);
-            Some((digest, run_places.find(|place| is_at(core, *place, run))))
+            let fits = |place: &Place| settling.accepts(place) && is_at(core, *place, run);
+            Some((digest, run_places.find(fits)))
         });
         for (run, found) in runs.into_iter().zip(found) {
             let at = self.place_run(core, work, run, found)?;
             work.run_places.push(at);
         }
-        self.store_blocks(work)
+        self.store_blocks(core, work)
     }
 
     /// Place of a run: a whole window becomes a block, others lie in packs.
@@ -82,8 +83,9 @@ impl Committer {
     }
 
     /// Encodes and appends the new blocks that wait, in the order in which they were made.
-    pub(super) fn store_blocks(&mut self, work: &mut Work<'_>) -> Result<()> {
-        let full = std::mem::take(&mut work.full);
+    pub(super) fn store_blocks(&mut self, core: &Core, work: &mut Work<'_>) -> Result<()> {
+        let mut full = std::mem::take(&mut work.full);
+        self.hurry(core, work, &mut full);
         let len = full.iter().map(|block| block.raw.len() as u64).sum();
         let encoded = self.workers.map(&full, len, encode);
         for (block, encoded) in full.into_iter().zip(encoded) {

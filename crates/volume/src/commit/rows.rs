@@ -4,6 +4,7 @@ use super::Committer;
 use super::work::Work;
 use crate::core::Core;
 use crate::layer::Layer;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key};
 use weald_format::{Digest, Result};
@@ -16,11 +17,18 @@ const COMMIT_ROW_COUNT_MAX: u64 = 1024;
 
 impl Committer {
     /// Adds the rows of changed windows, and counts their references.
-    pub(super) fn put_windows(&self, core: &Core, work: &mut Work<'_>) -> Result<()> {
+    pub(super) fn put_windows(&mut self, core: &Core, work: &mut Work<'_>) -> Result<()> {
+        let hasty = work.hasty.iter().filter_map(|no| work.ids.get(*no));
+        let hasty: BTreeSet<u64> = hasty.copied().collect();
+        let chunk_len = core.tables.chunk_len();
         for (ino, window, new) in &work.windows {
+            let mut dropped: BTreeMap<u64, i64> = BTreeMap::new();
             if let Some(old) = core.tables.window(*ino, *window)? {
                 for piece in &old.0 {
                     *work.counts.entry(piece.block).or_default() -= 1;
+                    if !self.settling.replaces(piece.block) {
+                        *dropped.entry(piece.block).or_default() += i64::from(piece.len);
+                    }
                 }
             }
             let mut pieces: Vec<Piece> = Vec::with_capacity(new.len());
@@ -45,7 +53,16 @@ impl Committer {
             }
             for piece in &pieces {
                 *work.counts.entry(piece.block).or_default() += 1;
+                if let Some(len) = dropped.get_mut(&piece.block) {
+                    *len -= i64::from(piece.len);
+                }
+                if hasty.contains(&piece.block) {
+                    self.settling.note_hasty((*ino, *window), piece.block);
+                }
             }
+            let dropped = dropped.values().filter(|len| **len > 0);
+            let dropped = dropped.filter(|len| **len < i64::from(chunk_len));
+            self.settling.note_dropped(dropped.sum::<i64>() as u64);
             let key = pair_key(core.tables.snapshot(), *ino, *window);
             match pieces.is_empty() {
                 true => work.batch.remove(Table::Extents, &key),
@@ -68,6 +85,7 @@ impl Committer {
         let snapshot = core.tables.snapshot();
         let engine = work.writer.engine();
         let mut removed = 0;
+        let mut dropped_len = 0;
         while let Some(ino) = self.drops.first().copied() {
             if core.tables.may_have(ino) {
                 for table in [Table::Extents, Table::Xattrs] {
@@ -83,6 +101,9 @@ impl Committer {
                             let row = ExtentsRow::parse(value, core.tables.chunk_len())?;
                             for piece in row.0 {
                                 *counts.entry(piece.block).or_default() -= 1;
+                                if piece.len < core.tables.chunk_len() {
+                                    dropped_len += u64::from(piece.len);
+                                }
                             }
                         }
                         batch.remove(table, key);
@@ -99,6 +120,7 @@ impl Committer {
                 .remove(Table::Orphans, &number_key(snapshot, ino));
             self.drops.remove(&ino);
         }
+        self.settling.note_dropped(dropped_len);
         Ok(())
     }
 

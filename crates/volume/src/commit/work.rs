@@ -3,6 +3,8 @@
 use crate::cut::Bytes;
 use crate::properties::Rules;
 use crate::tables::Counts;
+use std::collections::BTreeSet;
+use std::time::Duration;
 use weald_codec::CodecSpec;
 use weald_format::{Digest, Error, Result};
 use weald_store::StoreWriter;
@@ -52,6 +54,12 @@ pub(super) struct Work<'a> {
     pub counts: Counts,
     /// Changed windows and their pieces.
     pub windows: Vec<(u64, u64, Vec<NewPiece>)>,
+    /// Codec of files that have none of their own.
+    pub usual_codec: CodecSpec,
+    /// Time of slow codecs so far, as estimated.
+    pub slow_time: Duration,
+    /// New blocks that got a faster codec than their files have.
+    pub hasty: BTreeSet<usize>,
     /// How the data of the current file is stored.
     pub rules: Rules,
     /// Runs that wait for a place, and their length.
@@ -81,6 +89,9 @@ impl<'a> Work<'a> {
             batch: Batch::default(),
             counts: Counts::default(),
             windows: Vec::new(),
+            usual_codec: CodecSpec::None,
+            slow_time: Duration::ZERO,
+            hasty: BTreeSet::new(),
             rules: Rules::default(),
             waiting: Vec::new(),
             waiting_len: 0,

@@ -302,9 +302,7 @@ fn new_stat(which: u8, value: u16) -> NewStat {
 
 fn allocate_mode(no: u8) -> AllocateMode {
     match no % 8 {
-        0 => AllocateMode::Extend,
-        1 => AllocateMode::KeepSize,
-        2 => AllocateMode::Zero { keeps_size: true },
+        0..3 => AllocateMode::Zero { keeps_size: true },
         3 => AllocateMode::Zero { keeps_size: false },
         4 => AllocateMode::Collapse,
         5 => AllocateMode::Insert,

@@ -485,10 +485,14 @@ impl Run {
             Step::Commit(beside) => self.with_beside(beside, &|volume| {
                 volume.commit().map_err(|error| error.to_string())
             }),
-            Step::ReturnSpace => match self.volume().return_space() {
-                Err(error) if !self.has_failed() => Err(format!("return space: {error}")),
-                _ => Ok(()),
-            },
+            Step::ReturnSpace => {
+                let volume = self.volume();
+                let settled = volume.settle(&mut || ControlFlow::Continue(()));
+                match settled.and_then(|_| volume.return_space()) {
+                    Err(error) if !self.has_failed() => Err(format!("return space: {error}")),
+                    _ => Ok(()),
+                }
+            }
             Step::Hold { is_late } => self.begin_seal(*is_late),
             Step::Seal(image) => self.end_seal(image.as_ref()),
             Step::RemoveImage(removal) => self.remove_image(removal),

@@ -348,6 +348,7 @@ fn use_everything(disk: &SimDisk) {
             }
         }
         let _ = volume.status();
+        let _ = volume.settle(&mut || ControlFlow::Continue(()));
         let _ = volume.return_space();
         let _ = volume.close();
     }

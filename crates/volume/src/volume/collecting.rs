@@ -28,6 +28,8 @@ const FORGET_COUNT: u64 = 1024;
 /// Work of the next step.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Phase {
+    /// Writes blocks again of which the open volumes use a part.
+    Settle,
     /// Chooses segments.
     Choose,
     /// Removes rows without references.
@@ -84,10 +86,19 @@ impl Volume {
             let what = "the space of the store is being collected: try again when that has ended";
             Error::new(ErrorKind::Busy, what)
         })?;
+        drop(writing);
+        let phase = match options.copy_below_percent {
+            0 => Phase::Choose,
+            _ => Phase::Settle,
+        };
+        if phase == Phase::Settle {
+            let volumes = shared.volumes();
+            volumes.iter().for_each(|volume| volume.make_settling_due());
+        }
         Ok(Collecting {
             shared: Arc::downgrade(shared),
             collection: Collection::begin(options),
-            phase: Phase::Choose,
+            phase,
             error: None,
             _token: token,
         })
@@ -128,7 +139,7 @@ impl Collecting {
     pub fn stop(&mut self) {
         self.collection.stop();
         self.phase = match self.phase {
-            Phase::Choose | Phase::Forget | Phase::Find => Phase::Finish,
+            Phase::Settle | Phase::Choose | Phase::Forget | Phase::Find => Phase::Finish,
             ref phase => phase.clone(),
         };
     }
@@ -173,6 +184,15 @@ impl Collecting {
             false => Ok(()),
         };
         match &mut self.phase {
+            Phase::Settle => {
+                if lock(shared)?.is_none() {
+                    return Ok(CollectStep::Waiting);
+                }
+                let volumes = shared.volumes();
+                if !volumes.iter().any(|volume| volume.settle_after_commit()) {
+                    self.phase = Phase::Choose;
+                }
+            }
             Phase::Choose => {
                 refuse_damaged_maps(shared, &check)?;
                 let Some(mut writing) = lock(shared)? else {

@@ -14,6 +14,9 @@ use weald_vfs::{
     Stat, WritableFs, XattrMode,
 };
 
+/// Bytes that a new inode takes about, for the number of those that the disk has room for.
+const INODE_LEN: u64 = 512;
+
 impl WritableFs for Volume {
     fn stat(&self, ino: Ino) -> Outcome<Stat> {
         let state = self.core.state.read();
@@ -169,7 +172,6 @@ impl WritableFs for Volume {
         let end = end.filter(|end| *end <= crate::content::SIZE_MAX);
         let range = offset..end.ok_or(Errno::FBIG)?;
         match mode {
-            AllocateMode::Extend | AllocateMode::KeepSize => self.admit(len)?,
             AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
                 let end = range.end.min(self.stat(ino)?.size);
                 self.trim(ino, offset..end, now, |core, state, part| {
@@ -268,12 +270,16 @@ impl WritableFs for Volume {
         let shared = &self.core.shared;
         let space = shared.store.space()?;
         let others = shared.sum_of_others(Some(&self.core.state), State::written);
+        let totals = self.totals();
         let state = self.core.state.read();
-        let used = state.written() + others + reserve_of(space.total);
+        let taken = state.written() + others + reserve_of(space.total);
+        let free = space.free.saturating_sub(taken);
         Ok(FsCapacity {
-            total: space.total,
-            free: space.free.saturating_sub(used),
-            inodes: state.active.next_ino - 1,
+            // What other data of the disk takes is no part of the volume.
+            total: free.saturating_add(totals.len),
+            free,
+            inodes: totals.inode_count,
+            inodes_free: free / INODE_LEN,
         })
     }
 

@@ -7,6 +7,7 @@ use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{self, Object};
+use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use crate::status::exit_code;
@@ -23,6 +24,7 @@ use weald_daemon::RuntimeDir;
 use weald_format::{Error, ErrorKind};
 use weald_store::{CollectOptions, Collected, Salvaged, Store, WriteOptions};
 use weald_views::kernel::{self, ViewCache};
+use weald_volume::settle_all;
 
 /// Sections of the help.
 pub const GC_HELP: Help = Help {
@@ -31,13 +33,15 @@ pub const GC_HELP: Help = Help {
         "Gc works while images of the store are mounted and read. It removes segment files in \
          which no image has a block, and copies the used blocks of sparse ones. In the others it \
          frees unused ranges in place if the file system can.",
-        "Before that, gc encodes blocks again of which the images use less than --reencode-below, \
-         without the unused data. An image that gets such blocks has a new image digest; its tree \
+        "Before that, gc writes blocks of volumes again of which files use less than 80%, unless \
+         --reencode-below is 0, and encodes blocks of images again of which they use less than \
+         --reencode-below, without the unused data. An image that gets such blocks has a new image digest; its tree \
          digest stays. Images that are being read, base images of others, and images with several \
          generations stay as they are.",
         "If a volume of the store is mounted, by the same user, its server collects while the \
-         volume goes on. No block is then encoded again. Gc is refused while the volume is being \
-         sealed or an image is being added; a seal that begins later makes gc wait.",
+         volume goes on. Blocks of images are then not encoded again, and the file meta keeps the \
+         space of removed names and attributes. Gc is refused while the volume is being sealed or \
+         an image is being added; a seal that begins later makes gc wait.",
         "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of \
          the store alone. STORE may also be the directory of a --view-cache. Mounted views stay, \
          in whatever mount namespace they are.",
@@ -178,13 +182,18 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         copy_below_percent: args.copy_below,
         copy_len_max: args.max_copy.unwrap_or(u64::MAX),
     };
-    let writer = match store.write(WriteOptions::new(writer_name("gc"))) {
+    let below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
+    let mut writer = match store.write(WriteOptions::new(writer_name("gc"))) {
         Err(error) if error.kind() == ErrorKind::Busy => {
             return gc_mounted(args, &store, &options, &error, &flag);
         }
         other => other?,
     };
-    let below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
+    if below_percent > 0 && !store.volume_names()?.is_empty() {
+        drop(writer);
+        settle_volumes(&store, &flag)?;
+        writer = store.write(WriteOptions::new(writer_name("gc")))?;
+    }
     let reencode_options = ReencodeOptions {
         below_percent,
         memory_len: args.memory,
@@ -203,6 +212,10 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     })?;
+    if !is_over() {
+        // Removed names and attributes leave pages without rows.
+        writer.engine().compact()?;
+    }
     let mut output = Output::new();
     if args.json {
         output.json(&json(&done, &reencoded).into())?;
@@ -215,6 +228,19 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         bail!("{INTERRUPTED}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes blocks of volumes again of which files use a part.
+fn settle_volumes(store: &Store, flag: &AtomicBool) -> anyhow::Result<()> {
+    let check = &mut || match flag.load(Ordering::Relaxed) {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let settled = settle_all(store, &writer_name("gc"), check)?;
+    for (name, error) in settled.failures {
+        messages::problem(name.as_bytes(), &error);
+    }
+    Ok(())
 }
 
 /// Lets the server collect that has a volume of the store mounted; `busy` is the error if there is

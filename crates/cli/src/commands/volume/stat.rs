@@ -17,10 +17,13 @@ pub const HELP: Help = Help {
     notes: &[
         "Logical: bytes of all files, holes left out. Unique: bytes of distinct data. Shared: \
          bytes that are stored once and used more than once. Stored: bytes on disk, after \
-         compression. Ratio: logical to stored.",
-        "Debt: bytes of the store's segments that belong to no block any more. Ranges of 4 KiB and \
-         more are punched out if the file system can do that, and segments without a live block \
-         are removed within a minute. The rest waits for weald store gc, of the unmounted store.",
+         compression. Ratio: logical to stored. Attributes: names and values of extended \
+         attributes, which lie in the file meta.",
+        "Debt: bytes of the store's segments that belong to no block any more, and bytes of the \
+         volume's blocks that overwrites left without use. Ranges of 4 KiB and more are punched \
+         out if the file system can do that, and segments without a live block are removed within \
+         a minute. Of a block of which less than 80% is used, a mounted volume writes the rest \
+         again when nothing waits. What is left is for weald store gc.",
         "Dirty bytes are written and not yet on disk. Seconds at risk is the age of the oldest of \
          them. A power cut now would take back that much time, except for synced data.",
         "Of a mounted volume, the server of this user answers.",
@@ -102,6 +105,7 @@ fn json(name: &str, report: &VolumeReport) -> Object {
         ("unique_len", report.unique_len),
         ("shared_len", report.shared_len),
         ("stored_len", report.stored_len),
+        ("attribute_len", report.attribute_len),
         ("dead_len", report.dead_len),
         ("dirty_len", report.dirty_len),
     ] {
@@ -119,6 +123,7 @@ fn text(report: &VolumeReport) -> String {
         ("unique", bytes(report.unique_len)),
         ("shared", bytes(report.shared_len)),
         ("stored", bytes(report.stored_len)),
+        ("attributes", bytes(report.attribute_len)),
         ("ratio", format!("{:.2}", ratio(report))),
         ("debt", bytes(report.dead_len)),
         ("dirty", bytes(report.dirty_len)),
