@@ -4,7 +4,8 @@ use crate::garbage::uses_of;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::volume::{
-    ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, split_key, split_pair_key, counted_xattr_len,
+    ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len, split_key,
+    split_pair_key,
 };
 use weald_format::{ErrorKind, FileKind, Result};
 use weald_store::engine::{Engine, Table};

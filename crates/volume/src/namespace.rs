@@ -200,7 +200,9 @@ impl Core {
             .xattrs
             .iter()
             .map(|(name, value)| counted_xattr_len(name, value));
-        let taken = inherited.iter().map(|(name, value)| counted_xattr_len(name, value));
+        let taken = inherited
+            .iter()
+            .map(|(name, value)| counted_xattr_len(name, value));
         let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
         self.charge(state, quota, (len as i64, 1), Limits::Hold)?;
         let ino = state.active.next_ino;

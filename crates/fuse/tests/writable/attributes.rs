@@ -203,7 +203,11 @@ fn writes_truncations_and_chown_take_privileges_away() {
         (format!("{as_other} truncate -s 3 f"), 0o6766, 0o766),
         (format!("{as_member} truncate -s 3 f"), 0o6766, 0o2766),
         (format!("{as_other} bash -c ': > f'"), 0o2666, 0o666),
-        (format!("{as_other} fallocate -z -l 100000 f"), 0o6666, 0o666),
+        (
+            format!("{as_other} fallocate -z -l 100000 f"),
+            0o6666,
+            0o666,
+        ),
         (format!("{as_other} fallocate -p -l 4096 f"), 0o6666, 0o666),
         ("chown 5 f".to_owned(), 0o6777, 0o777),
         ("chgrp 5 f".to_owned(), 0o6767, 0o2767),
