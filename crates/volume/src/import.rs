@@ -358,9 +358,7 @@ impl Import<'_> {
                 let times = self.times(&dir.inode);
                 Ok(self.volume.set_stat(dir.to, &times, self.now)?)
             });
-            made.map_err(|refused| {
-                error_of(refused.failure, &directories.path(dir.place, b""))
-            })?;
+            made.map_err(|refused| error_of(refused.failure, &directories.path(dir.place, b"")))?;
         }
         Ok(())
     }
