@@ -15,7 +15,7 @@ from pathlib import Path
 
 from weald_lab import guard, trust
 from weald_lab.record import LabError
-from weald_lab.stacks import Disk, KernelStack, Place, Spec
+from weald_lab.stacks import DIRECT, Disk, KernelStack, Place, Spec, attach_direct
 
 # Layers below each kind of file system, lowest first, and the drives of 2015.
 LAYERS = {"md": ("md",), "lvm": ("dm",), "lvm-md": ("md", "dm"), "raid6": ("btrfs",)}
@@ -25,6 +25,8 @@ DRIVES_MAX = 64
 KINDS = tuple(f"{kind}-{below}" for kind in ("ext4", "xfs", "btrfs") for below in LAYERS
               if kind == "btrfs" or below != "raid6")
 TOOLS = {"md": ("mdadm",), "dm": ("lvm", "dmsetup"), "btrfs": ("btrfs",)}
+LAYER_WORDS = {"md": "mdadm --create --level=6", "dm": "lvcreate --extents 100%FREE, with stripes",
+               "btrfs": "mkfs.btrfs -m raid6 over all of them"}
 # Superblocks, bitmaps and reserves on each drive.
 RESERVE_BYTES = 160 << 20
 SYNC_S = 3600.0
@@ -71,8 +73,11 @@ class ArrayDisk(Disk):
         return self._loops
 
     def _attach_loops(self) -> None:
-        self._loops = [self._owner.run("losetup", "--find", "--show", "--direct-io=on",
-                                       image).strip() for image in self._images]
+        self._loops = [attach_direct(self._owner, image) for image in self._images]
+
+    def commands(self) -> list[str]:
+        loops = f"{DIRECT} $DIR/disk0.img: {self._count} of these"
+        return [loops, *(LAYER_WORDS[layer] for layer in self._layers), *super().commands()[1:]]
 
     def _array(self) -> str:
         """The MD device that holds the first drive, or nothing."""

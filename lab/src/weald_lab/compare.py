@@ -16,7 +16,7 @@ Key = tuple[str, str, str, str]
 
 @dataclass(frozen=True)
 class Change:
-    """One stack at one step. `ratio` is the median of the second run through the first's."""
+    """One stack at one step. `ratio` is the median of the second run divided by the first's."""
 
     shape: str
     stack: str

@@ -60,6 +60,11 @@ class ImageStack(LowerStack):
         if was_mounted:
             self.run(*self.mount_words())
 
+    def commands(self) -> list[str]:
+        words = [self.pack_words(self.place.work / "source")]
+        words += [self.mount_words()] if self.mounts else []
+        return [*super().commands(), *(self.shown(*line) for line in words)]
+
     def probe(self) -> Probe:
         return Probe(self.mount_point, [self._disk.device])
 

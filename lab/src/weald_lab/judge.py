@@ -46,7 +46,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Pair:
-    """Two stacks at a step. `ratio` is the median of `b` through that of `a`."""
+    """Two stacks at a step. `ratio` is the median of `b` divided by that of `a`."""
 
     step: str
     a: str

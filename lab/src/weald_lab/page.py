@@ -30,8 +30,8 @@ corrected together (Holm, 5 %). Stacks that cannot be told apart from the best s
 critical difference of Nemenyi's test at 5 %, over the steps that all stacks have.</li>
 <li><b>Effect size</b>: ratio of medians with its interval, and Cliff's delta: 1 if every repetition
 of the slower stack took longer than every repetition of the faster one, 0 if they mix evenly.</li>
-<li><b>× best</b>: geometric mean over the steps of a stack's median through the fastest
-median.</li>
+<li><b>× best</b>: geometric mean over the steps of a stack's median divided by the
+fastest median.</li>
 <li><b>Autocorrelation</b> of successive rounds: near 1, rounds repeat each other, and the test
 trusts them too much.</li>
 """
@@ -45,7 +45,8 @@ def _tag(name: str, text: str, **attributes: str) -> str:
 def _table(head: list[str], rows: list[list[str]], class_: str = "sortable") -> str:
     top = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in head)
     body = "\n".join(
-        "<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+        "<tr>" + "".join(f'<td data-head="{escape(name)}">{escape(cell)}</td>'
+                         for name, cell in zip(head, row, strict=True)) + "</tr>" for row in rows)
     return (f'<div class="scroll"><table class="{class_}"><thead><tr>{top}</tr></thead>\n'
             f"<tbody>{body}</tbody></table></div>")
 
@@ -142,6 +143,37 @@ def _origin(headers: list[Row]) -> str:
     return f"<ul class='faint'>{''.join(items)}</ul>"
 
 
+def _stacks(headers: list[Row]) -> str:
+    """Says of each stack how it was made, mounted and made cold, so that readers can judge that."""
+    rows: list[str] = []
+    for header in headers:
+        settings = header.get("settings", {})
+        for spec in settings.get("on", []):
+            name = spec["name"]
+            lines = settings.get("commands", {}).get(name) or [
+                f"{key}: {value}" for key, value in spec.get("settings", {}).items()]
+            kind = "own commands" if spec["kind"] == "command" else spec["kind"]
+            row = [escape(name), escape(kind),
+                   "<br>".join(f"<code>{escape(line)}</code>" for line in lines),
+                   escape(settings.get("cold", {}).get(name, ""))]
+            text = "".join(
+                f'<td data-head="{head}">{cell}</td>' for head, cell in zip(STACK_HEAD, row,
+                                                                            strict=True))
+            if f"<tr>{text}</tr>" not in rows:
+                rows.append(f"<tr>{text}</tr>")
+    if not rows:
+        return ""
+    top = "".join(f'<th scope="col">{head}</th>' for head in STACK_HEAD)
+    return (f"<h2 id='stacks'>How each stack was made and mounted</h2><p class='faint'>{LEGEND}</p>"
+            f'<div class="scroll"><table class="cards words"><thead><tr>{top}</tr></thead><tbody>'
+            f"{''.join(rows)}</tbody></table></div>")
+
+
+STACK_HEAD = ("stack", "kind", "commands", "cold means")
+LEGEND = ("$MNT is where the steps run, $DIR the directory of the stack, $DEV a device, $SOURCE "
+          "the tree that images pack.")
+
+
 def _section(judgement: Judgement) -> str:
     rows = [[r.stack, str(r.rounds), f"{r.old:g}", f"{r.low:.3g}–{r.high:.3g}",
              str(r.overall), f"{r.rank_median:g}", f"{r.ratio_to_best:.2f}"]
@@ -155,7 +187,7 @@ def _section(judgement: Judgement) -> str:
                           f"{len(judgement.steps)} steps"), id=f"table-{judgement.name}"),
         f"<ul class='verdict'>{text}</ul>",
         _table(["stack", "rounds", "rating as in 2015", "95 % interval", "shared rank, all steps",
-                "median of shared step ranks", "× best"], rows),
+                "median of shared step ranks", "× best"], rows, "sortable cards"),
         f"<p>Failed repetitions, left out above:</p><ul>{failed}</ul>" if failed else "",
         f"<details class='cells'><summary>All {len(judgement.cells)} cells</summary>",
         _cells(judgement), "</details>",
@@ -205,7 +237,7 @@ rounds). A line that climbs is a file system that ages.</p>
 <div id="cpuwall" class="chart"></div>
 <p id="cpuwall-none" hidden>This record has no CPU times.</p>
 <h2 id="matrix">Matrix of ratios</h2>
-<p class="faint">Median of a stack through the median of the baseline, for the table chosen here.
+<p class="faint">Median of a stack divided by the median of the baseline, for the table chosen here.
 Below 1 is faster or less. Italics: the wall times cannot be told apart (other values are not
 tested). A click on a heading sorts.</p>
 <div class="controls">
@@ -238,7 +270,7 @@ def render(headers: list[Row], judgements: list[Judgement], repeats: list[Repeat
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<link rel="icon" href="data:,">',
         _tag("title", escape(title)), _tag("style", _resource("page.css")), "</head><body>",
-        _tag("h1", escape(title)), _origin(headers),
+        _tag("h1", escape(title)), _origin(headers), _stacks(headers),
         f"<p>How busy the machine was:</p><ul>{busy}</ul>" if busy else "",
         f"<h2 id='noise'>The same thing measured twice</h2><ul>{noise}</ul>" if noise else "",
         *[_section(judgement) for judgement in judgements],

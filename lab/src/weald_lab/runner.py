@@ -80,6 +80,7 @@ class Runner:
             trust.make(self.out)
         _own(self.out)
         self.plan.cold = {name: stack.cold_method for name, stack in self.stacks.items()}
+        self.plan.commands = {name: stack.commands() for name, stack in self.stacks.items()}
         self.state.plan = self.plan.dump()
         self.state.save()
         record.write(self.out / record.FILE_NAME, [header(self.plan)])

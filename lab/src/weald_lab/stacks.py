@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
+import re
+import shlex
 import signal
 import subprocess
 import time
@@ -99,6 +102,19 @@ class Stack:
         """Returns what to watch while a step runs."""
         return Probe()
 
+    def commands(self) -> list[str]:
+        """Returns the commands that make and mount it, for the record and the page."""
+        return []
+
+    def shown(self, *words: str | Path) -> str:
+        """Returns a command with MNT, DIR and no other path of this machine in it."""
+        text = " ".join(shlex.quote(str(word)) for word in words)
+        for path, name in ((self.mount_point, "$MNT"), (self.home, "$DIR"),
+                           (self.place.work / "source", "$SOURCE")):
+            text = text.replace(str(path), name)
+        program = str(words[0])
+        return text.replace(program, Path(program).name, 1) if "/" in program else text
+
     def missing_parts(self) -> list[str]:
         """Returns the parts of the kernel that the stack needs and that are not there."""
         return []
@@ -117,6 +133,39 @@ def _pass_interrupt(returncode: int) -> None:
     """Ctrl-C that ended a command ends the run: it is no failure of the command."""
     if returncode == -signal.SIGINT:
         raise KeyboardInterrupt
+
+
+DIRECT = "losetup --find --show --direct-io=on"
+
+
+def attach_direct(owner: Stack, image: Path) -> str:
+    """Attaches a loop device with direct I/O, whose data stays out of the host's page cache."""
+    return owner.run(*DIRECT.split(), image).strip()
+
+
+def require_direct(owner: Stack, device: str) -> None:
+    """Switches a loop device to direct I/O, as those of the other stacks have it."""
+    state = Path(f"/sys/block/{Path(device).name}/loop/dio")
+    if state.read_text("utf-8").strip() != "1":
+        owner.run("losetup", "--direct-io=on", device)
+    if state.read_text("utf-8").strip() != "1":
+        raise LabError(f"{owner.name}: {device} cannot have direct I/O, which the other stacks "
+                       "have: their figures could not be compared")
+
+
+def drop_pages(folder: Path) -> None:
+    """Writes everything out, and empties the page cache of the files below a directory."""
+    os.sync()
+    for at, _, files in os.walk(folder):
+        for name in files:
+            try:
+                handle = os.open(os.path.join(at, name),
+                                 os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except OSError:
+                continue
+            with contextlib.suppress(OSError):
+                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(handle)
 
 
 class Disk:
@@ -143,20 +192,33 @@ class Disk:
         """Returns the devices whose transfers count."""
         return [self.device]
 
+    def commands(self) -> list[str]:
+        """Returns the commands that make and mount it."""
+        device = self._owner.place.device
+        lines = [] if device else [f"{DIRECT} $DIR/{self._image.name}"]
+        return [*lines, " ".join((*self._make_words(), "$DEV")),
+                self._owner.shown(*self._mount_words("DEV")).replace("DEV", "$DEV")]
+
+    def _make_words(self) -> list[str]:
+        return [f"mkfs.{self._kind}", *MKFS_QUIET[self._kind], *self._make]
+
+    def _mount_words(self, device: str) -> list[str]:
+        options = ["-o", self._options] if self._options else []
+        return ["mount", "-t", self._kind, *options, device, str(self.mount_point)]
+
     def _make_file_system(self) -> None:
         """Makes it; on a device of the user with the run's own UUID, by which it is known again."""
-        words = [*MKFS_QUIET[self._kind], *self._make]
+        words = self._make_words()
         if self._owner.place.device:
             devices.refuse_if_in_use(self.device)
             option, key = MKFS_UUID[self._kind]
             words += [option, key + self._owner.place.device_uuid]
-        self._owner.run(f"mkfs.{self._kind}", *words, self.device)
+        self._owner.run(*words, self.device)
 
     def _attach(self) -> None:
         if self._owner.place.device:
             return
-        self.device = self._owner.run(
-            "losetup", "--find", "--show", "--direct-io=on", self._image).strip()
+        self.device = attach_direct(self._owner, self._image)
 
     def _detach(self) -> None:
         if not self._owner.place.device:
@@ -167,8 +229,7 @@ class Disk:
         self._attach()
         if self._owner.place.device:
             devices.refuse_if_not_ours(self.device, self._owner.place.device_uuid)
-        options = ["-o", self._options] if self._options else []
-        self._owner.run("mount", "-t", self._kind, *options, self.device, self.mount_point)
+        self._owner.run(*self._mount_words(self.device))
 
     def unmount(self) -> None:
         """Unmounts and detaches, so that no page of the device stays in memory."""
@@ -214,6 +275,9 @@ class KernelStack(Stack):
     def unmount(self) -> None:
         self._disk.unmount()
 
+    def commands(self) -> list[str]:
+        return self._disk.commands()
+
     def probe(self) -> Probe:
         return Probe(block_devices=self._disk.drives())
 
@@ -227,9 +291,15 @@ class TmpfsStack(Stack):
     cold_method = "none: it lives in memory"
 
     def mount(self) -> None:
+        self.run(*self._words())
+
+    def _words(self) -> list[str]:
         options = [f"size={self.place.size_bytes}", self.spec.settings.get("mount", "")]
-        self.run("mount", "-t", "tmpfs", "-o", ",".join(o for o in options if o),
-                 "weald-lab", self.mount_point)
+        return ["mount", "-t", "tmpfs", "-o", ",".join(o for o in options if o), "weald-lab",
+                str(self.mount_point)]
+
+    def commands(self) -> list[str]:
+        return [self.shown(*self._words())]
 
     def unmount(self) -> None:
         guard.unmount(self.mount_point)
@@ -254,15 +324,10 @@ class DirectoryStack(Stack):
             self.mount_point = self.home / "mnt"
 
     def cold(self) -> None:
-        os.sync()
-        for folder, _, files in os.walk(self.mount_point):
-            for name in files:
-                try:
-                    handle = os.open(os.path.join(folder, name), os.O_RDONLY | os.O_NOFOLLOW)
-                except OSError:
-                    continue
-                os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-                os.close(handle)
+        drop_pages(self.mount_point)
+
+    def commands(self) -> list[str]:
+        return ["mkdir $MNT"]
 
 
 class LowerStack(Stack):
@@ -276,6 +341,9 @@ class LowerStack(Stack):
     def create(self) -> None:
         super().create()
         self._disk.create()
+
+    def commands(self) -> list[str]:
+        return self._disk.commands()
 
     def probe(self) -> Probe:
         return Probe(block_devices=[self._disk.device])
@@ -297,15 +365,27 @@ class WealdVolumeStack(LowerStack):
     def create(self) -> None:
         super().create()
         self._disk.mount()
-        self.run(self.place.weald, "store", "create", self.lower / "store")
-        self.run(self.place.weald, "volume", "create", self._name(), *self.spec.words("create"))
+        for words in self._create_words():
+            self.run(*words)
         self._disk.unmount()
+
+    def _create_words(self) -> list[list[str]]:
+        weald = self.place.weald
+        return [[weald, "store", "create", str(self.lower / "store")],
+                [weald, "volume", "create", self._name(), *self.spec.words("create")]]
+
+    def _mount_words(self) -> list[str]:
+        options = self.spec.settings.get("mount")
+        return [self.place.weald, "mount", *(["-o", options] if options else []), self._name(),
+                str(self.mount_point)]
 
     def mount(self) -> None:
         self._disk.mount()
-        options = self.spec.settings.get("mount")
-        self.run(self.place.weald, "mount", *(["-o", options] if options else []),
-                 self._name(), self.mount_point)
+        self.run(*self._mount_words())
+
+    def commands(self) -> list[str]:
+        words = [*self._create_words(), self._mount_words()]
+        return [*super().commands(), *(self.shown(*line) for line in words)]
 
     def unmount(self) -> None:
         self.run(self.place.weald, "umount", self.mount_point)
@@ -336,6 +416,10 @@ class PassthroughStack(LowerStack):
         self._disk.mount()
         self.run(self.program, self.lower / "data", self.mount_point)
 
+    def commands(self) -> list[str]:
+        return [*super().commands(),
+                self.shown(self.program, self.lower / "data", self.mount_point)]
+
     def unmount(self) -> None:
         guard.unmount(self.mount_point)
         # The server ends after umount(8) does, and holds the directory until then.
@@ -351,20 +435,49 @@ class PassthroughStack(LowerStack):
 
 
 class CommandStack(Stack):
-    """Command lines of the user, with MNT, DIR and SIZE in their environment."""
+    """Command lines of the user, with MNT, DIR, SIZE and DEV in their environment.
+
+    DEV is a loop device of SIZE bytes with direct I/O, as the built-in stacks have one; it is made
+    if a command names it. Loop devices that the commands make themselves are switched to direct
+    I/O, and the pages of files in DIR are dropped for each cold step. So the page cache of the host
+    favours nobody.
+    """
 
     def __init__(self, spec: Spec, place: Place) -> None:
         super().__init__(spec, place)
+        self._image = self.home / "device.img"
+        self._device = ""
+        self._loops: list[str] = []
+        self._has_device = any(re.search(r"\$\{?DEV\b", t) for t in spec.settings.values())
+        self.cold_method = (
+            "unmount and mount again, on $DEV, a loop device with direct I/O" if self._has_device
+            else "unmount and mount again; loop devices of its files have direct I/O, the pages "
+            "of its files are dropped")
+        self.tools = ("losetup",) if self._has_device else ()
         self.place_environment = {
             **place.environment, "MNT": str(self.mount_point), "DIR": str(self.home),
             "SIZE": str(place.size_bytes)}
+
+    def commands(self) -> list[str]:
+        settings = self.spec.settings
+        return [*([f"{DIRECT} $DIR/{self._image.name}"] if self._has_device else []),
+                *(settings[key] for key in ("create", "mount", "unmount") if key in settings)]
+
+    def _attach(self) -> None:
+        if self._has_device:
+            self._device = attach_direct(self, self._image)
+
+    def _detach(self) -> None:
+        if self._device:
+            guard.detach(self._device)
+        self._device = ""
 
     def _shell(self, key: str) -> None:
         text = self.spec.settings.get(key, "")
         if not text:
             return
         done = subprocess.run(["sh", "-ec", text], capture_output=True, text=True, check=False,
-                              env=self.place_environment, cwd=self.home,
+                              env=self.place_environment | {"DEV": self._device}, cwd=self.home,
                               stdin=subprocess.DEVNULL)
         _pass_interrupt(done.returncode)
         if done.returncode:
@@ -372,21 +485,32 @@ class CommandStack(Stack):
                            f"{(done.stderr or done.stdout).strip()}")
 
     def create(self) -> None:
-        self.mount_point.mkdir(parents=True)
+        super().create()
+        if self._has_device:
+            with self._image.open("xb") as handle:
+                os.truncate(handle.fileno(), self.place.size_bytes)
+        self._attach()
         self._shell("create")
+        self._detach()
 
     def mount(self) -> None:
+        self._attach()
         self._shell("mount")
+        self._loops = guard.loops_below(self.home)
+        for device in self._loops:
+            require_direct(self, device)
 
     def unmount(self) -> None:
         self._shell("unmount")
+        self._detach()
+        drop_pages(self.home)
 
     def destroy(self) -> None:
         self._shell("destroy")
         super().destroy()
 
     def probe(self) -> Probe:
-        return Probe(self.mount_point)
+        return Probe(self.mount_point, self._loops)
 
 
 def read_stack_file(path: Path) -> list[Spec]:
