@@ -11,6 +11,7 @@ export WEALD_PROFILE=${WEALD_PROFILE:-dev}
 
 need git git-annex gpg
 need_root "making mounts"
+[ -x "$weald" ] || die "$weald is missing: run 'cargo build -p weald-cli' first, or set WEALD_PROFILE=release"
 need_fuse
 
 # quiet COMMAND...: shows the output only if the command fails.

@@ -82,7 +82,17 @@ TOML
         grep -hE 'FAILED|panicked' "$work/pjd.log" "$work/erofs.log" >&2
         die "pjdfstest: cases failed on the volume"
     fi
+    # A program that refuses its configuration prints neither of these words.
+    count_passed "$work/pjd.log" 100
+    count_passed "$work/erofs.log" 1
     end_volume posix
+}
+
+# count_passed LOG LEAST: fails unless the summary of pjdfstest in LOG has that many passed cases.
+count_passed() {
+    local passed
+    passed=$(sed -n 's/.*[ ,]\([0-9][0-9]*\) passed.*/\1/p' "$1" | tail -n 1)
+    [ "${passed:-0}" -ge "$2" ] || die "pjdfstest: ${passed:-no} cases passed, expected at least $2: $(tail -n 3 "$1")"
 }
 
 try_fsx() {

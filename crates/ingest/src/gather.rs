@@ -459,6 +459,8 @@ pub struct KnownDirs {
     hashes: Vec<u64>,
     hasher: DefaultHashBuilder,
     last: Vec<u8>,
+    /// Part of the hashes, so that all of them can be forgotten at once.
+    era: u64,
 }
 
 impl KnownDirs {
@@ -469,7 +471,28 @@ impl KnownDirs {
             hashes: vec![0; 1 << count],
             hasher: DefaultHashBuilder::default(),
             last: Vec::new(),
+            era: 0,
         }
+    }
+
+    /// The hash of a directory, and its place in the table.
+    fn place_of(&self, dir: &[u8]) -> (u64, usize) {
+        // 0 marks an empty slot.
+        let hash = self.hasher.hash_one((self.era, dir)) | 1;
+        let place = hash.rotate_right(32) as usize & (self.hashes.len() - 1);
+        (hash, place)
+    }
+
+    /// Whether the set has a directory, as far as it knows.
+    pub fn has(&self, dir: &[u8]) -> bool {
+        let (hash, place) = self.place_of(dir);
+        self.hashes[place] == hash
+    }
+
+    /// Forgets all directories.
+    pub fn forget_all(&mut self) {
+        self.era += 1;
+        self.last.clear();
     }
 
     /// Adds a directory; returns whether it is new.
@@ -477,9 +500,7 @@ impl KnownDirs {
         if self.last == dir {
             return false;
         }
-        // 0 marks an empty slot.
-        let hash = self.hasher.hash_one(dir) | 1;
-        let place = hash.rotate_right(32) as usize & (self.hashes.len() - 1);
+        let (hash, place) = self.place_of(dir);
         let is_new = self.hashes[place] != hash;
         self.hashes[place] = hash;
         self.last.clear();

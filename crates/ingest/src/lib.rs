@@ -8,8 +8,8 @@
 //! way.
 //!
 //! Streams that describe no tree are refused with the path: absolute paths and paths with `..`,
-//! members below an entry that is no directory in the end (a symlink, for example), hard links to a
-//! path without an earlier member. Only the image and its temporary files are read and written.
+//! members below an entry that is no directory in the end, hard links to a path without an earlier
+//! member. Symlinks of a tar stream on the way to later members are followed. Only the image and its temporary files are read and written.
 #![forbid(unsafe_code)]
 
 mod assemble;
@@ -45,7 +45,7 @@ use members::{Layout, Members};
 use mtree::MtreeReader;
 use source::{DECODER_SHARE, build_members};
 use std::path::{Path, PathBuf};
-use tar::TarReader;
+use tar::{Reach, TarReader};
 use walk::WalkSource;
 use weald_builder::stream::build_stream;
 use weald_builder::{BuildOptions, Observer, Order, Report};
@@ -145,8 +145,10 @@ fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
         Format::Listing => Box::new(ListingReader::new(input, Separator::Zero)),
         Format::Lines => Box::new(ListingReader::new(input, Separator::Newline)),
         Format::Mtree { contents } => Box::new(MtreeReader::new(input, contents.as_deref())?),
-        Format::Tar => Box::new(TarReader::new(input)),
-        Format::Auto if TarReader::is_tar(input.front()) => Box::new(TarReader::new(input)),
+        Format::Tar => Box::new(TarReader::new(input).following(Reach::Inside)),
+        Format::Auto if TarReader::is_tar(input.front()) => {
+            Box::new(TarReader::new(input).following(Reach::Inside))
+        }
         Format::Auto if MtreeReader::is_mtree(input.front()) => {
             Box::new(MtreeReader::new(input, None)?)
         }

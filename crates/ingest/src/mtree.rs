@@ -1,4 +1,4 @@
-//! mtree(5): a description of a tree, line by line, as written by `mtree -c` and `mtree -C` of the
+//! mtree(5): a description of a tree, line by line, as written by `mtree -c`, `-C` and `-D` of the
 //! BSDs, bsdtar and `weald forest --stream mtree`.
 //!
 //! The description has names and attributes. Contents of regular files come from a directory;
@@ -102,7 +102,8 @@ impl MtreeReader {
 
     /// Interprets a line; true if it has a member.
     fn take(&mut self, line: &[u8], member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
-        let mut words = words::split(line);
+        let line = words::name_first(line);
+        let mut words = words::split(&line);
         let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else {
             return Ok(false);
         };

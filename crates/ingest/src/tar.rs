@@ -8,6 +8,7 @@ mod header;
 mod number;
 mod pax;
 mod sparse;
+mod through;
 
 use crate::input::Input;
 use crate::member::{Member, MemberKind};
@@ -16,6 +17,8 @@ use header::Header;
 use number::TAR_BLOCK_LEN;
 use pax::Pax;
 use sparse::Map;
+pub use through::Reach;
+use through::Through;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};
 
 /// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and again under the
@@ -34,6 +37,10 @@ pub struct TarReader {
     /// The member has an access control list that is not kept.
     has_acl: bool,
     is_over: bool,
+    /// Symlinks on the way to members, if they are followed.
+    through: Option<Through>,
+    /// The stream may end without blocks of zeros: a digest tells whether it is whole.
+    is_verified: bool,
 }
 
 /// Extended headers before a header.
@@ -55,6 +62,27 @@ impl TarReader {
             layout: None,
             has_acl: false,
             is_over: false,
+            through: None,
+            is_verified: false,
+        }
+    }
+
+    /// Follows symlinks of the stream on the way to its members.
+    #[must_use]
+    pub fn following(self, reach: Reach) -> Self {
+        Self {
+            through: Some(Through::new(reach)),
+            ..self
+        }
+    }
+
+    /// Takes a stream without blocks of zeros at its end for whole, as `umoci insert` writes it.
+    /// The caller compares a digest of all of it.
+    #[must_use]
+    pub fn verified(self) -> Self {
+        Self {
+            is_verified: true,
+            ..self
         }
     }
 
@@ -83,21 +111,31 @@ impl TarReader {
     }
 
     fn skip(&mut self) -> Result<()> {
-        let mut remaining_len = self.data_len + self.padding_len;
+        let mut remaining_len = self.data_len;
         let mut piece = vec![0; remaining_len.min(64 << 10) as usize];
         while remaining_len > 0 {
             let len = remaining_len.min(piece.len() as u64);
             self.fill(&mut piece[..len as usize])?;
             remaining_len -= len;
         }
+        let mut padding = [0; TAR_BLOCK_LEN];
+        let padding = &mut padding[..self.padding_len as usize];
         (self.data_len, self.padding_len) = (0, 0);
-        Ok(())
+        match self.is_verified {
+            // The last member of a layer of `umoci insert` has no padding either.
+            true => self.input.read(padding).map(|_| ()),
+            false => self.fill(padding),
+        }
     }
 
     /// The next header, or the end.
     fn header(&mut self) -> Result<Option<Header>> {
         let mut block = [0; TAR_BLOCK_LEN];
         match self.input.read(&mut block)? {
+            0 if self.is_verified => {
+                self.is_over = true;
+                return Ok(None);
+            }
             0 => return Err(self.wrong("no blocks of zeros at the end: the stream is cut short")),
             TAR_BLOCK_LEN => {}
             _ => return Err(self.wrong("the stream is cut short")),
@@ -264,12 +302,14 @@ impl TarReader {
         self.has_acl = pax.has_acl && !member.xattrs.iter().any(is_acl);
         let has_data = match kind {
             MemberKind::Entry(FileKind::Regular) => true,
-            // Only in pax may the data of a link follow its header; elsewhere its size has no
-            // meaning.
-            MemberKind::HardLink => has_pax,
+            MemberKind::HardLink => false,
             _ => flag == b'D',
         };
         let len = match has_data {
+            // Only in pax may the data of a link follow its header; elsewhere its size has no
+            // meaning. A record about the size repeats that of the file, which is elsewhere: GNU tar
+            // reads on behind the header.
+            _ if kind == MemberKind::HardLink && has_pax => header.size().map_err(says)?,
             true => pax.size.map_or_else(|| header.size(), Ok).map_err(says)?,
             false => 0,
         };
@@ -363,6 +403,9 @@ impl Members for TarReader {
             let shown = || weald_vfs::shown_path(&member.path);
             match is_known.map_err(|e| self.wrong(e.context(shown())))? {
                 true => {
+                    if let Some(through) = &mut self.through {
+                        through.follow(member);
+                    }
                     if self.has_acl {
                         let what = "its access control list is left out: only those in \
                                     SCHILY.xattr are read";

@@ -252,15 +252,20 @@ impl Store {
     fn no_image(&self, name: &str) -> Error {
         let shown = self.disk.shown();
         let names = self.names().unwrap_or_default();
-        let is_volume = self
-            .volume_names()
-            .is_ok_and(|names| names.iter().any(|n| n == name));
+        let volumes = self.volume_names().unwrap_or_default();
+        let is_volume = volumes.iter().any(|n| n == name);
         let what = match names.len() {
             _ if is_volume => format!(
                 "{shown}:{name}: names a volume, and this command takes an image: 'weald mount \
                  {shown}:{name} DIR' shows the files of a volume, 'weald volume rm' removes it"
             ),
-            0 => format!("{shown}:{name}: the store has no image yet"),
+            0 if volumes.is_empty() => format!(
+                "{shown}:{name}: no such image and no such volume: the store has no image yet"
+            ),
+            0 => format!(
+                "{shown}:{name}: no such image and no such volume: the store has no image yet, and \
+                 'weald volume ls {shown}' lists its volumes"
+            ),
             _ => format!("{shown}:{name}: no such image: 'weald store ls {shown}' lists them"),
         };
         Error::not_found(what)

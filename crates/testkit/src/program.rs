@@ -8,8 +8,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{self, Command};
 
-/// Returns `built`, or where its copy lies if a shell would split its path, or if other users cannot
-/// reach it, as in a clone below `/root`.
+/// Returns `built`, or where its copy lies if a shell would split its path, or if other users
+/// cannot reach it, as in a clone below `/root`.
 ///
 /// # Panics
 /// If the copy cannot be made.
@@ -43,8 +43,8 @@ fn is_open(path: &Path) -> bool {
     path.is_absolute() && path.ancestors().all(may_enter)
 }
 
-/// Copies the program into a directory of this user, one for each path; a copy that is as old and as
-/// long as the program is taken as it is.
+/// Copies the program into a directory of this user, one for each path; a copy that is as old and
+/// as long as the program is taken as it is.
 fn copy_of(built: &Path, base: &Path) -> PathBuf {
     let user = rustix::process::geteuid().as_raw();
     let mut hasher = DefaultHasher::new();
@@ -67,8 +67,8 @@ fn copy_of(built: &Path, base: &Path) -> PathBuf {
     if fs::metadata(&copy).is_ok_and(|copy| same(&copy, &original)) {
         return copy;
     }
-    // A process of its own writes it: a descriptor that a fork of another thread inherits would make
-    // the program busy.
+    // A process of its own writes it: a descriptor that a fork of another thread inherits would
+    // make the program busy.
     let fresh = dir.join(format!("weald.{}", process::id()));
     let mut cp = Command::new("cp");
     let status = cp

@@ -36,8 +36,9 @@ pub const HELP: Help = Help {
          follow the comma in 'dir-merge,en'. '-' or '+' means a file of plain patterns, 'w' \
          patterns separated by spaces, and 'C' the rules of CVS. 'e' leaves the file itself out; \
          'n' applies the rules to this directory only.",
-        "In a stream, the last member of each path wins. Weald creates parent directories that a \
-         stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an empty \
+        "In a stream, the last member of each path wins. Symlinks of a tar stream that stay inside \
+         the tree lead to its later members, as in GNU tar. Weald creates parent directories that \
+         a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an empty \
          file of root with mode 644. It becomes a directory if it ends in a slash or other paths \
          lie below it.",
         "An mtree description gives names and attributes. The contents of its regular files \
@@ -87,8 +88,8 @@ pub const HELP: Help = Help {
         ),
         (
             "Pack the files that an mtree description names",
-            "mtree -c -p project | weald build --from mtree --contents-root project - \
-             spec.weald",
+            "bsdtar -c --format=mtree -C project . | weald build --from mtree --contents-root \
+             project - spec.weald",
         ),
         (
             "Pack the tree of an EROFS image",

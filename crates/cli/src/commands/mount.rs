@@ -451,6 +451,9 @@ fn refuse_kernel_flags(args: &MountArgs) -> Result<()> {
 /// As [`run`].
 pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
     let request = args.request()?;
+    if !rustix::process::geteuid().is_root() {
+        warn_of_ignored(&args.options);
+    }
     if request.request().is_volume {
         return mount_volume(args, &request);
     }
@@ -481,6 +484,18 @@ pub fn mount(args: &MountArgs, choice: ServerChoice) -> Result<ExitCode> {
                 Started::No => Ok(ExitCode::from(crate::status::FAILED)),
             }
         }
+    }
+}
+
+/// Says which words have no effect for a user who is not root: fusermount3 mounts without them.
+fn warn_of_ignored(options: &[String]) {
+    let words = options.iter().flat_map(|list| list.split(','));
+    let ignored: Vec<&str> = words
+        .filter(|word| ["suid", "dev"].contains(word))
+        .collect();
+    if !ignored.is_empty() {
+        let words = ignored.join(",");
+        log::warn!("-o {words}: only root's mounts can have that: mounted with nosuid,nodev");
     }
 }
 

@@ -9,3 +9,4 @@ mod debian;
 mod layouts;
 mod roots;
 mod run;
+mod through;

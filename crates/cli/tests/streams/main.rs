@@ -4,6 +4,7 @@
 mod lists;
 #[path = "../support/mod.rs"]
 mod support;
+mod through;
 
 use std::fs;
 use support::{Bench, Output};

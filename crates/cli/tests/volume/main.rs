@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod adding;
+mod case;
 mod collecting;
 mod images;
 mod leaving_out;

@@ -71,6 +71,31 @@ tty type=char device=native,0x5,70000
     );
 }
 
+/// Would catch: lines of `mtree -D`, whose keywords are taken for names.
+#[test]
+fn names_at_the_end_of_the_line_are_read() {
+    let text = br"#mtree
+type=dir mode=0755 .
+type=file mode=0640 size=0 time=5.2 ./a\sb
+type=link link=./x mode=0777 ./link
+# ./comment
+./first type=file size=0
+";
+    let members = all(text).unwrap();
+    let found: Vec<_> = members
+        .iter()
+        .map(|m| (m.path.as_slice(), m.attributes.permissions))
+        .collect();
+    let expected: [(&[u8], u16); 4] = [
+        (b".", 0o755),
+        (b"./a b", 0o640),
+        (b"./link", 0o777),
+        (b"./first", 0o644),
+    ];
+    assert_eq!(found, expected);
+    assert_eq!(members[2].target, b"./x");
+}
+
 #[test]
 fn what_cannot_be_taken_is_named() {
     for (line, what) in [

@@ -9,6 +9,24 @@ pub fn split(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|word| !word.is_empty())
 }
 
+/// A line of `mtree -D`, which has the name at its end, with the name at its beginning; other lines
+/// as they are. No keyword begins with a dot, and all names of that form do.
+pub fn name_first(line: &[u8]) -> std::borrow::Cow<'_, [u8]> {
+    let is_path = |word: &[u8]| word == b"." || word.starts_with(b"./");
+    let trimmed = line.trim_ascii();
+    let blank = trimmed.iter().rposition(u8::is_ascii_whitespace);
+    match blank.map(|at| trimmed.split_at(at)) {
+        Some((keys, name))
+            if is_path(name.trim_ascii_start())
+                && !is_path(split(keys).next().unwrap_or_default())
+                && !keys.starts_with(b"#") =>
+        {
+            [name.trim_ascii_start(), b" ", keys].concat().into()
+        }
+        _ => line.into(),
+    }
+}
+
 /// Decodes the escapes of vis(3) in a word.
 ///
 /// # Errors
@@ -335,7 +353,10 @@ fn time(value: &[u8], word: &[u8]) -> Result<Timestamp> {
 fn device(value: &[u8]) -> Result<u64> {
     let wrong = || {
         let shown = value.escape_ascii();
-        Error::invalid(format!("device '{shown}': expected FORMAT,MAJOR,MINOR"))
+        Error::invalid(format!(
+            "device '{shown}': expected FORMAT,MAJOR,MINOR: a bare number means something else on \
+             each system; bsdtar --format=mtree writes devices in this form"
+        ))
     };
     let parts: Vec<&[u8]> = value.split(|&b| b == b',').collect();
     let [format, major, minor] = parts[..] else {

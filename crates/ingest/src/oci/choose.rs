@@ -65,12 +65,33 @@ fn chosen(layout: &Layout, choice: &Choice) -> Result<Chosen> {
         return from_index(layout, &index, choice);
     }
     match layout.find_document("manifest.json")? {
+        Some(saved) if is_object(&saved) => from_dir(layout, &saved, choice),
         Some(saved) => saved_image(layout, &saved, choice),
         None => Err(Error::invalid(
             "has neither the file oci-layout nor manifest.json: expected an OCI layout, as 'skopeo \
              copy SOURCE oci:DIR:TAG' makes one, or the output of docker save",
         )),
     }
+}
+
+/// Whether a JSON document is an object. The `manifest.json` of `docker save` is a list.
+fn is_object(json: &[u8]) -> bool {
+    json.trim_ascii_start().first() == Some(&b'{')
+}
+
+/// Opens a blob: of an OCI layout, or of a directory of skopeo.
+///
+/// # Errors
+/// As [`Layout::blob`].
+fn blob_of(layout: &Layout, digest: &BlobDigest) -> Result<Blob> {
+    let hex = digest.hex();
+    for path in [digest.path(), hex.to_owned()] {
+        match layout.blob(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            found => return found,
+        }
+    }
+    layout.blob(&format!("{hex}.manifest.json"))
 }
 
 fn from_index(layout: &Layout, index: &[u8], choice: &Choice) -> Result<Chosen> {
@@ -91,11 +112,39 @@ fn from_index(layout: &Layout, index: &[u8], choice: &Choice) -> Result<Chosen> 
             listed(&tags)
         )));
     }
-    for _ in 0..INDEX_DEPTH_MAX {
-        let descriptor = of_platform(&descriptors, &choice.preferred())?;
-        let document: Document = parse(&verified(layout, &descriptor)?, &descriptor.digest)?;
+    let document = Document {
+        manifests: Some(descriptors),
+        ..Document::default()
+    };
+    from_document(layout, document, "index.json".to_owned(), choice)
+}
+
+/// The image of a directory that `skopeo copy SOURCE dir:DIR` made: blobs by the digits of their
+/// digests, and the manifest, or the index of several, in `manifest.json`.
+fn from_dir(layout: &Layout, manifest: &[u8], choice: &Choice) -> Result<Chosen> {
+    if choice.tag.is_some() {
+        return Err(Error::not_found(
+            "a directory of skopeo has one image without a tag: leave the tag out",
+        ));
+    }
+    let name = "manifest.json";
+    from_document(layout, parse(manifest, name)?, name.to_owned(), choice)
+}
+
+/// The image of the document `name`: of the manifest that it is, or that it leads to.
+fn from_document(
+    layout: &Layout,
+    mut document: Document,
+    mut name: String,
+    choice: &Choice,
+) -> Result<Chosen> {
+    for _ in 0..=INDEX_DEPTH_MAX {
         match (document.manifests, document.config, document.layers) {
-            (Some(manifests), None, None) => descriptors = manifests,
+            (Some(manifests), None, None) => {
+                let descriptor = of_platform(&manifests, &choice.preferred())?;
+                document = parse(&verified(layout, &descriptor)?, &descriptor.digest)?;
+                name = descriptor.digest;
+            }
             (None, Some(config), Some(layers)) => {
                 let chosen = from_manifest(layout, &config, &layers)?;
                 check_platform(&chosen.config, choice)?;
@@ -107,8 +156,7 @@ fn from_index(layout: &Layout, index: &[u8], choice: &Choice) -> Result<Chosen> 
             }
             _ => {
                 return Err(Error::invalid(format!(
-                    "{}: expected an index with manifests, or a manifest with config and layers",
-                    descriptor.digest
+                    "{name}: expected an index with manifests, or a manifest with config and layers"
                 )));
             }
         }
@@ -186,9 +234,9 @@ fn of_platform(descriptors: &[Descriptor], platform: &Platform) -> Result<Descri
 /// Reads a document and compares it with its descriptor.
 fn verified(layout: &Layout, descriptor: &Descriptor) -> Result<Vec<u8>> {
     let digest = BlobDigest::parse(&descriptor.digest)?;
-    let bytes = match layout.document(&digest.path()) {
+    let bytes = match blob_of(layout, &digest) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Err(missing(&digest)),
-        bytes => bytes?,
+        blob => blob?.document(&descriptor.digest)?,
     };
     if bytes.len() as u64 != descriptor.size {
         return Err(Error::invalid(format!(
@@ -312,7 +360,7 @@ fn layer_file(layout: &Layout, layer: &Descriptor, diff_id: BlobDigest) -> Resul
         ));
     }
     let digest = BlobDigest::parse(&layer.digest)?;
-    let blob = match layout.blob(&digest.path()) {
+    let blob = match blob_of(layout, &digest) {
         Err(error) if error.kind() == ErrorKind::NotFound => {
             return Err(match layer.urls.as_deref() {
                 Some([url, ..]) => Error::not_found(format!(

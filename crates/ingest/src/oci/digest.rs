@@ -74,6 +74,11 @@ impl BlobDigest {
         format!("blobs/{}/{}", self.algorithm.name(), self.hex)
     }
 
+    /// The digits.
+    pub fn hex(&self) -> &str {
+        &self.hex
+    }
+
     /// A hasher of the same algorithm.
     pub fn hasher(&self) -> BlobHasher {
         match self.algorithm {

@@ -5,7 +5,7 @@ use super::digest::{BlobDigest, BlobHasher};
 use crate::input::Input;
 use crate::member::Member;
 use crate::members::{Layout, Members, Tell};
-use crate::tar::TarReader;
+use crate::tar::{Reach, TarReader};
 use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, ErrorKind, Result};
@@ -86,7 +86,8 @@ impl<'a> LayerReader<'a> {
         let opened = Input::decoded(Box::new(stored_tap), memory_len).and_then(|decoded| {
             let (plain_tap, plain) = tap(decoded, Some(&file.diff_id), plain_len_max);
             let reader = BufReader::with_capacity(LAYER_READ_LEN, plain_tap);
-            Ok((TarReader::new(Input::plain(Box::new(reader))?), plain))
+            let tar = TarReader::new(Input::plain(Box::new(reader))?);
+            Ok((tar.following(Reach::Rooted).verified(), plain))
         });
         let (tar, plain) = match opened {
             Ok(opened) => opened,

@@ -63,6 +63,23 @@ impl Blob {
             offset,
         }
     }
+
+    /// All bytes of a document; `name` is for messages.
+    ///
+    /// # Errors
+    /// `Io`; `Limit` for a file of more than 8 MiB.
+    pub fn document(&self, name: &str) -> Result<Vec<u8>> {
+        if self.len > DOCUMENT_LEN_MAX {
+            return Err(Error::limit(format!(
+                "{}: {} bytes, and a document of an image has at most {DOCUMENT_LEN_MAX}",
+                shown_path(name),
+                self.len
+            )));
+        }
+        let mut bytes = vec![0; self.len as usize];
+        self.source.read_exact_at(&mut bytes, self.start)?;
+        Ok(bytes)
+    }
 }
 
 /// Reads a [`Blob`] in order.
@@ -141,17 +158,7 @@ impl Layout {
     /// # Errors
     /// As [`Layout::blob`]; `Limit` for a file of more than 8 MiB.
     pub fn document(&self, path: &str) -> Result<Vec<u8>> {
-        let blob = self.blob(path)?;
-        if blob.len > DOCUMENT_LEN_MAX {
-            return Err(Error::limit(format!(
-                "{}: {} bytes, and a document of an image has at most {DOCUMENT_LEN_MAX}",
-                shown_path(path),
-                blob.len
-            )));
-        }
-        let mut bytes = vec![0; blob.len as usize];
-        blob.source.read_exact_at(&mut bytes, blob.start)?;
-        Ok(bytes)
+        self.blob(path)?.document(path)
     }
 
     /// As [`Layout::document`]; `None` if there is no such file.

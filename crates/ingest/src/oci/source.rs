@@ -159,6 +159,7 @@ impl<'a> LayersSource<'a> {
             dirs: KnownDirs::new(self.share(DIRS_SHARE)),
             dirs_len: self.share(DIRS_SHARE),
             layer: 0,
+            layer_start: 0,
             dir: self.dir.clone(),
             record: Vec::new(),
         };
@@ -188,6 +189,8 @@ struct FirstPass {
     dirs: KnownDirs,
     dirs_len: u64,
     layer: u64,
+    /// Number of the layer's first member.
+    layer_start: u64,
     dir: PathBuf,
     record: Vec<u8>,
 }
@@ -196,14 +199,15 @@ impl FirstPass {
     fn take(&mut self, layer: u64, seq: u64, member: &mut Member) -> Result<()> {
         if self.layer != layer {
             self.dirs = KnownDirs::new(self.dirs_len);
-            self.layer = layer;
+            (self.layer, self.layer_start) = (layer, seq);
         }
+        let start = self.layer_start;
         match meaning(&mut member.path)? {
             Meaning::Ignored => Ok(()),
-            Meaning::Whiteout(path) => self.push(Kind::Whiteout, seq, path),
-            Meaning::Opaque(path) => self.push(Kind::Opaque, seq, path),
+            Meaning::Whiteout(path) => self.push(Kind::Whiteout, start, path),
+            Meaning::Opaque(path) => self.push(Kind::Opaque, start, path),
             Meaning::Member => {
-                self.put_dirs(&member.path)?;
+                self.put_dirs(seq, &member.path)?;
                 if member.kind == MemberKind::HardLink {
                     let slashes = member.target.iter().take_while(|&&b| b == b'/').count();
                     let target = member.target.split_off(slashes);
@@ -228,12 +232,16 @@ impl FirstPass {
         if path.is_empty() && matches!(kind, Kind::Other | Kind::Whiteout) {
             return Err(Error::invalid("/: the root of an image is a directory"));
         }
+        if kind == Kind::Other && self.dirs.has(&path) {
+            // The tree below the path is gone, so directories there have no record any more.
+            self.dirs.forget_all();
+        }
         put_record(kind, self.layer, seq, &mut self.record);
         self.sorter.push(&path, &self.record)
     }
 
-    /// Adds records of the directories above `path`.
-    fn put_dirs(&mut self, path: &[u8]) -> Result<()> {
+    /// Adds records of the directories above `path`, the path of member `seq`.
+    fn put_dirs(&mut self, seq: u64, path: &[u8]) -> Result<()> {
         let mut key = path.to_vec();
         path::make_walk_key(&mut key)?;
         while let Some(at) = key.iter().rposition(|&b| b == SEPARATOR) {
@@ -241,7 +249,7 @@ impl FirstPass {
             if !self.dirs.add(&key) {
                 break;
             }
-            put_record(Kind::Weak, self.layer, 0, &mut self.record);
+            put_record(Kind::Weak, self.layer, seq, &mut self.record);
             self.sorter.push(&key, &self.record)?;
         }
         Ok(())

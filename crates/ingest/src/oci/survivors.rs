@@ -1,10 +1,13 @@
 //! Decides which members of all layers are in the tree of the image.
 //!
 //! The records of all layers are sorted depth first. A pass over them keeps, for each directory on
-//! the current path, the layer below which everything in it is hidden. Symlinks are never followed:
-//! a member below a path makes that path a directory, as in a mount of the layers by overlayfs.
+//! the current path, the member before which everything in it is hidden. Symlinks of lower layers
+//! are never followed: a member below a path makes that path a directory, as in a mount of the
+//! layers by overlayfs. (Those of the same layer are no longer in the paths: `tar/through.rs`.)
 //!
-//! Invariant: layers are numbered from 1; a *cut* of n hides members of layers below n.
+//! Invariant: the *place* of a member is its number in all layers, from 1; a *cut* of n hides
+//! members with places below n. So a whiteout cuts at the first member of its layer, and a member
+//! that is no directory cuts, below its path, at itself.
 
 use crate::path::{self, SEPARATOR};
 use crate::sort::Sorted;
@@ -33,7 +36,8 @@ pub enum Kind {
     Request = 5,
 }
 
-/// Encodes a record of `layer` with the member number `seq`.
+/// Encodes a record of `layer` with the member number `seq`. For [`Kind::Weak`] it is the number of
+/// the member below, for [`Kind::Whiteout`] and [`Kind::Opaque`] that of the layer's first member.
 pub fn put_record(kind: Kind, layer: u64, seq: u64, out: &mut Vec<u8>) {
     out.clear();
     out.push(kind as u8);
@@ -85,10 +89,11 @@ pub struct FindOptions<'a> {
     pub filter: &'a Filter,
 }
 
-#[derive(Debug, Clone, Copy)]
+/// A member, and the number of its layer.
+#[derive(Debug, Clone, Copy, Default)]
 struct Last {
     layer: u64,
-    seq: u64,
+    place: u64,
     is_dir: bool,
 }
 
@@ -97,8 +102,9 @@ struct Last {
 struct Group {
     key: Vec<u8>,
     last: Option<Last>,
-    /// Highest layers with each kind of record; 0 if there is none.
-    weak: u64,
+    /// The last member below.
+    weak: Last,
+    /// Highest places with each kind of record; 0 if there is none.
     whiteout: u64,
     opaque: u64,
     other: u64,
@@ -182,10 +188,17 @@ impl Finder<'_> {
         let read =
             |cursor: &mut Cursor<'_>| Ok((cursor.byte()?, cursor.varint()?, cursor.varint()?));
         let (kind, layer, seq) = read(&mut cursor).map_err(crate::member::damaged)?;
-        let highest = |layers: &mut u64| *layers = (*layers).max(layer);
-        let last = |is_dir| Some(Last { layer, seq, is_dir });
+        let place = seq.saturating_add(1);
+        let highest = |places: &mut u64| *places = (*places).max(place);
+        let last = |is_dir| {
+            Some(Last {
+                layer,
+                place,
+                is_dir,
+            })
+        };
         match kind {
-            0 => highest(&mut group.weak),
+            0 => group.weak = last(false).unwrap_or_default(),
             1 => group.last = last(true),
             2 => {
                 group.last = last(false);
@@ -194,7 +207,10 @@ impl Finder<'_> {
             3 => highest(&mut group.whiteout),
             4 => highest(&mut group.opaque),
             _ => {
-                let file = group.last.filter(|last| !last.is_dir).map(|last| last.seq);
+                let file = group
+                    .last
+                    .filter(|last| !last.is_dir)
+                    .map(|last| last.place - 1);
                 self.bindings.push((seq, file));
                 if self.bindings.len() as u64 * LAYER_LINK_LEN > self.options.memory_len {
                     return Err(no_memory("hard links"));
@@ -207,8 +223,9 @@ impl Finder<'_> {
     fn end_group(&mut self, group: &Group) -> Result<()> {
         let cut_above = self.above.last().map_or(0, |above| above.cut);
         let cut = cut_above.max(group.whiteout);
-        let last = group.last.filter(|last| last.layer >= cut);
-        let is_implied = group.weak > 0 && group.weak >= cut;
+        let last = group.last.filter(|last| last.place >= cut);
+        let weak = group.weak;
+        let is_implied = weak.place > 0 && weak.place >= cut;
         let mut above = Above {
             end: group.key.len(),
             cut: cut.max(group.opaque).max(group.other),
@@ -216,17 +233,16 @@ impl Finder<'_> {
             has_entries: false,
         };
         match last {
-            Some(last) if last.is_dir => self.keep(group, last.seq, true),
-            Some(last) if is_implied && group.weak == last.layer => {
+            Some(last) if last.is_dir => self.keep(group, last.place - 1, true),
+            Some(last) if weak.place < last.place => self.keep(group, last.place - 1, false),
+            Some(last) if is_implied && weak.layer == last.layer => {
                 return Err(Error::invalid(format!(
-                    "{}: layer {} has members below this path, and a member at it that is no \
-                     directory: which of them counts is not defined, so the image must be made \
-                     again",
+                    "{}: layer {} has members below this path, and before them one at it that is \
+                     no directory and leads to none: the image must be made again",
                     weald_vfs::shown_path(&path::path_of_walk(&group.key)),
                     last.layer
                 )));
             }
-            Some(last) if group.weak < last.layer => self.keep(group, last.seq, false),
             _ => above.is_implied = is_implied,
         }
         self.above.push(above);

@@ -4,8 +4,8 @@
 //! leaves nothing, and what is present is whole. The directory is never the mount point itself: if
 //! nothing is mounted, the directory is missing, and no file is taken for removed.
 //!
-//! Users who may write to the directory may be others than the one whom the remote runs for. So each
-//! request finds its file component by component ([`locate`]), follows no symlink that another user
+//! Users who may write to the directory may be others than the one whom the remote runs for. So
+//! each request finds its file component by component ([`locate`]), follows no symlink that another user
 //! can have planted, and works through the descriptors that it found.
 
 use super::lines;
@@ -226,7 +226,7 @@ impl Place {
     }
 }
 
-/// What lies at a path: its name in a directory, which is open (`O_PATH`).
+/// A name in a directory, which is open (`O_PATH`), and the kind of its inode.
 struct Found {
     dir: OwnedFd,
     name: Vec<u8>,

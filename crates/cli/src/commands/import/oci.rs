@@ -27,11 +27,12 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "LAYOUT is a directory in the OCI image layout (skopeo copy SOURCE oci:DIR:TAG, umoci, \
-         buildah push), or a tar archive of one. The output of docker save and podman save is \
-         accepted, too. Weald reads no registry: skopeo fetches from one.",
+         buildah push), or a tar archive of one. The output of docker save and podman save and a \
+         directory of skopeo (dir:DIR) are accepted, too. Weald reads no registry: skopeo fetches \
+         from one.",
         "The layers become one tree: whiteouts remove what lower layers have, opaque marks empty \
-         a directory. Symlinks of a layer are never followed. Files that an upper layer removes \
-         are not stored. The other options are those of weald build.",
+         a directory. Symlinks of a layer lead to its later members, never out of the image. Files \
+         that an upper layer removes are not stored. The other options are those of weald build.",
         "Weald verifies the digests of manifest, configuration and layers, compressed and \
          uncompressed, before the image appears. A layer may have 1 GiB when it is decompressed, \
          or 256 times its compressed size.",

@@ -103,7 +103,8 @@ pub(super) struct CreateArgs {
     /// Where files that are written in order are cut: auto, fixed or content
     #[arg(long, value_name = "WORD", default_value = "auto", value_parser = chunking)]
     chunking: Chunking,
-    /// Find names without regard to case; they keep the case that they were made with
+    /// Find names without regard to case; they keep the case that they were made with. To change
+    /// only the case of a name, rename it to a third name first: Linux ends the direct way itself
     #[arg(long)]
     case_insensitive: bool,
     /// Fail if a file of the image is damaged, instead of leaving it out
