@@ -127,18 +127,23 @@ fn members_below_a_symlink_of_their_layer_lie_where_umoci_and_podman_put_them() 
         ));
         assert_eq!(differs, "", "{name}");
     }
-    // podman's own store, with directories as layers.
+    // The store of podman, with directories as layers. It refuses layers that have a path twice, and
+    // its root has a mode of its own.
     let said = bench.sh("podman() {
             command podman --root $PWD/storage --runroot $PWD/runroot --storage-driver vfs \"$@\"
         }
+        count=0
         for layout in tagged-*; do
             name=${layout#tagged-}
-            id=$(podman pull -q oci:$layout:v1)
+            id=$(podman pull -q oci:$layout:v1 2> log) || continue
             mounted=$(podman image mount $id)
-            $WEALD diff --ignore mtime $name.weald $mounted || { test $? = 1; echo $name; }
+            $WEALD diff --ignore mtime $name.weald $mounted > differs || test $? = 1
+            sed \"/^\\* \\/: mode/d; s/^/$name: /\" differs
             podman image unmount $id > /dev/null
-        done 2> log || { cat log; exit 1; }");
-    assert_eq!(said, "");
+            count=$((count + 1))
+        done
+        echo $count layers");
+    assert_eq!(said, "8 layers\n");
 }
 
 /// Would catch: layers of `umoci insert`, which end without blocks of zeros, taken for cut; and
