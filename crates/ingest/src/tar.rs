@@ -307,8 +307,8 @@ impl TarReader {
         };
         let len = match has_data {
             // Only in pax may the data of a link follow its header; elsewhere its size has no
-            // meaning. A record about the size repeats that of the file, which is elsewhere: GNU tar
-            // reads on behind the header.
+            // meaning. A record about the size repeats that of the file, which is elsewhere: GNU
+            // tar reads on behind the header.
             _ if kind == MemberKind::HardLink && has_pax => header.size().map_err(says)?,
             true => pax.size.map_or_else(|| header.size(), Ok).map_err(says)?,
             false => 0,

@@ -39,8 +39,8 @@ pub struct Named {
     pub is_through_link: bool,
 }
 
-/// Finds the place that `path` names, as an [`crate::OutputFile`] does: no symlink that another user
-/// can have planted is followed. A call through the descriptors then acts on this place, whatever
+/// Finds the place that `path` names, as an [`crate::OutputFile`] does: no symlink that another
+/// user can have planted is followed. A call through the descriptors then acts on this place, whatever
 /// the path leads to by that time.
 ///
 /// # Errors

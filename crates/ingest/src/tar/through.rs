@@ -56,8 +56,8 @@ impl Through {
     }
 
     /// Replaces symlinks in the directories of the member's path, and of a hard link's target, by
-    /// where they lead; then takes note of the member. A path that leads nowhere stays as it is, and
-    /// so do paths that no tree can have.
+    /// where they lead; then takes note of the member. A path that leads nowhere stays as it is,
+    /// and so do paths that no tree can have.
     pub fn follow(&mut self, member: &mut Member) {
         let is_link = member.kind == MemberKind::Entry(FileKind::Symlink);
         if self.links.is_empty() && !is_link {

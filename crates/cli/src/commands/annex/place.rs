@@ -5,8 +5,8 @@
 //! nothing is mounted, the directory is missing, and no file is taken for removed.
 //!
 //! Users who may write to the directory may be others than the one whom the remote runs for. So
-//! each request finds its file component by component ([`locate`]), follows no symlink that another user
-//! can have planted, and works through the descriptors that it found.
+//! each request finds its file component by component ([`locate`]), follows no symlink that
+//! another user can have planted, and works through the descriptors that it found.
 
 use super::lines;
 use anyhow::{Context, Result, bail};
