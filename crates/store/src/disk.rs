@@ -164,6 +164,13 @@ pub trait Disk: Debug + Send + Sync {
     /// Name of the disk in messages: the store's path.
     fn shown(&self) -> String;
 
+    /// Device and inode of the directory, which stays open as long as the disk does: no other disk
+    /// that is open has them, whatever its files claim. (A file of the store would not do: another
+    /// user may make a hard link to it.) `None` if the disk is none of the host's.
+    fn identity(&self) -> Option<[u64; 2]> {
+        None
+    }
+
     /// Total and free space. A disk without a limit has 2^62 bytes.
     ///
     /// # Errors
@@ -399,6 +406,11 @@ impl Disk for HostDisk {
 
     fn shown(&self) -> String {
         self.shown.display().to_string()
+    }
+
+    fn identity(&self) -> Option<[u64; 2]> {
+        let stat = weald_sys::stat_fd(self.dir().ok()?).ok()?;
+        Some([stat.dev, stat.ino])
     }
 
     fn space(&self) -> Result<DiskSpace> {

@@ -197,6 +197,11 @@ impl Store {
         self.superblock.uuid
     }
 
+    /// What tells the store from all others that are open: see [`Disk::identity`].
+    pub fn identity(&self) -> Option<[u64; 2]> {
+        self.disk.identity()
+    }
+
     /// Path of the store in messages.
     pub fn shown(&self) -> String {
         self.disk.shown()

@@ -9,5 +9,6 @@ mod ground;
 mod hand_over;
 mod life_cycle;
 mod swaps;
+mod twins;
 mod users;
 mod words;

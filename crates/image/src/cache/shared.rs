@@ -205,9 +205,18 @@ impl SharedCache {
     }
 
     /// The tag of what all images of a store share. It lives as long as one of them is open.
+    ///
+    /// Blocks of a store are found in the cache by their digests, before a byte of the store is
+    /// read. So a store is known by the directory that it lies in, which the disk holds open, and
+    /// not by its UUID: another user can give a store the UUID of this one.
     pub(crate) fn store_tag(self: &Arc<Self>, store: &Store) -> Arc<Tag> {
+        let identity = store.identity().unwrap_or_else(|| {
+            let own = self.next_tag.fetch_add(1, Ordering::Relaxed);
+            [u64::MAX, own]
+        });
+        let bytes = identity.map(u64::to_le_bytes).concat();
         // No generation of an image has this number.
-        self.tag(&Digest::of(&store.uuid()), u64::MAX)
+        self.tag(&Digest::of(&bytes), u64::MAX)
     }
 
     /// The entries that one part of the budget pays for.

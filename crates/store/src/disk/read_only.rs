@@ -184,6 +184,10 @@ impl Disk for ReadOnlyDisk {
         self.below.shown()
     }
 
+    fn identity(&self) -> Option<[u64; 2]> {
+        self.below.identity()
+    }
+
     fn space(&self) -> Result<DiskSpace> {
         self.below.space()
     }

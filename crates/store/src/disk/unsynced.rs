@@ -52,6 +52,10 @@ impl Disk for UnsyncedDisk {
         self.0.shown()
     }
 
+    fn identity(&self) -> Option<[u64; 2]> {
+        self.0.identity()
+    }
+
     fn space(&self) -> Result<DiskSpace> {
         self.0.space()
     }
