@@ -1,9 +1,10 @@
 //! An image as one side of a comparison.
 
 use crate::diff::{Child, Facts, FileReader, Tree};
+use crate::walk::LazyDir;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
-use weald_format::{InodeNo, Result, XattrSet};
+use weald_format::{Result, XattrSet};
 use weald_image::{Image, Inode};
 
 /// Entries that are read from a directory at a time.
@@ -14,7 +15,7 @@ pub struct ImageTree<'a>(pub &'a Image);
 
 /// A directory of an image that is being listed.
 pub struct ImageDir {
-    ino: InodeNo,
+    dir: LazyDir,
     next_index: u64,
     batch: VecDeque<Child<Inode>>,
     is_at_end: bool,
@@ -28,9 +29,11 @@ impl Tree for ImageTree<'_> {
         Ok(child(b"", &self.0.root()?))
     }
 
-    fn open_dir(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<ImageDir> {
+    fn open_dir(&self, parent: Option<&ImageDir>, child: &Child<Inode>) -> Result<ImageDir> {
+        // From the root, a directory is found in as many steps as it is deep.
+        let parent = parent.and_then(|parent| parent.dir.opened());
         Ok(ImageDir {
-            ino: child.node.ino,
+            dir: LazyDir::new(child.node.ino, parent),
             next_index: 0,
             batch: VecDeque::new(),
             is_at_end: false,
@@ -88,9 +91,10 @@ fn child(name: &[u8], inode: &Inode) -> Child<Inode> {
 
 impl ImageDir {
     fn fill(&mut self, image: &Image) -> Result<()> {
+        let opened = self.dir.open(image)?;
         let batch = &mut self.batch;
         let mut is_cut = false;
-        image.read_dir(self.ino, self.next_index, &mut |_, name, inode| {
+        image.read_opened(&opened, self.next_index, &mut |_, name, inode| {
             if batch.len() == BATCH_COUNT {
                 is_cut = true;
                 return ControlFlow::Break(());

@@ -60,6 +60,11 @@ impl LazyDir {
         }
     }
 
+    /// The directory, if it was read already.
+    pub(crate) fn opened(&self) -> Option<OpenedDirectory> {
+        self.opened
+    }
+
     pub(crate) fn open(&mut self, image: &Image) -> Result<OpenedDirectory> {
         let opened = match (self.opened, &self.parent) {
             (Some(opened), _) => opened,

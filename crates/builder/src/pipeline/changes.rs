@@ -10,7 +10,7 @@ use crate::write::emit::Emitter;
 use std::iter::Peekable;
 use std::ops::ControlFlow;
 use weald_format::{Error, FileKind, InodeNo, Result};
-use weald_image::{Image, Inode};
+use weald_image::{Image, Inode, OpenedDirectory};
 
 /// Compares `tree` with the tree of `old`. With the `emitter` of `tree`, files that could not be
 /// read count as removed, and names whose inodes differ as changed; without, no name is changed.
@@ -29,14 +29,14 @@ pub fn count(
         tree,
         old,
         emitter,
-        waiting: vec![(old.root()?.ino, DirNo(0))],
+        waiting: vec![(None, old.root()?.ino, DirNo(0))],
         changes: Changes::default(),
     };
-    while let Some((ino, dir)) = merge.waiting.pop() {
+    while let Some((parent, ino, dir)) = merge.waiting.pop() {
         if observer.is_cancelled() {
             return Err(Error::invalid("interrupted"));
         }
-        merge.directory(ino, dir)?;
+        merge.directory(parent, ino, dir)?;
     }
     Ok(merge.changes)
 }
@@ -74,16 +74,27 @@ struct Merge<'a> {
     tree: &'a ScannedTree,
     old: &'a Image,
     emitter: Option<&'a Emitter<'a>>,
-    /// Directories that both trees have and that are not compared yet.
-    waiting: Vec<(InodeNo, DirNo)>,
+    /// Directories that both trees have and that are not compared yet, with the one they lie in:
+    /// from the root, each would be found in as many steps as it is deep.
+    waiting: Vec<(Option<OpenedDirectory>, InodeNo, DirNo)>,
     changes: Changes,
 }
 
 impl Merge<'_> {
-    fn directory(&mut self, ino: InodeNo, dir: DirNo) -> Result<()> {
+    fn directory(
+        &mut self,
+        parent: Option<OpenedDirectory>,
+        ino: InodeNo,
+        dir: DirNo,
+    ) -> Result<()> {
         let mut entries = self.tree.entries_of(dir).peekable();
         let (old, mut failed) = (self.old, None);
-        old.read_dir(ino, 0, &mut |_, name, inode| match self.compare_name(
+        let opened = match parent {
+            Some(parent) => old.open_directory_in(&parent, ino)?,
+            None => old.open_directory(ino)?,
+        };
+        old.read_opened(&opened, 0, &mut |_, name, inode| match self.compare_name(
+            &opened,
             &mut entries,
             name,
             inode,
@@ -103,6 +114,7 @@ impl Merge<'_> {
     /// `inode`.
     fn compare_name<I: Iterator<Item = EntryNo>>(
         &mut self,
+        opened: &OpenedDirectory,
         entries: &mut Peekable<I>,
         name: &[u8],
         inode: &Inode,
@@ -117,7 +129,7 @@ impl Merge<'_> {
             return Ok(());
         };
         match (inode.kind == FileKind::Directory, tree.dir(entry)) {
-            (true, Some(dir)) => self.waiting.push((inode.ino, dir)),
+            (true, Some(dir)) => self.waiting.push((Some(*opened), inode.ino, dir)),
             (true, None) => self.changes.removed_count += self.old.names_below(inode)?,
             (false, Some(dir)) => tree.entries_of(dir).for_each(|entry| self.add(entry)),
             (false, None) => {}

@@ -13,7 +13,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSetId, permissions_without_acl};
-use weald_image::{Image, Inode};
+use weald_image::{Image, Inode, OpenedDirectory};
 
 /// Least time between two progress reports.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -57,6 +57,7 @@ pub fn walk_image(
     let root_entry = walk.shard.entries.pop().ok_or_else(no_root)?;
     let root_times = walk.shard.more_times.pop().unwrap_or_default();
     let mut waiting = vec![Waiting {
+        parent: None,
         ino: root.ino,
         number: 0,
         prefix: Vec::new(),
@@ -82,6 +83,9 @@ fn no_root() -> Error {
 
 /// A directory that is to be listed.
 struct Waiting {
+    /// The directory that it lies in: from the root, it would be found in as many steps as it is
+    /// deep.
+    parent: Option<OpenedDirectory>,
     ino: InodeNo,
     number: u32,
     /// Path with a trailing slash, if the filter or the script needs paths.
@@ -115,7 +119,11 @@ impl ImageWalk<'_> {
         let image = self.image;
         let rules = self.rules(&dir)?;
         let mut failed = None;
-        image.read_dir(dir.ino, 0, &mut |_, name, inode| match self.take(
+        let opened = match &dir.parent {
+            Some(parent) => image.open_directory_in(parent, dir.ino)?,
+            None => image.open_directory(dir.ino)?,
+        };
+        image.read_opened(&opened, 0, &mut |_, name, inode| match self.take(
             &rules,
             &dir.prefix,
             name,
@@ -129,7 +137,7 @@ impl ImageWalk<'_> {
         })?;
         failed.map_or(Ok(()), Err)?;
         self.shard.sort_and_dedup(first);
-        self.queue_children(first, &dir.prefix, &rules, waiting)?;
+        self.queue_children(first, (&opened, &dir.prefix), &rules, waiting)?;
         self.shard.dirs.push(RawDir {
             number: dir.number,
             first,
@@ -178,7 +186,7 @@ impl ImageWalk<'_> {
     fn queue_children(
         &mut self,
         first: usize,
-        prefix: &[u8],
+        (opened, prefix): (&OpenedDirectory, &[u8]),
         rules: &DirRules,
         waiting: &mut Vec<Waiting>,
     ) -> Result<()> {
@@ -201,6 +209,7 @@ impl ImageWalk<'_> {
                 false => Vec::new(),
             };
             waiting.push(Waiting {
+                parent: Some(*opened),
                 ino: InodeNo(entry.ino),
                 number: entry.link,
                 prefix,

@@ -5,14 +5,14 @@ use super::inode_positions::{InodePositions, PositionReader};
 use super::options::{ErofsOptions, block_no, check_cancelled};
 use super::shape::{Body, Measured};
 use super::shared::SharedXattrs;
-use super::tree::{DirEntry, each_dir_entry, each_inode};
+use super::tree::{DirEntry, each_dir_entry, each_inode, open};
 use crate::spill::Spill;
 use weald_erofs::layout::{BLOCK_LEN, SLOT_LEN, data_layout};
 use weald_erofs::writer::{
     DirBlock, DirLayout, InodeFields, filter_bit, put_area_header, put_index_header, put_xattr,
 };
-use weald_format::{Error, FileKind, InodeNo, ROOT_INODE, Result, Timestamp};
-use weald_image::{Image, Inode};
+use weald_format::{Error, FileKind, ROOT_INODE, Result, Timestamp};
+use weald_image::{Image, Inode, OpenedDirectory};
 use weald_io::OutputFile;
 
 /// Bytes of an index that are copied at once.
@@ -78,13 +78,13 @@ impl<'a> Emitter<'a> {
         let root = self.image.root()?;
         let root_start = own.of(ROOT_INODE)?;
         let root_nid = root_start / SLOT_LEN;
-        self.write_inode(&root, root_start, root_nid)?;
+        self.write_inode((None, &root), root_start, root_nid)?;
         let (image, options) = (self.image, self.options);
         each_inode(image, root_nid, &mut |dir, _, inode| {
             check_cancelled(options)?;
             let start = own.of(inode.name_no)?;
             if inode.ino == inode.name_no {
-                self.write_inode(inode, start, dir.nid)?;
+                self.write_inode((Some(&dir.opened), inode), start, dir.nid)?;
             }
             Ok(start / SLOT_LEN)
         })?;
@@ -103,10 +103,16 @@ impl<'a> Emitter<'a> {
             .write_all(zeros.ok_or_else(|| Error::invalid("a gap between inodes"))?)
     }
 
-    /// Writes an inode that begins at `start` of the metadata, with all that lies behind it.
-    fn write_inode(&mut self, inode: &Inode, start: u64, parent_nid: u64) -> Result<()> {
+    /// Writes an inode that begins at `start` of the metadata, with all that lies behind it. It is
+    /// an entry of the directory `parent`, or the root.
+    fn write_inode(
+        &mut self,
+        (parent, inode): (Option<&OpenedDirectory>, &Inode),
+        start: u64,
+        parent_nid: u64,
+    ) -> Result<()> {
         let (contents, shared) = (self.contents, self.shared);
-        let measured = Measured::new(self.image, contents, shared, inode, self.epoch)?;
+        let measured = Measured::new(self.image, contents, shared, (parent, inode), self.epoch)?;
         self.pad_to(self.meta_start + start)?;
         let mut tail = Vec::new();
         let first_block = self.next_block()?;
@@ -128,7 +134,8 @@ impl<'a> Emitter<'a> {
                 }
             }
             Body::Directory(dir) => {
-                self.directory(inode.ino, start / SLOT_LEN, parent_nid, &mut tail)?;
+                let opened = open(self.image, parent, inode.ino)?;
+                self.directory(&opened, start / SLOT_LEN, parent_nid, &mut tail)?;
                 match tail.is_empty() {
                     true => (data_layout::PLAIN, first_block, dir.size()),
                     false => (data_layout::INLINE, first_block, dir.size()),
@@ -216,11 +223,17 @@ impl<'a> Emitter<'a> {
     }
 
     /// Appends the whole blocks of a directory to the list of blocks, and the tail to `tail`.
-    fn directory(&mut self, no: InodeNo, nid: u64, parent: u64, tail: &mut Vec<u8>) -> Result<()> {
+    fn directory(
+        &mut self,
+        dir: &OpenedDirectory,
+        nid: u64,
+        parent: u64,
+        tail: &mut Vec<u8>,
+    ) -> Result<()> {
         let (mut layout, mut block) = (DirLayout::default(), DirBlock::default());
         let mut bytes = Vec::new();
         let (blocks, children) = (&mut self.blocks, &mut self.children);
-        each_dir_entry(self.image, no, &mut |entry| {
+        each_dir_entry(self.image, dir, &mut |entry| {
             if layout.push(entry.name().len()) {
                 put_block(&mut block, &mut bytes, blocks)?;
             }

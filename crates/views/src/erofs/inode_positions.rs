@@ -58,11 +58,11 @@ pub(super) fn compute(
     let mut starts = Spill::new(memory_len, options.temp_dir.to_owned());
     let root = image.root()?;
     let epoch = root.times.mtime;
-    let measured = Measured::new(image, contents, shared, &root, epoch)?;
+    let measured = Measured::new(image, contents, shared, (None, &root), epoch)?;
     let root_start = measured.shape.start(FIRST_INODE);
     starts.append(&root_start.to_le_bytes())?;
     let (mut end, mut inode_count) = (measured.end(root_start), 1);
-    each_inode(image, root_start / SLOT_LEN, &mut |_, _, inode| {
+    each_inode(image, root_start / SLOT_LEN, &mut |dir, _, inode| {
         check_cancelled(options)?;
         let expected = starts.len() / 8 + 1;
         if inode.name_no.0 != expected {
@@ -71,7 +71,8 @@ pub(super) fn compute(
         }
         let start = match inode.ino == inode.name_no {
             true => {
-                let measured = Measured::new(image, contents, shared, inode, epoch)?;
+                let measured =
+                    Measured::new(image, contents, shared, (Some(&dir.opened), inode), epoch)?;
                 let start = measured.shape.start(end);
                 end = measured.end(start);
                 inode_count += 1;

@@ -2,13 +2,13 @@
 
 use super::contents::{Contents, Layout, Stored};
 use super::shared::{SharedXattrs, check_value};
-use super::tree::each_dir_entry;
+use super::tree::{each_dir_entry, open};
 use weald_erofs::layout::{CompactInode, ExtendedInode};
 use weald_erofs::writer::{
     DirLayout, DirShape, INDEX_HEADER_LEN, Shape, Tail, area_len, fits_compact, xattr_len,
 };
-use weald_format::{Error, FileKind, InodeNo, Result, Timestamp};
-use weald_image::{Image, Inode};
+use weald_format::{Error, FileKind, Result, Timestamp};
+use weald_image::{Image, Inode, OpenedDirectory};
 
 /// Bytes of xattrs that an inode counts: 16 bits of 4 bytes, and the header.
 const XATTRS_LEN_MAX: u64 = 65534 * 4 + 12;
@@ -36,7 +36,8 @@ pub(super) struct Measured {
 }
 
 impl Measured {
-    /// Measures `inode`. `epoch` is the time of compact inodes.
+    /// Measures `inode`, an entry of the directory `parent` or the root. `epoch` is the time of
+    /// compact inodes.
     ///
     /// # Errors
     /// `Io`, `Corrupt` of the image; `Limit` of the format.
@@ -44,10 +45,10 @@ impl Measured {
         image: &Image,
         contents: &Contents,
         shared: &SharedXattrs,
-        inode: &Inode,
+        (parent, inode): (Option<&OpenedDirectory>, &Inode),
         epoch: Timestamp,
     ) -> Result<Self> {
-        let body = body_of(image, contents, inode)?;
+        let body = body_of(image, contents, parent, inode)?;
         let size = match body {
             Body::Directory(dir) => dir.size(),
             _ => inode.size.0,
@@ -101,16 +102,21 @@ impl Measured {
     }
 }
 
-fn body_of(image: &Image, contents: &Contents, inode: &Inode) -> Result<Body> {
+fn body_of(
+    image: &Image,
+    contents: &Contents,
+    parent: Option<&OpenedDirectory>,
+    inode: &Inode,
+) -> Result<Body> {
     Ok(match inode.kind {
-        FileKind::Directory => Body::Directory(dir_shape(image, inode.ino)?),
+        FileKind::Directory => Body::Directory(dir_shape(image, &open(image, parent, inode.ino)?)?),
         FileKind::Symlink => Body::Target(inode.size.0),
         FileKind::Regular => contents.of(inode)?.map_or(Body::None, Body::File),
         _ => Body::None,
     })
 }
 
-fn dir_shape(image: &Image, dir: InodeNo) -> Result<DirShape> {
+fn dir_shape(image: &Image, dir: &OpenedDirectory) -> Result<DirShape> {
     let mut layout = DirLayout::default();
     each_dir_entry(image, dir, &mut |entry| {
         layout.push(entry.name().len());

@@ -3,23 +3,35 @@
 
 use std::ops::ControlFlow;
 use weald_format::{FileKind, InodeNo, Result};
-use weald_image::{Image, Inode};
+use weald_image::{Image, Inode, OpenedDirectory};
 use weald_vfs::shown_path;
 
 /// Entries that are read at once.
 const LISTED_AT_ONCE: usize = 256;
 
-/// Calls `visit` for each entry of the directory `dir`, in order of their names.
-pub(super) fn each_entry(
+/// Opens the directory `dir` of `parent`, or the root. Without its parent, a directory is found by
+/// descent from the root, so that a walk would take time by the square of the depth.
+pub(super) fn open(
     image: &Image,
+    parent: Option<&OpenedDirectory>,
     dir: InodeNo,
+) -> Result<OpenedDirectory> {
+    match parent {
+        Some(parent) => image.open_directory_in(parent, dir),
+        None => image.open_directory(dir),
+    }
+}
+
+/// Calls `visit` for each entry of the directory `opened`, in order of their names.
+fn each_entry(
+    image: &Image,
+    opened: &OpenedDirectory,
     visit: &mut dyn FnMut(&[u8], &Inode) -> Result<()>,
 ) -> Result<()> {
-    let opened = image.open_directory(dir)?;
     let (mut batch, mut start) = (Vec::with_capacity(LISTED_AT_ONCE), 0);
     loop {
         batch.clear();
-        image.read_opened(&opened, start, &mut |_, name, inode| {
+        image.read_opened(opened, start, &mut |_, name, inode| {
             batch.push((name.to_vec(), inode.clone()));
             match batch.len() == LISTED_AT_ONCE {
                 true => ControlFlow::Break(()),
@@ -64,7 +76,7 @@ impl DirEntry<'_> {
 /// As [`each_entry`], with `.` and `..` in their order.
 pub(super) fn each_dir_entry(
     image: &Image,
-    dir: InodeNo,
+    dir: &OpenedDirectory,
     visit: &mut dyn FnMut(&DirEntry<'_>) -> Result<()>,
 ) -> Result<()> {
     let mut dots = [DirEntry::This, DirEntry::Parent].into_iter().peekable();
@@ -79,11 +91,11 @@ pub(super) fn each_dir_entry(
 
 /// A directory whose entries are visited.
 pub(super) struct Dir {
-    /// Its number.
-    pub no: InodeNo,
     /// Its number in the EROFS image.
     pub nid: u64,
-    path: Vec<u8>,
+    /// The directory, to open those in it.
+    pub opened: OpenedDirectory,
+    path_len: usize,
     /// Sub-directories that are still to visit, last first: number and name.
     pending: Vec<(InodeNo, u64, Vec<u8>)>,
 }
@@ -93,37 +105,42 @@ pub(super) struct Dir {
 /// # Cost
 /// Holds the names of the sub-directories of each directory on the way.
 pub(super) fn each_inode(image: &Image, root_nid: u64, visit: &mut VisitInode<'_>) -> Result<()> {
-    let mut stack = vec![Dir {
-        no: weald_format::ROOT_INODE,
+    let mut path = Vec::new();
+    let mut root = Dir {
         nid: root_nid,
-        path: Vec::new(),
+        opened: open(image, None, weald_format::ROOT_INODE)?,
+        path_len: 0,
         pending: Vec::new(),
-    }];
-    if let Some(root) = stack.last_mut() {
-        enter(image, root, visit)?;
-    }
+    };
+    enter(image, &mut root, &path, visit)?;
+    let mut stack = vec![root];
     while let Some(dir) = stack.last_mut() {
+        path.truncate(dir.path_len);
         let Some((no, nid, name)) = dir.pending.pop() else {
             stack.pop();
             continue;
         };
+        if !path.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(&name);
         let mut child = Dir {
-            no,
             nid,
-            path: join(&dir.path, &name),
+            opened: open(image, Some(&dir.opened), no)?,
+            path_len: path.len(),
             pending: Vec::new(),
         };
-        enter(image, &mut child, visit)?;
+        enter(image, &mut child, &path, visit)?;
         stack.push(child);
     }
     Ok(())
 }
 
-/// Visits the entries of `dir` and lists its sub-directories.
-fn enter(image: &Image, dir: &mut Dir, visit: &mut VisitInode<'_>) -> Result<()> {
+/// Visits the entries of `dir` at `path` and lists its sub-directories.
+fn enter(image: &Image, dir: &mut Dir, path: &[u8], visit: &mut VisitInode<'_>) -> Result<()> {
     let mut pending = Vec::new();
-    each_entry(image, dir.no, &mut |name, inode| {
-        let located = |e: weald_format::Error| e.context(shown_path(&join(&dir.path, name)));
+    each_entry(image, &dir.opened, &mut |name, inode| {
+        let located = |e: weald_format::Error| e.context(shown_path(&join(path, name)));
         let nid = visit(dir, name, inode).map_err(located)?;
         if inode.kind == FileKind::Directory {
             pending.push((inode.ino, nid, name.to_vec()));
