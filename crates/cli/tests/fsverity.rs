@@ -52,16 +52,16 @@ fn kept_digests_are_the_computed_ones() {
     assert_eq!(digest("kept"), digest("bare"));
 }
 
-/// Would catch: files that are read although their digests are kept: the image's data is damaged.
+/// Would catch: a digest that is printed because the image keeps it: the image's data is damaged.
 #[test]
-fn kept_digests_are_not_computed() {
+fn kept_digests_are_not_believed() {
     let bench = Bench::new();
     bench.sh("mkdir tree; echo unique-content > tree/file
               $WEALD build -q -l 0 --fsverity tree kept; $WEALD sum --fsverity kept > sums
               $WEALD build -q -l 0 tree bare; $WEALD sum --fsverity bare | cmp - sums
-              sed -i s/unique-content/unique-contenz/ kept bare
-              ! $WEALD check -q kept > said 2>&1
-              $WEALD sum --fsverity kept | cmp - sums; ! $WEALD sum --fsverity bare > said 2>&1");
+              sed -i s/unique-content/unique-contenz/ kept
+              if $WEALD check -q kept > said 2>&1; then exit 1; fi
+              if $WEALD sum --fsverity kept > said 2>&1; then exit 1; fi");
 }
 
 /// Would catch: a generation whose digests are missing or belong to other contents.
@@ -111,8 +111,8 @@ fn copies_keep_them() {
     assert_kept(&bench, "store:tree-2", "new-sums");
 }
 
-/// Would catch: a view or objects that differ with kept digests, and files that are read although
-/// their objects are there.
+/// Would catch: a view or objects that differ with kept digests, and objects that count for an
+/// image whose contents nobody read.
 #[test]
 fn views_use_them() {
     let bench = bench();
@@ -133,6 +133,7 @@ fn views_use_them() {
     assert!(bytes.len() > 500);
     bench.sh(&format!(
         "zeros=$(printf '%0100d' 0); ones=$(printf '%0100d' 1); sed -i s/$zeros/$ones/ lie
-         {export} -f lie --image lie.cfs --objects objects; cmp true.cfs lie.cfs"
+         if {export} lie --image lie.cfs --objects objects 2> said; then exit 1; fi
+         test ! -e lie.cfs; test -s said"
     ));
 }

@@ -1,6 +1,8 @@
 //! Tests of `weald rewrite`.
 #![allow(missing_docs)]
 
+#[path = "../../image/tests/support/mod.rs"]
+mod parts;
 mod support;
 
 use support::Bench;
@@ -111,4 +113,109 @@ fn an_image_is_repacked() {
     assert_eq!(shown.json()[0]["gid"], 6);
     assert_ne!(packed(&["--exclude", "*", "image", "new"]), before);
     assert!(bench.weald(["ls", "new"]).expect(0, "").stdout.is_empty());
+}
+
+/// A function of the shell for commands that must fail: `!` would not end the script.
+const FAILS: &str = "fails() { if \"$@\"; then exit 1; fi; }\n";
+
+/// Writes an image of the tree of `image` that claims the tree digest `claimed`.
+fn write_forged(bench: &Bench, image: &str, name: &str, claimed: &str) {
+    let bytes = std::fs::read(bench.at(image)).expect("read");
+    let claimed = weald_format::Digest::from_hex(claimed).expect("a digest");
+    std::fs::write(bench.at(name), parts::with_tree_digest(&bytes, claimed)).expect("write");
+}
+
+fn tree_digest(bench: &Bench, image: &str) -> String {
+    let info = bench.weald(["info", "--json", image]).expect(0, "").json();
+    info[0]["tree_digest"]
+        .as_str()
+        .expect("a digest")
+        .to_owned()
+}
+
+/// Would catch: an append that does nothing because the image claims to have the tree already, a
+/// rewrite that keeps the claim, and a store that takes it over in silence.
+#[test]
+fn a_claimed_tree_digest_is_not_believed() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir good bad; echo good > good/tool; $WEALD build -q good good.weald
+              echo evil > bad/tool; $WEALD build -q bad bad.weald",
+    );
+    let claimed = tree_digest(&bench, "good.weald");
+    write_forged(&bench, "bad.weald", "evil", &claimed);
+    let right = tree_digest(&bench, "bad.weald");
+    bench.sh(&format!(
+        "{FAILS}cp evil appended
+              $WEALD build --append good appended > said
+              fails grep -q 'nothing has changed' said
+              test \"$($WEALD cat appended tool)\" = good; $WEALD check -q appended
+              test $($WEALD generations appended | wc -l) = 2
+              $WEALD build --append good appended | grep -q 'nothing has changed'"
+    ));
+    for options in ["--codec lz4", "-l 9", "--repack"] {
+        bench.sh(&format!(
+            "{FAILS}fails $WEALD check -q evil; $WEALD rewrite {options} -f evil new > said 2>&1
+             $WEALD check -q new; $WEALD diff evil new"
+        ));
+        assert_eq!(tree_digest(&bench, "new"), right, "{options}");
+        let said = std::fs::read_to_string(bench.at("said")).expect("said");
+        let warning = format!("claims the tree digest {claimed}, which its tree does not have");
+        assert_eq!(said.contains(&warning), options != "--repack", "{said}");
+    }
+    bench.sh(&format!(
+        "{FAILS}$WEALD store create -q s; fails $WEALD store import s evil 2> said
+              grep -q 'claims the tree digest' said; test -z \"$($WEALD store ls s)\"
+              $WEALD store import -q --no-verify s evil; $WEALD store import -q s new"
+    ));
+}
+
+/// Would catch: older generations that a rewrite in place drops without a word.
+#[test]
+fn generations_are_dropped_only_where_asked_for() {
+    let bench = Bench::new();
+    bench.sh(&format!(
+        "{FAILS}mkdir g1 g2; echo 1 > g1/one; echo 2 > g2/two
+              $WEALD build -q -a g1 g; $WEALD build -q -a --allow-removal g2 g; cp g before
+              fails $WEALD rewrite -l 9 --force g g 2> said
+              grep -q 'has 2 generations' said; grep -q -e --drop-generations said; cmp g before
+              ln g link; fails $WEALD rewrite --repack --force g link 2> said; cmp g before; rm link
+              $WEALD rewrite -l 9 g other | grep -q '^generations *2 -> 1$'
+              $WEALD rewrite -l 9 --force --drop-generations g g > said
+              grep -q '^generations *2 -> 1$' said; test $($WEALD generations g | wc -l) = 1
+              $WEALD rewrite -q -l 1 --force g g"
+    ));
+}
+
+/// Levels of the deep tree. With time by the square of the depth, each command of the test takes
+/// minutes of CPU time.
+const LEVEL_COUNT: usize = 20_000;
+
+/// Would catch: a walk that looks for each directory from the root.
+#[test]
+fn deep_trees_take_time_by_their_depth() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.at("deep")).expect("mkdir");
+    let mut at = weald_sys::open_dir(&bench.at("deep")).expect("open");
+    for _ in 0..LEVEL_COUNT {
+        weald_sys::make_dir_at(&at, b"d", 0o755).expect("mkdir");
+        at = weald_sys::open_place_at(&at, b"d").expect("open");
+    }
+    bench.sh("$WEALD build -q deep a");
+    // rm(1) would take a minute.
+    for _ in 0..LEVEL_COUNT {
+        at = weald_sys::open_place_at(&at, b"..").expect("open");
+        weald_sys::remove_dir_at(&at, b"d").expect("rmdir");
+    }
+    let start = std::time::Instant::now();
+    for command in [
+        "rewrite -q --codec lz4 a b",
+        "diff a b",
+        "export erofs -q a e.img",
+        "rewrite -q --repack a c",
+        "export composefs -q a --image c.img",
+    ] {
+        bench.sh(&format!("timeout 100 $WEALD {command}"));
+        println!("{command}: {:.1?}", start.elapsed());
+    }
 }

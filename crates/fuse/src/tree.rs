@@ -3,7 +3,6 @@
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
-use weald_codec::FSVERITY_DIGEST_LEN;
 use weald_format::{InodeNo, Result, XattrSet};
 use weald_image::{FileBytes, Image, Inode, Run};
 
@@ -101,14 +100,6 @@ pub trait Tree: Send + Sync + 'static {
         offset: u64,
         visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
     ) -> Result<()>;
-
-    /// The fs-verity digest of a regular file, if the tree keeps digests.
-    ///
-    /// # Errors
-    /// Errors of reading.
-    fn kept_fsverity(&self, _inode: &Inode) -> Result<Option<[u8; FSVERITY_DIGEST_LEN]>> {
-        Ok(None)
-    }
 }
 
 /// A shared tree.
@@ -158,10 +149,6 @@ impl<T: Tree> Tree for Arc<T> {
         visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
     ) -> Result<()> {
         T::runs(self, inode, offset, visit)
-    }
-
-    fn kept_fsverity(&self, inode: &Inode) -> Result<Option<[u8; FSVERITY_DIGEST_LEN]>> {
-        T::kept_fsverity(self, inode)
     }
 }
 
@@ -223,9 +210,5 @@ impl Tree for Image {
         visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
     ) -> Result<()> {
         Image::runs(self, inode, offset, visit)
-    }
-
-    fn kept_fsverity(&self, inode: &Inode) -> Result<Option<[u8; FSVERITY_DIGEST_LEN]>> {
-        Image::kept_fsverity(self, inode)
     }
 }

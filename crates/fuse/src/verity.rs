@@ -33,7 +33,7 @@ const PIECE_LEN: u64 = 1 << 20;
 ///
 /// # Errors
 /// `EOVERFLOW` if the digest has no room; `ENODATA`, as for a file that is not protected, for one
-/// with more than 256 MiB of data in a tree that keeps no digests. `failed` turns an error of
+/// with more than 256 MiB of data. `failed` turns an error of
 /// reading into an errno.
 pub(crate) fn measure<T: Tree>(
     tree: &T,
@@ -54,11 +54,9 @@ pub(crate) fn measure<T: Tree>(
     Ok(())
 }
 
-/// The digest of a regular file: the kept one, or else computed; `None` for too much data.
+/// The digest of a regular file, computed; `None` for too much data. The digests that an image
+/// keeps are what it claims: the ioctl promises a measured one.
 fn digest<T: Tree>(tree: &T, inode: &Inode) -> Result<Option<[u8; DIGEST_LEN]>> {
-    if let Some(digest) = tree.kept_fsverity(inode)? {
-        return Ok(Some(digest));
-    }
     let mut runs: Vec<Run> = Vec::new();
     let mut data_len = 0;
     tree.runs(inode, 0, &mut |run| {

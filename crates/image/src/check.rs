@@ -6,6 +6,7 @@
 //! `tree_digest` hashes directories, `templates` and `contents` check these, `damage` finds the
 //! damaged paths.
 
+pub mod computed;
 pub mod content_digests;
 mod contents;
 mod damage;

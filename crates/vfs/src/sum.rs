@@ -179,9 +179,6 @@ impl<'a> Digester<'a> {
     }
 
     fn fsverity_digest(&self, inode: &Inode) -> Result<[u8; 32]> {
-        if let Some(digest) = self.image.kept_fsverity(inode)? {
-            return Ok(digest);
-        }
         let mut state = FsVerity::new();
         let mut is_whole = true;
         each_part(self.image, inode, &mut |part| {

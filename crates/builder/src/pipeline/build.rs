@@ -2,7 +2,7 @@
 //! longer ones.
 
 use crate::dedup::contents::ContentSummary;
-use crate::dedup::starting_images::{OpenedImages, StartingImages};
+use crate::dedup::starting_images::{IndexedImage, OpenedImages, StartingImages};
 use crate::options::BuildOptions;
 use crate::options::plan::Plan;
 use crate::pipeline::changes;
@@ -18,8 +18,8 @@ use crate::write::metadata::MetadataWriter;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weald_format::{Error, Result};
-use weald_image::{Image, Summary};
+use weald_format::{Digest, Error, Result};
+use weald_image::Image;
 
 /// Builds an image of directory `source` at `target`. The image appears there only when it is
 /// complete.
@@ -200,6 +200,14 @@ fn scan_options<'a>(
     }
 }
 
+/// Whether the tree of an image has this digest. What the image claims is not believed: somebody
+/// else may have made it. Its contents were read and hashed when it was opened.
+fn is_tree_of(indexed: &IndexedImage, digest: &Digest) -> bool {
+    let image = &indexed.image;
+    let computed = || image.computed_tree_digest(&indexed.digests);
+    image.summary().tree_digest == *digest && computed().is_ok_and(|computed| computed == *digest)
+}
+
 struct CountProblems<'a> {
     inner: &'a dyn Observer,
     count: AtomicU64,
@@ -237,14 +245,13 @@ impl Build<'_> {
     ) -> Result<Report> {
         let options = self.options;
         let stored = StoredLens::of(&image);
-        let old = starting
-            .appended
-            .as_ref()
-            .map(|indexed| indexed.image.summary());
+        let appended = starting.appended.as_ref();
+        let old = appended.map(|indexed| indexed.image.summary());
         // These times are not part of the tree digest; mtime is.
         let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
-        let is_same = |old: &&Summary| old.tree_digest == emitted.tree_digest && !has_other_times;
-        let sealed = match old.filter(is_same) {
+        let is_same = !has_other_times
+            && appended.is_some_and(|indexed| is_tree_of(indexed, &emitted.tree_digest));
+        let sealed = match old.filter(|_| is_same) {
             // When the image is dropped, the output is truncated to its old length.
             Some(old) => Sealed {
                 image_digest: old.image_digest,

@@ -50,8 +50,10 @@ pub struct RewriteOptions {
 pub struct RewriteReport {
     /// Digest of the new image.
     pub image_digest: Digest,
-    /// Digest of the tree; a rewrite does not change it.
+    /// Digest of the tree, computed; a rewrite does not change the tree.
     pub tree_digest: Digest,
+    /// The digest that the old image claimed.
+    pub claimed_digest: Digest,
     /// Length of the old image, bytes.
     pub old_len: u64,
     /// Length of the new image, bytes.
@@ -134,13 +136,14 @@ struct Change {
 }
 
 /// Writes the tree of `image` to `target` with the codecs and block length in `options`. The tree
-/// digest does not change.
+/// digest is computed; that of an image whose tree has the digest that it claims does not change.
 ///
 /// # Errors
 /// `Io`, `Full`, `Corrupt`, `Limit`; `Invalid` for bad options, or if the rewrite is cancelled;
 /// `Busy` if `target` exists and `overwrite` is off.
 /// # Cost
-/// Reads the image once; decodes and encodes the blocks of streams that change.
+/// Reads the image twice: once for its tree digest, decoding everything. Encodes the blocks of
+/// streams that change.
 pub fn rewrite_image(
     image: &Image,
     target: &Path,
@@ -153,6 +156,7 @@ pub fn rewrite_image(
         weald_io::refuse_existing(target)?;
     }
     let directory = image.directory();
+    let tree_digest = tree_digest(image, options.threads)?;
     let out = OutputFile::create(target, options.target_kind)?;
     let mut rewrite = Rewrite::begin(image, out, observer)?;
     rewrite.count_work();
@@ -180,7 +184,7 @@ pub fn rewrite_image(
     let (copied_count, encoded_count) = (rewrite.copied_count, rewrite.encoded_count);
     let name_count = directory.name_count;
     let sealed = rewrite.writer.seal(
-        directory.tree_digest,
+        tree_digest,
         name_count,
         streams,
         directory.bases.clone(),
@@ -188,12 +192,22 @@ pub fn rewrite_image(
     )?;
     Ok(RewriteReport {
         image_digest: sealed.image_digest,
-        tree_digest: directory.tree_digest,
+        tree_digest,
+        claimed_digest: directory.tree_digest,
         old_len: image.summary().image_len,
         image_len: sealed.image_len,
         copied_count,
         encoded_count,
     })
+}
+
+/// Computes the tree digest of `image`.
+fn tree_digest(image: &Image, threads: usize) -> Result<Digest> {
+    let threads = match threads {
+        0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+        threads => threads,
+    };
+    image.computed_tree_digest(&image.content_digests(threads)?)
 }
 
 /// State of a rewrite.

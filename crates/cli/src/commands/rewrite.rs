@@ -13,7 +13,8 @@ use crate::shape::{self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutAr
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use weald_builder::filter::Filter;
@@ -22,7 +23,7 @@ use weald_builder::{
 };
 use weald_format::directory::Category;
 use weald_format::{Digest, ErrorKind};
-use weald_image::Image;
+use weald_image::{Image, ImageStart, generations};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -31,8 +32,11 @@ pub const HELP: Help = Help {
         "With another codec, level or block size only, rewrite copies the metadata and every block \
          whose codec and size stay the same. It encodes the other blocks again. Any other option \
          packs the tree anew, as build would do from a directory.",
-        "Rewrite prints the tree digest. It stays the same unless options change attributes or \
-         leave files out. The new image appears under its name when it is complete.",
+        "Rewrite computes the tree digest and prints it. It stays the same unless options change \
+         attributes or leave files out, or unless the image claimed one that its tree does not \
+         have; a warning says so then. The new image appears under its name when it is complete.",
+        "The new image has one generation. In place of an image with several, rewrite is refused \
+         without --drop-generations.",
     ],
     examples: &[
         (
@@ -49,7 +53,7 @@ pub const HELP: Help = Help {
         ),
         (
             "Drop data that only older generations use",
-            "weald rewrite --repack --force versions.weald versions.weald",
+            "weald rewrite --repack --force --drop-generations versions.weald versions.weald",
         ),
         (
             "Change order and owner",
@@ -103,6 +107,9 @@ pub struct RewriteArgs {
     /// Replace the target if it exists; it may be the image itself
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
+    /// Replace an image that has older generations by one without them
+    #[arg(long, requires = "force", help_heading = OUTPUT)]
+    drop_generations: bool,
     /// Write to TARGET itself, a device or a named pipe, never through a symlink
     #[arg(long, help_heading = OUTPUT)]
     output_device: bool,
@@ -120,6 +127,8 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     let filter = args.rules.filter()?;
     let is_repacked =
         args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();
+    let generation_count = generation_count(args);
+    refuse_lost_generations(args, generation_count)?;
     let rewritten = match is_repacked {
         true => {
             let thread_count = thread_count(args.resources.threads);
@@ -134,7 +143,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
             let display = args.display.display()?;
             let built = build_from_image(&image, &args.target, args.force, &options, &display);
             display.finish();
-            built.map(|report| Rewritten::packed(&image, &report))
+            built.map(|report| Rewritten::packed(&image, &report, generation_count))
         }
         false => {
             let options = options(args)?;
@@ -142,13 +151,21 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
             let display = args.display.display()?;
             let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
             display.finish();
-            rewritten.map(|report| Rewritten::copied(&report))
+            rewritten.map(|report| Rewritten::copied(&report, generation_count))
         }
     };
     let rewritten = match rewritten {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
         rewritten => rewritten?,
     };
+    if rewritten.claimed_digest != rewritten.tree_digest && !is_repacked {
+        log::warn!(
+            "{}: claims the tree digest {}, which its tree does not have; the new image has the \
+             right one",
+            args.image.image.display(),
+            rewritten.claimed_digest
+        );
+    }
     let mut output = Output::new();
     if args.display.json {
         output.json(&rewritten.json().into())?;
@@ -157,6 +174,34 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     }
     output.finish()?;
     Ok(exit_code(rewritten.problem_count))
+}
+
+/// Generations of the image; 1 if they cannot be listed, which opening the image will tell.
+fn generation_count(args: &RewriteArgs) -> u64 {
+    let is_whole_file = args.image.trust.offset == ImageStart::default();
+    match generations(&args.image.image) {
+        Ok(list) if is_whole_file => list.len() as u64,
+        _ => 1,
+    }
+}
+
+/// Refuses to replace the image by one without its older generations.
+fn refuse_lost_generations(args: &RewriteArgs, count: u64) -> anyhow::Result<()> {
+    let inode = |path: &Path| {
+        std::fs::metadata(path)
+            .ok()
+            .map(|meta| (meta.dev(), meta.ino()))
+    };
+    let source = inode(&args.image.image);
+    let is_replaced = source.is_some() && source == inode(&args.target);
+    if is_replaced && count > 1 && !args.drop_generations {
+        bail!(
+            "{}: has {count} generations, and the new image would have the last one only: write to \
+             another file, or give --drop-generations",
+            args.target.display()
+        );
+    }
+    Ok(())
 }
 
 fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
@@ -214,29 +259,36 @@ struct Rewritten {
     image_len: u64,
     image_digest: Digest,
     tree_digest: Digest,
+    /// The tree digest of the old image.
+    claimed_digest: Digest,
+    generation_count: u64,
     /// Number of encoded and of copied blocks; `None` if the tree was packed again.
     blocks: Option<(u64, u64)>,
     problem_count: u64,
 }
 
 impl Rewritten {
-    fn copied(report: &RewriteReport) -> Self {
+    fn copied(report: &RewriteReport, generation_count: u64) -> Self {
         Self {
             old_len: report.old_len,
             image_len: report.image_len,
             image_digest: report.image_digest,
             tree_digest: report.tree_digest,
+            claimed_digest: report.claimed_digest,
+            generation_count,
             blocks: Some((report.encoded_count, report.copied_count)),
             problem_count: 0,
         }
     }
 
-    fn packed(image: &Image, report: &Report) -> Self {
+    fn packed(image: &Image, report: &Report, generation_count: u64) -> Self {
         Self {
             old_len: image.summary().image_len,
             image_len: report.image_len,
             image_digest: report.image_digest,
             tree_digest: report.tree_digest,
+            claimed_digest: image.summary().tree_digest,
+            generation_count,
             blocks: None,
             problem_count: report.problem_count,
         }
@@ -248,9 +300,14 @@ impl Rewritten {
             Some((encoded, copied)) => format!("encoded {encoded}, copied {copied}"),
             None => "packed anew".into(),
         };
+        let generations = match self.generation_count {
+            1 => String::new(),
+            count => format!("generations   {count} -> 1\n"),
+        };
         format!(
             "blocks        {blocks}\n\
              image         {} -> {} ({share:.1}%)\n\
+             {generations}\
              image digest  {}\n\
              tree digest   {}\n",
             bytes(self.old_len),
@@ -265,6 +322,7 @@ impl Rewritten {
             ("old_len", self.old_len),
             ("image_len", self.image_len),
             ("problem_count", self.problem_count),
+            ("old_generation_count", self.generation_count),
         ];
         if let Some((encoded, copied)) = self.blocks {
             numbers.extend([("encoded_count", encoded), ("copied_count", copied)]);

@@ -52,16 +52,13 @@ impl Image {
         }
     }
 
-    /// The fs-verity digest of a content: the kept one, or else computed.
+    /// The fs-verity digest of a content, computed: a kept one is what the image claims.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     /// # Cost
-    /// Without a kept digest, reads the content.
+    /// Reads the content.
     pub fn fsverity_of(&self, id: ContentId) -> Result<[u8; FSVERITY_DIGEST_LEN]> {
-        match self.kept_fsverity_of(id)? {
-            Some(digest) => Ok(digest),
-            None => compute_fsverity(self, id),
-        }
+        compute_fsverity(self, id)
     }
 }

@@ -1,7 +1,7 @@
 //! Raw access to an image, for programs that write another image or another generation from it.
 
 use crate::cache::block::Block;
-use crate::check::content_digests;
+use crate::check::{computed, content_digests};
 use crate::image::Image;
 use crate::read::decode_cost::DecodeCost;
 use crate::records::page::Page;
@@ -143,6 +143,18 @@ impl Image {
         threads: usize,
     ) -> Result<Vec<Option<Digest>>> {
         content_digests::digests_of(self, is_wanted, threads)
+    }
+
+    /// The tree digest, computed from the tree and from `contents`, the digests of all contents
+    /// ([`Image::content_digests`]). The one in [`Image::summary`] is what the image claims.
+    ///
+    /// # Errors
+    /// `Io`; `Corrupt` for the first rule that the tree breaks.
+    /// # Cost
+    /// Reads the metadata.
+    pub fn computed_tree_digest(&self, contents: &[Digest]) -> Result<Digest> {
+        let contents: Vec<_> = contents.iter().copied().map(Some).collect();
+        computed::compute(self, &contents)
     }
 
     /// The contents that the recipes for content `id` read, if recipes make any of it.

@@ -7,7 +7,9 @@ pub mod read;
 #[allow(unused_imports)]
 pub use read::*;
 
-use weald_format::container::{Codec, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord};
+use weald_format::container::{
+    Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
+};
 use weald_format::directory::{Category, Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::entries::{EntryBlockBuilder, EntryFields, EntryKind, time_mask};
 use weald_format::pages::{
@@ -516,4 +518,36 @@ fn put(
         out.len() as u64 - record.offset
     );
     record
+}
+
+/// The bytes of `image`, which claims the tree digest `claimed` and whose digests all agree.
+pub fn with_tree_digest(image: &[u8], claimed: Digest) -> Vec<u8> {
+    let footer_at = image.len() - FOOTER_LEN;
+    let footer = Footer::parse(&image[footer_at..], footer_at as u64).expect("a footer");
+    let at = footer.directory_offset as usize;
+    let (header, stored) = image[at..footer_at].split_at(HEADER_LEN);
+    let record = RecordRef::parse_header(header, at as u64).expect("a directory");
+    let raw = weald_codec::Decoder::default()
+        .decode(record.codec, stored, record.raw_len as usize, None)
+        .expect("a directory");
+    let mut directory = Directory::parse(&raw).expect("a directory");
+    directory.tree_digest = claimed;
+    let raw = directory.encode();
+    let mut out = image[..at].to_vec();
+    put(
+        &mut out,
+        RecordType::Directory,
+        Codec::None,
+        raw.len() as u64,
+        &raw,
+    );
+    let footer = Footer {
+        directory_len: (out.len() - at) as u64,
+        footer_offset: out.len() as u64,
+        image_digest: Digest::of(&out[at..]),
+        tree_digest: claimed,
+        ..footer
+    };
+    out.extend_from_slice(footer.encode().as_bytes());
+    out
 }
