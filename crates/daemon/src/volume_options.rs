@@ -19,7 +19,7 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
 const MEMORY_CACHE_LEN: u64 = 1 << 30;
 
 /// Words of images that a volume does not have: it is one state, without base images.
-const WORDS_OF_IMAGES: [&str; 15] = [
+const WORDS_OF_IMAGES: [&str; 16] = [
     "generation",
     "digest",
     "basedir",
@@ -32,6 +32,7 @@ const WORDS_OF_IMAGES: [&str; 15] = [
     "overlay",
     "upperdir",
     "workdir",
+    "adoptupper",
     "verity",
     "fsverity",
     "cachesize",

@@ -36,6 +36,8 @@ pub struct KernelOptions {
     pub upper: Option<PathBuf>,
     /// `workdir=`: work directory of the writable layer.
     pub work: Option<PathBuf>,
+    /// `adoptupper`: a writable layer of another image is taken.
+    pub adopts_upper: bool,
     /// `verity=`: `require`, `try` or `off`.
     pub verity: Option<String>,
     /// `fsverity=`: expected fs-verity digest of the metadata image.
@@ -181,6 +183,7 @@ impl MountOptions {
             "noatime" => self.is_noatime = true,
             "kernel" => self.kernel.is_on = true,
             "overlay" => self.kernel.is_overlay = true,
+            "adoptupper" => self.kernel.adopts_upper = true,
             "user" | "users" | "owner" | "group" => {
                 // mount(8) implies these flags; later options may revert them.
                 self.has_devices = false;
@@ -380,13 +383,15 @@ mod tests {
     fn options_of_the_kernel_are_parsed() {
         let hex = "ab".repeat(32);
         let list = format!(
-            "kernel,upperdir=/u,workdir=/w,verity=require,fsverity={hex},viewcache=/c,viewlimit=1G"
+            "kernel,upperdir=/u,workdir=/w,adoptupper,verity=require,fsverity={hex},viewcache=/c,\
+             viewlimit=1G"
         );
         let expected = KernelOptions {
             is_on: true,
             is_overlay: false,
             upper: Some("/u".into()),
             work: Some("/w".into()),
+            adopts_upper: true,
             verity: Some("require".to_owned()),
             metadata_digest: Digest::from_hex(&hex),
             cache: Some("/c".into()),

@@ -528,6 +528,18 @@ impl Image {
         self.map.range_of(id).map(|(_, len)| len)
     }
 
+    /// As [`Image::runs`], for a whole content.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn content_runs(
+        &self,
+        id: ContentId,
+        visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
+    ) -> Result<()> {
+        self.map.runs(id, 0, visit)
+    }
+
     /// Visits the entries of a template in order.
     ///
     /// # Errors

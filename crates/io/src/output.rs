@@ -130,6 +130,23 @@ impl OutputFile {
         }
     }
 
+    /// Prepares an output with the name `name` in the open directory `dir`, whatever path leads
+    /// there; errors call it `shown`. What has the name is never opened or followed: a commit with
+    /// `overwrite` replaces it.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn create_in(dir: impl AsFd, name: &[u8], shown: String) -> Result<Self> {
+        let dir = dir.as_fd().try_clone_to_owned();
+        let named = Named {
+            dir: dir.map_err(|e| Error::io(shown.clone(), e))?,
+            name: name.to_vec(),
+            node: None,
+            is_through_link: false,
+        };
+        Self::in_dir(named, shown)
+    }
+
     /// Prepares to append to the file at `path`, which has `old_len` bytes. A lock keeps other
     /// writers out.
     ///

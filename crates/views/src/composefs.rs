@@ -21,14 +21,37 @@ mod xattrs;
 pub use dump::{DumpOptions, write_dump};
 
 pub use options::{
-    Format, INLINE_FILE_LEN_MAX, ImageOptions, Sink, VerityPolicy, Written, object_name,
+    Format, INLINE_FILE_LEN_MAX, ImageOptions, ObjectPlace, Sink, VerityPolicy, Written,
+    object_name,
 };
 
 use digests::Digests;
 use emit::Emitter;
-use weald_format::Result;
+use std::ops::ControlFlow;
+use weald_format::{ContentId, Result};
 use weald_image::Image;
 use xattrs::XattrTable;
+
+/// Bytes that the objects of `image` take on the disk, holes left out.
+///
+/// # Errors
+/// As [`write_image`].
+///
+/// # Cost
+/// Reads the metadata once, and all pages of extents.
+pub fn data_len(image: &Image, options: &ImageOptions<'_>) -> Result<u64> {
+    let (_, census) = gather::gather(image, options)?;
+    let mut sum = 0_u64;
+    for content in census.contents.once.iter() {
+        image.content_runs(ContentId(content), &mut |run| {
+            if !run.is_hole {
+                sum = sum.saturating_add(run.len);
+            }
+            ControlFlow::Continue(())
+        })?;
+    }
+    Ok(sum)
+}
 
 /// Writes the composefs image of `image` to `sink`, after its objects.
 ///

@@ -1,8 +1,9 @@
 //! Mounts of the kernel: a composefs image of the metadata as EROFS, and overlayfs over it and a
 //! directory of objects. No process serves such a mount.
 //!
-//! 1. `record` is what a view cache notes about a view; `cache` makes views: the metadata image of
-//!    a tree and the objects that it names.
+//! 1. `record` is what a view cache notes about a view; `dirs` reaches its files through
+//!    descriptors; `cache` makes views: the metadata image of a tree and the objects that it names;
+//!    `obtain` makes room for a new one within the limit.
 //! 2. `warm` reads the metadata image into the page cache, in order.
 //! 3. `upper` prepares the writable layer; `assemble` makes the mount by the mount API of Linux.
 //! 4. `table` finds the mounts in `/proc/self/mountinfo`; `unmount` takes one away.
@@ -20,7 +21,9 @@
 mod assemble;
 mod cache;
 mod collect;
+mod dirs;
 mod image_file;
+mod obtain;
 mod record;
 mod rootless;
 mod table;
@@ -29,29 +32,28 @@ mod upper;
 mod warm;
 
 pub use assemble::Methods;
-pub use cache::{View, ViewCache, ViewOptions};
-pub use collect::{Collected, collect, make_room, trim};
-pub use rootless::{check_rootless, is_in_user_namespace, mount_over, view};
+pub use cache::{View, ViewCache, ViewLimit, ViewOptions};
+pub use collect::{Collected, Usage, collect, collect_gone, mounted_images, trim, usage};
+pub use dirs::is_in_user_namespace;
+pub use rootless::{check_rootless, mount_over, view};
 pub use table::{KernelMount, mount_on, mounts};
 pub use unmount::unmount;
-pub use upper::work_dir_beside;
+pub use upper::{UpperLayer, work_dir_beside};
 
 use crate::composefs::VerityPolicy;
 use assemble::{Assembly, attach};
+use obtain::obtain;
 use rustix::mount::MountAttrFlags;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
-use std::path::Path;
 use upper::{Upper, XattrKind};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::Image;
 
 /// How a mount behaves.
 pub struct KernelOptions<'a> {
-    /// Directory of a writable layer; it is made if it is missing.
-    pub upper: Option<&'a Path>,
-    /// Work directory of overlayfs; the default is beside the layer.
-    pub work: Option<&'a Path>,
+    /// The writable layer.
+    pub upper: Option<UpperLayer<'a>>,
     /// fs-verity digest that the metadata image must have.
     pub expected_digest: Option<[u8; 32]>,
     /// `nosuid`, `nodev`, `noexec`, `noatime`.
@@ -63,10 +65,11 @@ pub struct KernelOptions<'a> {
 }
 
 /// Mounts `image` on the directory `point`; `/proc/mounts` shows `source` as its origin, after
-/// `weald:`. Makes the view in `cache` first, if it is not there; if the disk is full, it removes
-/// views without mounts. Returns the view.
+/// `weald:`. Makes the view in `cache` first, if it is not there; beyond the limit, and if the disk
+/// is full, it removes views without mounts. Returns the view.
 ///
 /// # Errors
+/// `Limit` if the view does not fit into a strict limit;
 /// `Unsupported` if the kernel, the file system of the cache or that of the writable layer lacks
 /// something; `Invalid` if the metadata image has another digest than `expected_digest`; `Io`,
 /// `Full`, `Limit`, `Corrupt`.
@@ -78,22 +81,11 @@ pub fn mount(
     options: &KernelOptions<'_>,
 ) -> Result<View> {
     check_rights()?;
-    let view = match cache.make_view(image, &options.view) {
-        Err(error) if error.kind() == ErrorKind::Full => {
-            collect(cache, 0, false)?;
-            cache.make_view(image, &options.view)?
-        }
-        other => other?,
-    };
-    let upper = match options.upper {
-        Some(dir) => Some(Upper::prepare(
-            dir,
-            options.work,
-            image,
-            XattrKind::Trusted,
-        )?),
-        None => None,
-    };
+    let view = obtain(image, cache, &options.view)?;
+    let tree = &view.record.image_digest;
+    let upper = options.upper.as_ref();
+    let upper = upper.map(|layer| Upper::prepare(layer, image, tree, XattrKind::Trusted));
+    let upper = upper.transpose()?;
     let is_verified = match options.view.verity {
         VerityPolicy::Require => true,
         VerityPolicy::Try => view.record.is_protected,

@@ -9,8 +9,10 @@ use std::path::Path;
 use support::{Parts, open};
 use weald_codec::fsverity_digest;
 use weald_format::{Error, ErrorKind};
-use weald_views::composefs::{Format, ImageOptions, VerityPolicy, object_name, write_image};
-use weald_views::kernel::{self, ViewCache, ViewOptions};
+use weald_views::composefs::{
+    Format, ImageOptions, ObjectPlace, VerityPolicy, object_name, write_image,
+};
+use weald_views::kernel::{self, ViewCache, ViewLimit, ViewOptions};
 
 /// Contents of the small tree that become objects: those of more than 64 bytes.
 const OBJECT_CONTENTS: [usize; 2] = [0, 2];
@@ -23,7 +25,7 @@ fn export(parts: &Parts, objects: &Path) -> Result<Vec<u8>, Error> {
     let mut bytes = Vec::new();
     let options = ImageOptions {
         format: Format::V0,
-        objects: Some(objects),
+        objects: Some(ObjectPlace::at(objects)),
         verity: VerityPolicy::Off,
         thread_count: 2,
         memory_len: 1 << 20,
@@ -116,6 +118,7 @@ fn a_view_with_a_wrong_digest_is_not_made() {
         verity: VerityPolicy::Off,
         thread_count: 2,
         memory_len: 1 << 20,
+        limit: ViewLimit::NONE,
         is_cancelled: &|| false,
     };
     let mut wrong = Parts::verity();

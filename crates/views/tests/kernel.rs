@@ -10,7 +10,7 @@ use weald_image::{Image, OpenOptions};
 use weald_testkit::mounts::{Ground, eventually};
 use weald_testkit::{CompareOptions, compare};
 use weald_views::composefs::VerityPolicy;
-use weald_views::kernel::{self, KernelOptions, Methods, ViewCache, ViewOptions};
+use weald_views::kernel::{self, KernelOptions, Methods, ViewCache, ViewLimit, ViewOptions};
 
 /// Files that are attached to loop devices and lie below `dir`.
 fn loop_files(dir: &Path) -> Vec<String> {
@@ -48,7 +48,6 @@ fn older_methods_show_the_same_tree_and_leave_nothing() {
         };
         let options = KernelOptions {
             upper: None,
-            work: None,
             expected_digest: None,
             attributes: MountAttrFlags::empty(),
             methods,
@@ -56,6 +55,7 @@ fn older_methods_show_the_same_tree_and_leave_nothing() {
                 verity: VerityPolicy::Off,
                 thread_count: 2,
                 memory_len: 1 << 20,
+                limit: ViewLimit::NONE,
                 is_cancelled: &|| false,
             },
         };
@@ -105,17 +105,47 @@ fn views_beyond_the_limit_are_removed_before_another_is_made() {
         build_image(&source, &image, false, &options, &Silent).expect("build");
         Image::open_path(&image, 0_u64, &OpenOptions::default()).expect("open")
     });
-    let options = ViewOptions {
-        verity: VerityPolicy::Off,
-        thread_count: 1,
-        memory_len: 1 << 20,
-        is_cancelled: &|| false,
+    let view = |image, len_max, is_strict| {
+        let options = ViewOptions {
+            verity: VerityPolicy::Off,
+            thread_count: 1,
+            memory_len: 1 << 20,
+            limit: ViewLimit { len_max, is_strict },
+            is_cancelled: &|| false,
+        };
+        kernel::view(image, &cache, &options).map(|(view, _)| view.is_new)
     };
-    drop(kernel::view(&images[0], &cache, &options).expect("view"));
-    let make_room = |image, limit| kernel::make_room(&cache, image, limit).expect("room");
-    assert_eq!(make_room(&images[0], 150_000), None);
-    assert_eq!(make_room(&images[1], 1_000_000), None);
-    let removed = make_room(&images[1], 150_000).expect("collected");
-    assert_eq!((removed.removed_view_count, removed.kept_len), (1, 0));
-    assert_eq!(removed.removed_object_count, 1);
+    let count = |dir: &str| walk(&ground.at("cache").join(dir));
+    assert!(view(&images[0], u64::MAX, false).expect("view"));
+    // A view that is there stays, whatever the limit.
+    assert!(!view(&images[0], 1, true).expect("view"));
+    assert!(view(&images[1], 1_000_000, true).expect("view"));
+    assert_eq!((count("images"), count("objects")), (4, 2));
+    kernel::collect(&cache, 0, true).expect("collected");
+    assert!(view(&images[0], u64::MAX, false).expect("view"));
+    // Both do not fit: the first one makes room.
+    assert!(view(&images[1], 150_000, true).expect("view"));
+    assert_eq!((count("images"), count("objects")), (2, 1));
+    // What does not fit alone is refused, and nothing of it is left.
+    let refused = view(&images[0], 90_000, true).expect_err("a limit");
+    assert_eq!(refused.kind(), weald_format::ErrorKind::Limit);
+    assert!(
+        refused.to_string().contains("have 100000 bytes"),
+        "{refused}"
+    );
+    assert!(count("objects") <= 1);
+    assert!(view(&images[0], 90_000, false).expect("a limit that is not strict"));
+}
+
+/// Number of files below a directory.
+fn walk(dir: &Path) -> usize {
+    let entries = fs::read_dir(dir).expect("a directory");
+    let count = entries.map(|entry| {
+        let path = entry.expect("an entry").path();
+        match path.is_dir() {
+            true => walk(&path),
+            false => 1,
+        }
+    });
+    count.sum()
 }

@@ -260,9 +260,10 @@ pub const HELP: Help = Help {
                      mount.weald refuses overlay outside user namespaces.",
                 ),
                 (
-                    "upperdir=DIR, workdir=DIR, verity=WORD, fsverity=HEX, viewcache=DIR, \
-                 viewlimit=SIZE",
-                    "As --upper, --work, --verity, --digest, --view-cache and --view-limit.",
+                    "upperdir=DIR, workdir=DIR, adoptupper, verity=WORD, fsverity=HEX, \
+                 viewcache=DIR, viewlimit=SIZE",
+                    "As --upper, --work, --adopt-upper, --verity, --digest, --view-cache and \
+                 --view-limit.",
                 ),
             ],
         ),

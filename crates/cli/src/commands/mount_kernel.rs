@@ -16,7 +16,9 @@ use weald_format::{ByteLen, Digest};
 use weald_fuse::{MountOptions, MountPoint};
 use weald_image::{Image, OpenOptions};
 use weald_views::composefs::VerityPolicy;
-use weald_views::kernel::{self, KernelOptions, Methods, ViewCache, ViewOptions};
+use weald_views::kernel::{
+    self, KernelOptions, Methods, UpperLayer, ViewCache, ViewLimit, ViewOptions,
+};
 
 /// Directory of the view cache in a store.
 pub const STORE_VIEWS: &str = "views";
@@ -70,6 +72,10 @@ pub struct KernelArgs {
     /// umount removes it)
     #[arg(long, value_name = "DIR", requires = "upper", value_hint = ValueHint::DirPath)]
     pub work: Option<PathBuf>,
+    /// Take a writable layer that was made over another image, if all changed files in it have
+    /// their own data
+    #[arg(long, requires = "upper")]
+    pub adopt_upper: bool,
     /// Whether the kernel verifies data by fs-verity (default: try)
     #[arg(long, value_name = "WHEN", requires = "by_kernel", value_enum)]
     pub verity: Option<Verity>,
@@ -81,7 +87,8 @@ pub struct KernelArgs {
     #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
     pub view_cache: Option<PathBuf>,
     /// Limit of the view cache: before a view is made, views without mounts are removed until it
-    /// fits (default: a quarter of the file system)
+    /// fits; a view that does not fit all the same is refused (default: a quarter of the file
+    /// system, and no view is refused)
     #[arg(long, value_name = "SIZE", requires = "by_kernel", value_parser = crate::parse::size)]
     pub view_limit: Option<u64>,
 }
@@ -112,8 +119,8 @@ pub fn choose_method(args: &mut MountArgs) -> Result<MountMethod> {
         (false, true) => Ok(MountMethod::Overlay),
         (false, false) if words == weald_fuse::KernelOptions::default() => Ok(MountMethod::Fuse),
         (false, false) => bail!(
-            "options upperdir, workdir, verity, fsverity, viewcache and viewlimit are for mounts \
-             by the kernel: give --kernel or -o kernel, too"
+            "options upperdir, workdir, adoptupper, verity, fsverity, viewcache and viewlimit are \
+             for mounts by the kernel: give --kernel or -o kernel, too"
         ),
     }
 }
@@ -151,23 +158,20 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
     let prepared = Prepared::new(args)?;
     let digest = args.kernel.digest;
     let digest = digest.or(prepared.options.kernel.metadata_digest);
-    let (upper, work) = prepared.layer(args);
     let kernel_options = KernelOptions {
-        upper,
-        work,
+        upper: prepared.layer(args),
         expected_digest: digest.map(|digest| digest.0),
         attributes: mount_attributes(&prepared.options),
         methods: Methods::default(),
         view: prepared.view_options(),
     };
-    prepared.make_room();
     let point = prepared.point.as_fd();
     let (image, cache) = (&prepared.image, &prepared.cache);
     let view = kernel::mount(image, cache, &prepared.source, point, &kernel_options)?;
     let is_new = view.is_new;
     // Until the lock of the view is gone, nothing can be removed.
     drop(view);
-    if is_new && let Err(error) = kernel::trim(cache, prepared.limit) {
+    if is_new && let Err(error) = kernel::trim(cache, prepared.limit.len_max) {
         log::warn!("the view cache stays as it is: {error:?}");
     }
     Ok(ExitCode::SUCCESS)
@@ -181,7 +185,7 @@ pub(super) struct Prepared {
     pub(super) cache: ViewCache,
     /// The image as `/proc/mounts` shows it.
     pub(super) source: OsString,
-    limit: u64,
+    limit: ViewLimit,
     verity: VerityPolicy,
     is_cancelled: Box<dyn Fn() -> bool + Sync>,
 }
@@ -200,9 +204,13 @@ impl Prepared {
             Some(path) => ViewCache::open(path)?,
             None => ViewCache::open(&default_cache(args)?)?,
         };
-        let limit = match flags.view_limit.or(words.cache_len.map(|len| len.0)) {
-            Some(limit) => limit,
-            None => capacity(cache.path())? / CAPACITY_SHARE,
+        let given = flags.view_limit.or(words.cache_len.map(|len| len.0));
+        let limit = ViewLimit {
+            len_max: match given {
+                Some(limit) => limit,
+                None => capacity(cache.path())? / CAPACITY_SHARE,
+            },
+            is_strict: given.is_some(),
         };
         if let Err(error) = weald_sys::raise_open_file_limit() {
             log::info!("limit of open files: {error}");
@@ -226,30 +234,25 @@ impl Prepared {
         })
     }
 
-    /// Removes views beyond the limit before a view is made.
-    pub(super) fn make_room(&self) {
-        if let Err(error) = kernel::make_room(&self.cache, &self.image, self.limit) {
-            log::warn!("the view cache stays as it is: {error:?}");
-        }
-    }
-
     /// How the view is made.
     pub(super) fn view_options(&self) -> ViewOptions<'_> {
         ViewOptions {
             verity: self.verity,
             thread_count: thread_count(0),
             memory_len: MAKING_MEMORY_LEN,
+            limit: self.limit,
             is_cancelled: &*self.is_cancelled,
         }
     }
 
     /// The writable layer and its work directory.
-    pub(super) fn layer<'a>(&'a self, args: &'a MountArgs) -> (Option<&'a Path>, Option<&'a Path>) {
+    pub(super) fn layer<'a>(&'a self, args: &'a MountArgs) -> Option<UpperLayer<'a>> {
         let (flags, words) = (&args.kernel, &self.options.kernel);
-        (
-            flags.upper.as_deref().or(words.upper.as_deref()),
-            flags.work.as_deref().or(words.work.as_deref()),
-        )
+        Some(UpperLayer {
+            dir: flags.upper.as_deref().or(words.upper.as_deref())?,
+            work: flags.work.as_deref().or(words.work.as_deref()),
+            is_adopted: flags.adopt_upper || words.adopts_upper,
+        })
     }
 }
 
@@ -303,10 +306,13 @@ fn refuse_fuse_options(options: &MountOptions) -> Result<()> {
     }
 }
 
-/// The view cache of an image for which none is named.
+/// The view cache of an image for which none is named: in its store, unless another user owns the
+/// store or can exchange it, or nobody can write to it.
 fn default_cache(args: &MountArgs) -> Result<PathBuf> {
     if let Some((store, _)) = weald_store::split(&args.image)
         && !args.kernel.overlay
+        && ViewCache::is_safe_in(&store)?
+        && rustix::fs::access(&store, rustix::fs::Access::WRITE_OK).is_ok()
     {
         return Ok(store.join(STORE_VIEWS));
     }

@@ -70,6 +70,9 @@ fn start(args: &MountArgs) -> Result<ExitCode> {
             words.extend([flag.into(), value]);
         }
     }
+    if flags.adopt_upper {
+        words.push("--adopt-upper".into());
+    }
     for options in &args.options {
         words.extend(["-o".into(), options.into()]);
     }
@@ -84,7 +87,6 @@ fn start(args: &MountArgs) -> Result<ExitCode> {
 
 fn serve(args: &MountArgs) -> Result<ExitCode> {
     let prepared = Prepared::new(args)?;
-    prepared.make_room();
     let (view, volume) = kernel::view(&prepared.image, &prepared.cache, &prepared.view_options())?;
     let summary = prepared.image.summary();
     let capacity = Capacity {
@@ -96,7 +98,7 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
     kernel::mount_over(
         &lower,
         &prepared.image,
-        &prepared.cache,
+        (&prepared.cache, &view),
         &prepared.source,
         prepared.point.as_fd(),
         prepared.layer(args),

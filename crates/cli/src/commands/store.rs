@@ -7,6 +7,7 @@ mod export;
 mod import_target;
 mod remover;
 mod show;
+mod views;
 
 pub(super) use remover::remove_image;
 

@@ -128,3 +128,9 @@ pub fn names(dir: &Path) -> Vec<String> {
     names.sort();
     names
 }
+
+/// The JSON that a command printed.
+#[track_caller]
+pub fn json(said: &Output) -> serde_json::Value {
+    serde_json::from_slice(&said.stdout).expect("JSON")
+}

@@ -71,17 +71,14 @@ fn the_digest_of_another_object_shows_no_other_bytes() {
     let mut swapped = parts();
     swapped.fsverity[0] = swapped.fsverity[2];
     fs::write(ground.image("a"), swapped.bytes()).expect("write");
-    ground.mount(&[]);
-    assert_eq!(fs::read(ground.mnt().join("a")).expect("read"), right);
-    ground.umount();
-    // Without that view, the objects alone do not help.
-    let views = fs::read_dir(ground.at("cache/images")).expect("views");
-    for view in views {
-        fs::remove_file(view.expect("a file").path()).expect("remove");
-    }
+    // It claims the tree digest of the view that is there: that is no reason to show it.
     let said = ground.try_mount(&[]).expect(2);
     assert!(said.stderr.contains(OTHER_DIGEST), "{}", said.stderr);
     assert!(!ground.is_mounted());
+    fs::write(ground.image("a"), parts().bytes()).expect("write");
+    ground.mount(&[]);
+    assert_eq!(fs::read(ground.mnt().join("a")).expect("read"), right);
+    ground.umount();
 }
 
 /// Would catch: the same on the mount of a user.

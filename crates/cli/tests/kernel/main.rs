@@ -1,5 +1,6 @@
 //! `weald mount --kernel` as users call it, with real mounts. Needs root, EROFS and overlayfs.
 
+mod claims;
 mod contents;
 mod ground;
 mod kept;
@@ -7,3 +8,4 @@ mod layers;
 mod life_cycle;
 mod refused;
 mod rootless;
+mod uppers;

@@ -166,7 +166,7 @@ fn the_cache_is_a_directory_of_its_own() {
     chown(&cache, Some(0), None).expect("chown");
     ground.mount(&[]);
     ground.umount();
-    fs::write(cache.join("weald-views"), "version 2\n").expect("write");
+    fs::write(cache.join("weald-views"), "version 3\n").expect("write");
     expect(
         &ground,
         &[],

@@ -2,8 +2,11 @@
 
 use super::directory::{DirBlock, out_of_order};
 use super::{Inode, Volume, damaged};
-use weald_format::limits::PATH_LEN_MAX;
+use weald_format::limits::{DEPTH_MAX, PATH_LEN_MAX};
 use weald_format::{Error, FileKind, Result};
+
+/// Longest path of an image that Weald wrote, in bytes: its trees are no deeper.
+const OWN_PATH_LEN_MAX: usize = DEPTH_MAX * 256;
 
 /// Bytes of the image that each name takes at least.
 const DIRENT_LEN: u64 = 12;
@@ -30,6 +33,7 @@ pub struct Walker {
     is_started: bool,
     /// Names that may follow until the image is known to have circles: more than it has room for.
     remaining_count: u64,
+    path_len_max: usize,
 }
 
 impl Walker {
@@ -42,6 +46,16 @@ impl Walker {
             path: Vec::new(),
             is_started: false,
             remaining_count,
+            path_len_max: PATH_LEN_MAX,
+        }
+    }
+
+    /// As [`Walker::new`], for an image that Weald wrote: its paths may be as long as those of a
+    /// tree of the greatest depth.
+    pub fn of_own(volume: &Volume) -> Self {
+        Self {
+            path_len_max: OWN_PATH_LEN_MAX,
+            ..Self::new(volume)
         }
     }
 
@@ -54,7 +68,7 @@ impl Walker {
     ///
     /// # Errors
     /// `Io`; `Invalid` for damage, also for directories that contain each other; `Limit` for paths
-    /// of more than 16 KiB; `Unsupported` for features that the reader lacks.
+    /// longer than the limit; `Unsupported` for features that the reader lacks.
     pub fn next(&mut self, volume: &Volume) -> Result<Option<Inode>> {
         if !self.is_started {
             self.is_started = true;
@@ -150,9 +164,9 @@ impl Walker {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(&dir.last);
-        if self.path.len() > PATH_LEN_MAX {
+        if self.path.len() > self.path_len_max {
             let start = self.path.get(..64).unwrap_or_default().escape_ascii();
-            let what = format!("{start}…: a path of more than {PATH_LEN_MAX} bytes");
+            let what = format!("{start}…: a path of more than {} bytes", self.path_len_max);
             return Err(Error::limit(what));
         }
         let parent_nid = dir.inode.nid;

@@ -3,7 +3,7 @@
 //! of them; then they get their names. So an object with a name is always complete.
 
 use super::bits::Bits;
-use super::options::{ImageOptions, VerityPolicy, Written, object_name};
+use super::options::{ImageOptions, ObjectPlace, VerityPolicy, Written, object_name};
 use crate::spill::Spill;
 use std::fs::File;
 use std::io;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_codec::{FSVERITY_DIGEST_LEN as DIGEST_LEN, FsVerity};
 use weald_format::{
     Attributes, ByteLen, ContentId, EntryIndex, Error, ErrorKind, FileKind, InodeNo, Result, Times,
@@ -48,12 +48,15 @@ pub(super) fn write_objects(
     let mut list = Spill::new(DIGEST_LIST_LEN, options.temp_dir.to_owned());
     let mut written = Written::default();
     let dir = match options.objects {
-        Some(path) => Some(ObjectDir::open(path, options.verity)?),
+        Some(place) => Some(ObjectDir::open(place, options.verity)?),
         None => None,
     };
     let worker = Worker {
         image,
         dir: dir.as_ref(),
+        has_right_digests: options.objects.is_some_and(|place| place.has_right_digests),
+        new_len_max: options.objects.map_or(u64::MAX, |place| place.new_len_max),
+        new_len: AtomicU64::new(0),
         is_cancelled: options.is_cancelled,
         is_stopped: AtomicBool::new(false),
     };
@@ -145,14 +148,20 @@ impl Verity {
 }
 
 impl ObjectDir {
-    fn open(path: &Path, policy: VerityPolicy) -> Result<Self> {
-        let shown = path.display().to_string();
-        let (fd, is_new) = weald_io::open_or_make_dir(path)?;
-        if is_new {
-            let opened = weald_sys::chmod_fd(&fd, OBJECT_DIR_MODE);
-            opened.map_err(|e| Error::io(shown.clone(), e))?;
-        }
-        refuse_other_algorithm(path)?;
+    fn open(place: ObjectPlace<'_>, policy: VerityPolicy) -> Result<Self> {
+        let shown = place.path.display().to_string();
+        let failed = |error| Error::io(shown.clone(), error);
+        let fd = match place.dir {
+            Some(dir) => dir.try_clone_to_owned().map_err(failed)?,
+            None => {
+                let (fd, is_new) = weald_io::open_or_make_dir(place.path)?;
+                if is_new {
+                    weald_sys::chmod_fd(&fd, OBJECT_DIR_MODE).map_err(failed)?;
+                }
+                refuse_other_algorithm(place.path)?;
+                fd
+            }
+        };
         Ok(Self {
             fd,
             shown,
@@ -277,6 +286,10 @@ struct Made {
 struct Worker<'a> {
     image: &'a Image,
     dir: Option<&'a ObjectDir>,
+    has_right_digests: bool,
+    new_len_max: u64,
+    /// Bytes that were written to new objects.
+    new_len: AtomicU64,
     is_cancelled: &'a (dyn Fn() -> bool + Sync),
     is_stopped: AtomicBool,
 }
@@ -285,9 +298,11 @@ impl Worker<'_> {
     fn make(&self, content: ContentId) -> Result<Made> {
         let len = self.image.content_len(content)?;
         let kept = self.image.kept_fsverity_of(content)?;
-        if let Some(digest) = kept
-            && self.is_made(&digest, len)?
-        {
+        let is_made = match kept {
+            Some(digest) => self.is_made(&digest, len)?,
+            None => false,
+        };
+        if let (true, true, Some(digest)) = (is_made, self.has_right_digests, kept) {
             return Ok(Made {
                 digest,
                 len,
@@ -295,9 +310,10 @@ impl Worker<'_> {
             });
         }
         let inode = inode_of(content, len);
+        // The content is read in any case: only its bytes tell that it is the object.
         let mut object = match self.dir {
-            Some(dir) => Some(create(dir)?),
-            None => None,
+            Some(dir) if !is_made => Some(create(dir)?),
+            _ => None,
         };
         let read = self.read(&inode, object.as_ref());
         let digest = match (read, self.dir) {
@@ -338,11 +354,10 @@ impl Worker<'_> {
         })
     }
 
-    /// Whether a content with this kept digest needs no reading: the directory has its object, or
-    /// there is no directory.
+    /// Whether the directory has the object of a kept digest.
     fn is_made(&self, digest: &[u8; DIGEST_LEN], len: u64) -> Result<bool> {
         let Some(dir) = self.dir else {
-            return Ok(true);
+            return Ok(false);
         };
         let name = object_name(digest);
         // An object of another length is damaged, or the kept digest is wrong: the content tells.
@@ -351,6 +366,18 @@ impl Worker<'_> {
             dir.protect(&name, digest)?;
         }
         Ok(is_made)
+    }
+
+    /// Counts bytes of a new object.
+    fn count_new(&self, len: usize) -> Result<()> {
+        let before = self.new_len.fetch_add(len as u64, Ordering::Relaxed);
+        match before.saturating_add(len as u64) > self.new_len_max {
+            true => Err(Error::limit(format!(
+                "the view needs more than the {} bytes that are left of the limit of the cache",
+                self.new_len_max
+            ))),
+            false => Ok(()),
+        }
     }
 
     /// Reads a content, writes it to `object`, and returns its digest.
@@ -371,9 +398,12 @@ impl Worker<'_> {
                 Part::Data(bytes) => bytes,
             };
             verity.update(bytes);
-            let written = object.map(|object| object.file.write_all_at(bytes, offset));
-            if let Some(Err(error)) = written {
-                failure = Some(Error::io(self.shown(), error));
+            let written = match object {
+                Some(object) => self.write(object, bytes, offset),
+                None => Ok(()),
+            };
+            if let Err(error) = written {
+                failure = Some(error);
                 return ControlFlow::Break(());
             }
             ControlFlow::Continue(())
@@ -390,6 +420,12 @@ impl Worker<'_> {
             cut.map_err(|error| Error::io(self.shown(), error))?;
         }
         Ok(verity.finish())
+    }
+
+    fn write(&self, object: &Unnamed, bytes: &[u8], offset: u64) -> Result<()> {
+        self.count_new(bytes.len())?;
+        let written = object.file.write_all_at(bytes, offset);
+        written.map_err(|error| Error::io(self.shown(), error))
     }
 
     fn shown(&self) -> String {

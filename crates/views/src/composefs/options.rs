@@ -1,5 +1,6 @@
 //! Options and results of an export, and limits of the format.
 
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use weald_format::{Error, FileKind, Result};
 
@@ -35,12 +36,39 @@ pub enum VerityPolicy {
     Require,
 }
 
+/// A directory of objects.
+#[derive(Debug, Clone, Copy)]
+pub struct ObjectPlace<'a> {
+    /// Its path, only for messages if it is open.
+    pub path: &'a Path,
+    /// The open directory. Without it, the directory and its parents are made.
+    pub dir: Option<BorrowedFd<'a>>,
+    /// Most bytes that new objects may take on the disk.
+    pub new_len_max: u64,
+    /// Whether the fs-verity digests that the image keeps were compared with its contents before:
+    /// a content whose object is there is then not read. Otherwise the image of somebody else could
+    /// name an object that it does not have, and show it.
+    pub has_right_digests: bool,
+}
+
+impl<'a> ObjectPlace<'a> {
+    /// The directory at `path`, for an image of which nothing is known.
+    pub fn at(path: &'a Path) -> Self {
+        Self {
+            path,
+            dir: None,
+            new_len_max: u64::MAX,
+            has_right_digests: false,
+        }
+    }
+}
+
 /// Options of [`super::write_image`].
 pub struct ImageOptions<'a> {
     /// Format of the image.
     pub format: Format,
-    /// Directory of objects; it and its parents are made. Without one, only digests are computed.
-    pub objects: Option<&'a Path>,
+    /// Directory of objects. Without one, only digests are computed.
+    pub objects: Option<ObjectPlace<'a>>,
     /// Protection of the objects.
     pub verity: VerityPolicy,
     /// Threads that read contents and write objects; at least 1 is used.

@@ -11,8 +11,8 @@ use super::warm;
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{
-    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_flag,
-    fsconfig_set_string, fsmount, fsopen, move_mount,
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MoveMountFlags, fsconfig_create, fsconfig_set_fd,
+    fsconfig_set_flag, fsconfig_set_string, fsmount, fsopen, move_mount,
 };
 use std::ffi::OsStr;
 use std::fs::File;
@@ -94,6 +94,8 @@ impl Assembly<'_> {
         let shown = self.cache.shown_at(&path);
         let failed = |error| Error::io(shown.clone(), error);
         let file = File::open(&path).map_err(failed)?;
+        let expected = self.cache.open_image(self.view.name())?;
+        check_same(file.as_fd(), expected.as_fd(), &shown)?;
         let len = self.view.record.image_len;
         if let Some(expected) = self.expected_digest {
             check_digest(&file, len, &expected, &shown)?;
@@ -150,15 +152,24 @@ impl Assembly<'_> {
             .map_err(|errno| refused(&context, "overlayfs", errno))
     }
 
-    /// Names the layers: the metadata, and the objects as a layer of data only.
+    /// Names the layers: the metadata, and the objects as a layer of data only. The kernel gets the
+    /// open directory of objects where it takes one (Linux 6.13), otherwise a path. The cache lies
+    /// where nobody else can exchange a directory on that path.
     fn set_layers(&self, context: &OwnedFd) -> Result<()> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        // Among the mounts of this thread.
+        let opened = rustix::fs::open(OBJECTS, flags, Mode::empty());
+        let shown = self.cache.shown_at(OBJECTS);
+        let opened = opened.map_err(|errno| Error::io(shown.clone(), errno.into()))?;
+        check_same(opened.as_fd(), self.cache.objects().as_fd(), &shown)?;
         let absolute = self.cache.path().join(OBJECTS);
         let objects = match is_plain(&absolute) {
             true => absolute.as_os_str().as_bytes().to_vec(),
             false => OBJECTS.as_bytes().to_vec(),
         };
         if self.methods.layer_options && fsconfig_set_string(context, "lowerdir+", BELOW).is_ok() {
-            return fsconfig_set_string(context, "datadir+", objects.as_slice())
+            return fsconfig_set_fd(context, "datadir+", opened.as_fd())
+                .or_else(|_| fsconfig_set_string(context, "datadir+", objects.as_slice()))
                 .map_err(|errno| refused(context, "overlayfs, option datadir+", errno));
         }
         let mut layers = [BELOW.as_bytes(), b"::", &objects].concat();

@@ -4,20 +4,17 @@
 //! for the first view that has it, so that the lengths add up to what the disk has. Views are kept
 //! while the sum is within the limit.
 
-use super::cache::{IMAGE_SUFFIX, IMAGES, OBJECTS, RECORD_SUFFIX, ViewCache, image_path, name_of};
+use super::cache::{
+    IMAGE_SUFFIX, RECORD_SUFFIX, VERIFIED_SUFFIX, ViewCache, image_name, record_name,
+};
+use super::dirs::Dir;
 use super::image_file::open_volume;
 use super::record::Record;
 use crate::composefs::object_name;
 use rustix::fs::FlockOperation;
 use std::collections::HashSet;
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
-use std::time::SystemTime;
 use weald_erofs::reader::Walker;
-use weald_format::{Error, FileKind, Result};
-use weald_image::Image;
+use weald_format::{Digest, Error, FileKind, Result, Timestamp};
 
 /// Digests that are in memory at once. Caches with more objects are examined in several passes,
 /// each for a range of digests.
@@ -53,16 +50,59 @@ struct Ranked {
     /// `None` without a record: the view is not complete.
     record: Option<Record>,
     is_mounted: bool,
-    used: SystemTime,
+    used: Timestamp,
 }
+
+impl Ranked {
+    /// Whether its objects are to be kept: a view of an earlier version has no record, and a mount
+    /// may have it.
+    fn has_objects(&self) -> bool {
+        self.record.is_some() || self.is_mounted
+    }
+}
+
+/// Images whose digests are known to be right, of which no view is left. Above this number all are
+/// forgotten, so that the list does not grow for ever.
+const VERIFIED_COUNT_MAX: usize = 10_000;
 
 /// Removes views that no mount has, the least recently used first, until the cache has at most
 /// `len_max` bytes; then objects that no view has. Waits until mounts in the making are done, or
 /// returns `None` at once if there are some and `may_wait` is off.
 ///
+/// A view that cannot be read is removed. If a mount has it, its objects are not known, and all
+/// objects stay; a warning in the log says so.
+///
 /// # Errors
-/// `Invalid` if a metadata image is damaged, so that its objects are not known; `Io`.
+/// `Io`.
 pub fn collect(cache: &ViewCache, len_max: u64, may_wait: bool) -> Result<Option<Collected>> {
+    collect_some(cache, len_max, may_wait, &|_| false)
+}
+
+/// Removes views that no mount has, of images of which `is_gone` says that nobody has them any
+/// more; then objects that no view has. Does not wait, as [`trim`].
+///
+/// # Errors
+/// As [`collect`].
+pub fn collect_gone(
+    cache: &ViewCache,
+    is_gone: &dyn Fn(&Digest) -> bool,
+) -> Result<Option<Collected>> {
+    let is_any_gone = views(cache)?.iter().any(|view| {
+        let record = view.record.as_ref();
+        !view.is_mounted && record.is_none_or(|record| is_gone(&record.source))
+    });
+    match is_any_gone {
+        true => collect_some(cache, u64::MAX, false, is_gone),
+        false => Ok(None),
+    }
+}
+
+fn collect_some(
+    cache: &ViewCache,
+    len_max: u64,
+    may_wait: bool,
+    is_gone: &dyn Fn(&Digest) -> bool,
+) -> Result<Option<Collected>> {
     let how = match may_wait {
         true => FlockOperation::LockExclusive,
         false => FlockOperation::NonBlockingLockExclusive,
@@ -70,18 +110,23 @@ pub fn collect(cache: &ViewCache, len_max: u64, may_wait: bool) -> Result<Option
     let Some(_lock) = cache.lock("lock", how)? else {
         return Ok(None);
     };
+    remove_leftovers(cache)?;
     let mut views = views(cache)?;
     views.sort_by_key(|view| (!view.is_mounted, std::cmp::Reverse(view.used)));
     let passes = passes(&views);
-    let lens = object_lens(cache, &views, &passes)?;
+    let (lens, is_complete) = object_lens(cache, &mut views, &passes)?;
     let mut done = Collected::default();
     let mut kept = Vec::new();
     let mut is_full = false;
     for (view, object_len) in views.into_iter().zip(lens) {
         let len = view.image_len + object_len;
+        let is_wanted = match &view.record {
+            Some(record) => !is_gone(&record.source),
+            None => false,
+        };
         // Behind the first view that is removed, lengths do not have the objects shared with it.
-        is_full |= view.record.is_some() && done.kept_len + len > len_max;
-        if view.is_mounted || !is_full && view.record.is_some() {
+        is_full |= is_wanted && done.kept_len + len > len_max;
+        if view.is_mounted || !is_full && is_wanted {
             done.kept_view_count += 1;
             done.mounted_view_count += u64::from(view.is_mounted);
             done.kept_len += len;
@@ -92,23 +137,10 @@ pub fn collect(cache: &ViewCache, len_max: u64, may_wait: bool) -> Result<Option
         done.removed_view_count += 1;
         done.removed_len += view.image_len;
     }
-    sweep(cache, &kept, &passes, &mut done)?;
-    Ok(Some(done))
-}
-
-/// Removes views that no mount has before the view of `image` is made, so that the cache has at
-/// most `len_max` bytes with it. Does nothing if the view is there. Does not wait, as [`trim`].
-///
-/// The view counts with all its contents: objects that it shares with others are not known yet.
-///
-/// # Errors
-/// As [`collect`].
-pub fn make_room(cache: &ViewCache, image: &Image, len_max: u64) -> Result<Option<Collected>> {
-    let summary = image.summary();
-    if cache.record(&name_of(&summary.tree_digest))?.is_some() {
-        return Ok(None);
+    if is_complete {
+        sweep(cache, &kept, &passes, &mut done)?;
     }
-    trim(cache, len_max.saturating_sub(summary.content_len))
+    Ok(Some(done))
 }
 
 /// As [`collect`], without waiting, if the cache may have more than `len_max` bytes.
@@ -117,11 +149,7 @@ pub fn make_room(cache: &ViewCache, image: &Image, len_max: u64) -> Result<Optio
 /// As [`collect`].
 pub fn trim(cache: &ViewCache, len_max: u64) -> Result<Option<Collected>> {
     let mut len_at_most = 0_u64;
-    let dir = cache.path().join(IMAGES);
-    let failed = |error| Error::io(dir.display().to_string(), error);
-    for entry in std::fs::read_dir(&dir).map_err(failed)? {
-        let name = entry.map_err(failed)?.file_name();
-        let name = name.to_string_lossy();
+    for name in cache.images().names()? {
         if let Some(name) = name.strip_suffix(RECORD_SUFFIX)
             && let Some(record) = cache.record(name)?
         {
@@ -134,34 +162,103 @@ pub fn trim(cache: &ViewCache, len_max: u64) -> Result<Option<Collected>> {
     }
 }
 
+/// What a cache holds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Views, also those that are not complete.
+    pub view_count: u64,
+    /// Views that a mount has.
+    pub mounted_view_count: u64,
+    /// Bytes on the disk.
+    pub len: u64,
+}
+
+/// What `cache` holds.
+///
+/// # Errors
+/// `Io`.
+/// # Cost
+/// Asks for the attributes of each file.
+pub fn usage(cache: &ViewCache) -> Result<Usage> {
+    let views = views(cache)?;
+    Ok(Usage {
+        view_count: views.len() as u64,
+        mounted_view_count: views.iter().filter(|view| view.is_mounted).count() as u64,
+        len: used_len(cache)?,
+    })
+}
+
+/// Digests of the images of which a mount has the view, in any mount namespace.
+///
+/// # Errors
+/// `Io`.
+pub fn mounted_images(cache: &ViewCache) -> Result<Vec<Digest>> {
+    let mounted = views(cache)?.into_iter().filter(|view| view.is_mounted);
+    Ok(mounted
+        .filter_map(|view| Some(view.record?.source))
+        .collect())
+}
+
+/// Bytes that the cache takes on the disk.
+///
+/// # Errors
+/// `Io`.
+/// # Cost
+/// Asks for the attributes of each file.
+pub fn used_len(cache: &ViewCache) -> Result<u64> {
+    let sum = |dir: &Dir| -> Result<u64> {
+        let names = dir.names()?;
+        Ok(names.iter().map(|name| dir.disk_len(name)).sum())
+    };
+    let mut len = sum(cache.images())?;
+    for byte in 0..DIR_COUNT {
+        if let Some(dir) = cache.objects().find(&format!("{byte:02x}"))? {
+            len += sum(&dir)?;
+        }
+    }
+    Ok(len)
+}
+
+/// Removes records without an image, what killed processes left, and the list of verified images
+/// if it has become long. Nobody makes a view meanwhile.
+fn remove_leftovers(cache: &ViewCache) -> Result<()> {
+    let names = cache.images().names()?;
+    let verified = |name: &&String| name.ends_with(VERIFIED_SUFFIX);
+    let is_long = names.iter().filter(verified).count() > VERIFIED_COUNT_MAX;
+    for name in &names {
+        let record_of = name.strip_suffix(RECORD_SUFFIX);
+        let is_used = match record_of.or(name.strip_suffix(VERIFIED_SUFFIX)) {
+            Some(view) if record_of.is_some() || is_long => {
+                cache.images().stat(&image_name(view))?.is_some()
+            }
+            Some(_) => true,
+            None => name.ends_with(IMAGE_SUFFIX),
+        };
+        if !is_used {
+            cache.images().remove(name)?;
+        }
+    }
+    Ok(())
+}
+
 /// Lists the views of a cache, also those that are not complete.
 fn views(cache: &ViewCache) -> Result<Vec<Ranked>> {
-    let dir = cache.path().join(IMAGES);
-    let failed = |error| Error::io(dir.display().to_string(), error);
+    let images = cache.images();
     let mut views = Vec::new();
-    for entry in std::fs::read_dir(&dir).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let name = entry.file_name();
-        let name = name.to_string_lossy();
-        let Some(name) = name.strip_suffix(IMAGE_SUFFIX) else {
-            // A record without an image, or what a killed process left.
-            let is_record_of_image = name
-                .strip_suffix(RECORD_SUFFIX)
-                .is_some_and(|view| cache.path().join(image_path(view)).exists());
-            if !is_record_of_image {
-                std::fs::remove_file(entry.path()).map_err(failed)?;
-            }
+    for name in images.names()? {
+        let Some(view) = name.strip_suffix(IMAGE_SUFFIX) else {
             continue;
         };
-        let record = cache.record(name)?;
-        let record_file = entry.path().with_extension(&RECORD_SUFFIX[1..]);
-        let used = record_file.metadata().and_then(|meta| meta.modified());
+        let Some(image) = images.stat(&name)? else {
+            continue;
+        };
+        let record = images.stat(&record_name(view))?;
         views.push(Ranked {
-            name: name.to_owned(),
-            image_len: entry.metadata().map_err(failed)?.len(),
-            record,
-            is_mounted: cache.is_mounted(name)?,
-            used: used.unwrap_or(SystemTime::UNIX_EPOCH),
+            name: view.to_owned(),
+            image_len: image.size,
+            record: cache.record(view)?,
+            is_mounted: cache.is_mounted(view)?,
+            used: record.map_or(Timestamp::default(), |record| record.mtime),
         });
     }
     Ok(views)
@@ -179,25 +276,66 @@ fn passes(views: &[Ranked]) -> Vec<std::ops::Range<u64>> {
         .collect()
 }
 
-/// Bytes of the objects of each view that no earlier view has.
+/// Bytes of the objects of each view that no earlier view has, and whether the objects of all
+/// views that stay are known. A view that cannot be read loses its record.
 fn object_lens(
     cache: &ViewCache,
-    views: &[Ranked],
+    views: &mut [Ranked],
     passes: &[std::ops::Range<u64>],
-) -> Result<Vec<u64>> {
-    let objects = cache.path().join(OBJECTS);
+) -> Result<(Vec<u64>, bool)> {
     let mut lens = vec![0; views.len()];
+    let mut is_complete = true;
     for range in passes {
+        let dirs = ObjectDirs::open(cache, range)?;
         let mut first: HashSet<[u8; 32]> = HashSet::new();
-        for (view, len) in views.iter().zip(&mut lens) {
-            each_object(cache, view, range, &mut |digest| {
+        for (view, len) in views.iter_mut().zip(&mut lens) {
+            let read = each_object(cache, view, range, &mut |digest| {
                 if first.insert(digest) {
-                    *len += disk_len(&objects.join(object_name(&digest)));
+                    *len += dirs.disk_len(&digest);
                 }
-            })?;
+            });
+            let Err(error) = read else {
+                continue;
+            };
+            if view.is_mounted {
+                is_complete = false;
+                log::warn!(
+                    "the objects of a mounted view are not known, so that none is removed: {error}"
+                );
+            } else {
+                log::warn!("a view that cannot be read is removed: {error}");
+            }
+            view.record = None;
         }
     }
-    Ok(lens)
+    Ok((lens, is_complete))
+}
+
+/// Directories of objects of a range of digests.
+struct ObjectDirs {
+    start: u64,
+    dirs: Vec<Option<Dir>>,
+}
+
+impl ObjectDirs {
+    fn open(cache: &ViewCache, range: &std::ops::Range<u64>) -> Result<Self> {
+        let dirs = range
+            .clone()
+            .map(|byte| cache.objects().find(&format!("{byte:02x}")));
+        Ok(Self {
+            start: range.start,
+            dirs: dirs.collect::<Result<_>>()?,
+        })
+    }
+
+    /// Bytes of the object on the disk.
+    fn disk_len(&self, digest: &[u8; 32]) -> u64 {
+        let index = u64::from(digest[0]).checked_sub(self.start);
+        let dir = index.and_then(|index| self.dirs.get(index as usize)?.as_ref());
+        let path = object_name(digest);
+        let name = path.split_once('/').map_or("", |(_, name)| name);
+        dir.map_or(0, |dir| dir.disk_len(name))
+    }
 }
 
 /// Visits the objects that a view names. Each may be visited more than once.
@@ -207,15 +345,14 @@ fn each_object(
     range: &std::ops::Range<u64>,
     visit: &mut dyn FnMut([u8; 32]),
 ) -> Result<()> {
-    if view.record.is_none() {
+    if !view.has_objects() {
         return Ok(());
     }
-    let path = image_path(&view.name);
-    let shown = cache.shown_at(&path);
-    let file = File::open(cache.path().join(&path)).map_err(|e| cache.error(&path, e))?;
+    let shown = cache.images().shown_at(&image_name(&view.name));
+    let file = cache.open_image(&view.name)?;
     let walk = || {
         let volume = open_volume(file, view.image_len, shown.clone())?;
-        let mut walker = Walker::new(&volume);
+        let mut walker = Walker::of_own(&volume);
         while let Some(inode) = walker.next(&volume)? {
             if inode.kind != FileKind::Regular {
                 continue;
@@ -231,12 +368,7 @@ fn each_object(
         }
         Ok(())
     };
-    walk().map_err(|error: Error| {
-        error.context(format!(
-            "{shown}: the objects of this view are not known, so that none can be removed; \
-             unmount it, then remove the file"
-        ))
-    })
+    walk().map_err(|error: Error| error.context(shown))
 }
 
 /// The digest in the path of an object: `/ab/cdef…`.
@@ -274,32 +406,19 @@ fn sweep_dir(
     done: &mut Collected,
 ) -> Result<()> {
     let prefix = format!("{byte:02x}");
-    let dir = cache.path().join(OBJECTS).join(&prefix);
-    let failed = |error| Error::io(dir.display().to_string(), error);
-    let entries = match std::fs::read_dir(&dir) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
-        other => other.map_err(failed)?,
+    let Some(dir) = cache.objects().find(&prefix)? else {
+        return Ok(());
     };
-    for entry in entries {
-        let entry = entry.map_err(failed)?;
-        let name = [prefix.as_bytes(), entry.file_name().as_bytes()].concat();
-        let digest = std::str::from_utf8(&name)
-            .ok()
-            .and_then(super::record::digest);
+    for name in dir.names()? {
+        let digest = super::record::digest(&format!("{prefix}{name}"));
         if digest.is_some_and(|digest| wanted.contains(&digest)) {
             continue;
         }
-        done.removed_len += disk_len(&entry.path());
+        done.removed_len += dir.disk_len(&name);
         done.removed_object_count += 1;
-        std::fs::remove_file(entry.path()).map_err(failed)?;
+        dir.remove(&name)?;
     }
     Ok(())
-}
-
-/// Bytes that a file takes on the disk, holes left out; 0 if it is missing.
-fn disk_len(path: &Path) -> u64 {
-    path.symlink_metadata()
-        .map_or(0, |meta| meta.blocks() * 512)
 }
 
 #[cfg(test)]

@@ -1,14 +1,19 @@
 //! The record of a view in a view cache: lines of a small text file. The file appears when the
 //! view is complete.
 
-use weald_format::{Error, Result};
+use weald_format::{Digest, Error, Result};
 
 /// First line of a record.
-const FIRST_LINE: &str = "weald view 1";
+const FIRST_LINE: &str = "weald view 2";
+
+/// Longest record, in bytes.
+pub const RECORD_LEN_MAX: u64 = 4096;
 
 /// A complete view.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
+    /// Digest of the image that the view was made of.
+    pub source: Digest,
     /// Bytes of the metadata image.
     pub image_len: u64,
     /// Its fs-verity digest.
@@ -25,8 +30,10 @@ impl Record {
     /// The text of the file.
     pub fn encode(&self) -> String {
         format!(
-            "{FIRST_LINE}\nimage-len {}\nimage-digest {}\nobject-count {}\nobject-len {}\n\
+            "{FIRST_LINE}\nsource {}\n\
+             image-len {}\nimage-digest {}\nobject-count {}\nobject-len {}\n\
              protected {}\n",
+            self.source,
             self.image_len,
             hex(&self.image_digest),
             self.object_count,
@@ -47,6 +54,7 @@ impl Record {
             }
             let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
             Some(Self {
+                source: Digest(digest(value("source")?)?),
                 image_len: value("image-len")?.parse().ok()?,
                 image_digest: digest(value("image-digest")?)?,
                 object_count: value("object-count")?.parse().ok()?,
@@ -89,6 +97,7 @@ mod tests {
     #[test]
     fn a_record_is_read_back_whole_or_not_at_all() {
         let record = Record {
+            source: Digest::of(b"an image"),
             image_len: 1 << 40,
             image_digest: [0xa5; 32],
             object_count: 7,

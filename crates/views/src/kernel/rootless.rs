@@ -4,19 +4,16 @@
 //! The overlay holds the only reference to the FUSE mount, so that the server ends with it.
 
 use super::assemble::{attach, open_type, refused, reopen, shown_source};
-use super::cache::{OBJECTS, View, ViewCache, ViewOptions};
+use super::cache::{View, ViewCache, ViewOptions};
 use super::image_file::open_volume;
-use super::table::is_plain;
-use super::upper::{Upper, XattrKind};
+use super::obtain::obtain;
+use super::upper::{Upper, UpperLayer, XattrKind};
 use rustix::mount::{
     FsMountFlags, MountAttrFlags, fsconfig_create, fsconfig_set_fd, fsconfig_set_flag,
     fsconfig_set_string, fsmount,
 };
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use weald_erofs::reader::Volume;
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::Image;
@@ -53,19 +50,6 @@ pub fn check_rootless() -> Result<()> {
     }
 }
 
-/// The map of the first user namespace: all users have their own numbers.
-const MAP_OF_ALL: [&str; 3] = ["0", "0", "4294967295"];
-
-/// Whether this process is in a user namespace other than the first one.
-///
-/// # Errors
-/// `Io` without `/proc`.
-pub fn is_in_user_namespace() -> Result<bool> {
-    const MAP: &str = "/proc/self/uid_map";
-    let map = std::fs::read_to_string(MAP).map_err(|error| Error::io(MAP, error))?;
-    Ok(!map.split_ascii_whitespace().eq(MAP_OF_ALL))
-}
-
 /// Major and minor version in a release such as `6.12.0-rc1`.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit());
@@ -78,31 +62,30 @@ fn version(release: &str) -> Option<(u32, u32)> {
 /// # Errors
 /// As [`super::mount`].
 pub fn view(image: &Image, cache: &ViewCache, options: &ViewOptions<'_>) -> Result<(View, Volume)> {
-    let view = cache.make_view(image, options)?;
-    let path = view.image_path();
-    let file = File::open(cache.path().join(&path)).map_err(|e| cache.error(&path, e))?;
-    let volume = open_volume(file, view.record.image_len, cache.shown_at(&path))?;
+    let view = obtain(image, cache, options)?;
+    let file = cache.open_image(view.name())?;
+    let shown = cache.shown_at(&view.image_path());
+    let volume = open_volume(file, view.record.image_len, shown)?;
     Ok((view, volume))
 }
 
 /// Mounts overlayfs over `lower`, a mount without a place that shows the metadata, and over the
-/// objects of `cache`, on the directory `point`.
+/// objects of `cache`, on the directory `point`. `view` is the view of `image`.
 ///
 /// # Errors
 /// As [`super::mount`].
 pub fn mount_over(
     lower: &OwnedFd,
     image: &Image,
-    cache: &ViewCache,
+    (cache, view): (&ViewCache, &View),
     source: &OsStr,
     point: BorrowedFd<'_>,
-    layer: (Option<&Path>, Option<&Path>),
+    layer: Option<UpperLayer<'_>>,
     mut attributes: MountAttrFlags,
 ) -> Result<()> {
-    let upper = match layer.0 {
-        Some(dir) => Some(Upper::prepare(dir, layer.1, image, XattrKind::User)?),
-        None => None,
-    };
+    let tree = &view.record.image_digest;
+    let upper = layer.map(|layer| Upper::prepare(&layer, image, tree, XattrKind::User));
+    let upper = upper.transpose()?;
     let context = open_type("overlay")?;
     let failed = |key: &str, errno| refused(&context, &format!("overlayfs, option {key}"), errno);
     let set = |key: &str, value: &[u8]| {
@@ -112,15 +95,8 @@ pub fn mount_over(
     fsconfig_set_flag(&context, "userxattr").map_err(|errno| failed("userxattr", errno))?;
     fsconfig_set_fd(&context, "lowerdir+", lower.as_fd())
         .map_err(|errno| failed("lowerdir+", errno))?;
-    let objects = cache.path().join(OBJECTS);
-    match is_plain(&objects) {
-        true => set("datadir+", objects.as_os_str().as_bytes())?,
-        false => {
-            let dir = weald_sys::open_dir(&objects).map_err(|e| cache.error(OBJECTS, e))?;
-            fsconfig_set_fd(&context, "datadir+", dir.as_fd())
-                .map_err(|errno| failed("datadir+", errno))?;
-        }
-    }
+    fsconfig_set_fd(&context, "datadir+", cache.objects().as_fd())
+        .map_err(|errno| failed("datadir+", errno))?;
     let mut opened = Vec::new();
     if let Some(upper) = &upper {
         for (key, dir) in [("upperdir", &upper.dir), ("workdir", &upper.work)] {

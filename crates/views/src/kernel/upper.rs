@@ -1,13 +1,20 @@
 //! The writable layer of a mount: a directory for what is changed, and the work directory that
 //! overlayfs needs beside it.
+//!
+//! The layer refers to the tree below it: a file of which only attributes were changed has no data
+//! of its own, and a renamed directory names the one it was. Over another tree both would show
+//! something that nobody made. So the layer notes the tree in an xattr that overlayfs hides, and
+//! another tree is refused.
 
+use super::record::hex;
 use super::table;
 use rustix::fs::{Mode, OFlags, openat};
+use rustix::io::Errno;
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::Image;
 use weald_sys::NewTimes;
 
@@ -23,6 +30,63 @@ pub enum XattrKind {
     User,
 }
 
+/// Names of xattrs of a layer.
+struct XattrNames {
+    /// Begin of all xattrs that overlayfs reads.
+    prefix: &'static [u8],
+    /// Begin of those that it shows to programs without the second word.
+    escaped: &'static [u8],
+    probe: &'static [u8],
+    /// The digest of the metadata image that the layer was made over.
+    tree: &'static [u8],
+    metacopy: &'static [u8],
+    redirect: &'static [u8],
+}
+
+const TRUSTED_NAMES: XattrNames = XattrNames {
+    prefix: b"trusted.overlay.",
+    escaped: b"trusted.overlay.overlay.",
+    probe: b"trusted.overlay.probe",
+    tree: b"trusted.overlay.weald.tree",
+    metacopy: b"trusted.overlay.metacopy",
+    redirect: b"trusted.overlay.redirect",
+};
+
+const USER_NAMES: XattrNames = XattrNames {
+    prefix: b"user.overlay.",
+    escaped: b"user.overlay.overlay.",
+    probe: b"user.overlay.probe",
+    tree: b"user.overlay.weald.tree",
+    metacopy: b"user.overlay.metacopy",
+    redirect: b"user.overlay.redirect",
+};
+
+impl XattrKind {
+    fn names(self) -> &'static XattrNames {
+        match self {
+            Self::Trusted => &TRUSTED_NAMES,
+            Self::User => &USER_NAMES,
+        }
+    }
+}
+
+/// The directories of a writable layer, and whether one of another tree is taken.
+#[derive(Debug, Clone, Copy)]
+pub struct UpperLayer<'a> {
+    /// Directory of what is changed; it is made if it is missing.
+    pub dir: &'a Path,
+    /// Work directory of overlayfs; the default is beside the layer.
+    pub work: Option<&'a Path>,
+    /// Whether a layer that was made over another tree is taken, if nothing in it depends on that.
+    pub is_adopted: bool,
+}
+
+/// Entries of a layer that an error names.
+const NAMED_COUNT_MAX: usize = 3;
+
+/// Memory for entries of a directory, in bytes.
+const LIST_BUFFER_LEN: usize = 32 << 10;
+
 /// Permissions of a work directory.
 const WORK_MODE: u16 = 0o700;
 
@@ -35,29 +99,32 @@ pub struct Upper {
 }
 
 impl Upper {
-    /// Opens the directory `dir` and its work directory, or makes them. A new layer gets the
-    /// attributes of the root of `image`: it covers that directory.
+    /// Opens the directory of `layer` and its work directory, or makes them. A new layer gets the
+    /// attributes of the root of `image`: it covers that directory. `tree` is the digest of the
+    /// metadata image of the view, which all images of an equal tree have.
     ///
     /// # Errors
     /// `Busy` if another mount has the layer; `Unsupported` if its file system has no xattrs;
-    /// `Invalid` if the work directory is on another one; `Io`.
+    /// `Invalid` if the work directory is on another one, or if the layer was made over another
+    /// tree; `Io`.
     pub fn prepare(
-        dir: &Path,
-        work: Option<&Path>,
+        layer: &UpperLayer<'_>,
         image: &Image,
+        tree: &[u8; 32],
         kind: XattrKind,
     ) -> Result<Self> {
-        let (dir, is_new) = open(dir)?;
+        let (dir, is_new) = open(layer.dir)?;
         let shown = dir.1.display().to_string();
         refuse_used(&dir.1)?;
         if let Err(error) = probe(&dir.0, kind) {
             return Err(no_xattrs(&shown, error));
         }
         if is_new {
-            copy_root(image, &dir.0).map_err(|error| error.context(&shown))?;
+            copy_root(image, &dir.0, kind).map_err(|error| error.context(&shown))?;
         }
+        note_tree(&dir.0, &shown, tree, kind, layer.is_adopted)?;
         let beside;
-        let work = match work {
+        let work = match layer.work {
             Some(work) => work,
             None => {
                 beside = work_dir_beside(&dir.1).ok_or_else(|| {
@@ -121,10 +188,7 @@ fn refuse_used(dir: &Path) -> Result<()> {
 
 /// Sets and removes an xattr as overlayfs does.
 fn probe(dir: &OwnedFd, kind: XattrKind) -> io::Result<()> {
-    let name: &[u8] = match kind {
-        XattrKind::Trusted => b"trusted.overlay.probe",
-        XattrKind::User => b"user.overlay.probe",
-    };
+    let name = kind.names().probe;
     weald_sys::set_xattr_fd(dir, name, b"y")?;
     weald_sys::remove_xattr_fd(dir, name)
 }
@@ -142,15 +206,137 @@ fn no_xattrs(shown: &str, error: io::Error) -> Error {
     }
 }
 
+/// Notes in the layer `dir` that it lies over `tree`.
+///
+/// # Errors
+/// `Invalid` if it has something that was made over another tree, or over one that is not known.
+fn note_tree(
+    dir: &OwnedFd,
+    shown: &str,
+    tree: &[u8; 32],
+    kind: XattrKind,
+    is_adopted: bool,
+) -> Result<()> {
+    let failed = |error| Error::io(shown.to_owned(), error);
+    let (name, tree) = (kind.names().tree, hex(tree));
+    let found = xattr(|| weald_sys::get_xattr_fd(dir, name)).map_err(failed)?;
+    if found.as_deref() == Some(tree.as_bytes()) {
+        return Ok(());
+    }
+    if !is_empty(dir).map_err(failed)? {
+        match is_adopted {
+            false => return Err(other_tree(shown, found.is_some())),
+            true => refuse_dependent(dir, shown, kind)?,
+        }
+    }
+    weald_sys::set_xattr_fd(dir, name, tree.as_bytes()).map_err(failed)
+}
+
+fn other_tree(shown: &str, is_known: bool) -> Error {
+    let what = match is_known {
+        true => "was made over another image",
+        false => "has files, and nothing says over which image it was made",
+    };
+    Error::invalid(format!(
+        "{shown}: this writable layer {what}; over this one, files of which only owner, mode or \
+         times were changed would show the wrong data: mount the image that it was made over, give \
+         another --upper, or give --adopt-upper, which takes the layer if all changed files in it \
+         have their own data"
+    ))
+}
+
+/// Refuses a layer with files or directories that depend on the tree below it.
+fn refuse_dependent(dir: &OwnedFd, shown: &str, kind: XattrKind) -> Result<()> {
+    let dependent = dependent(dir, kind).map_err(|error| Error::io(shown.to_owned(), error))?;
+    let named = dependent.iter().take(NAMED_COUNT_MAX);
+    let named: Vec<_> = named.map(|path| path.escape_ascii().to_string()).collect();
+    match dependent.len() {
+        0 => Ok(()),
+        count => Err(Error::invalid(format!(
+            "{shown}: {count} entries have their data or their other names in the image that this \
+             layer was made over: {}{}: mount that image with the layer, open each such file for \
+             writing (': >> FILE'), so that it gets its own data, and copy renamed directories; or \
+             remove the entries from the layer",
+            named.join(", "),
+            if count > named.len() { ", …" } else { "" }
+        ))),
+    }
+}
+
+/// Paths in the layer of files without own data and of renamed directories.
+fn dependent(dir: &OwnedFd, kind: XattrKind) -> io::Result<Vec<Vec<u8>>> {
+    let names = kind.names();
+    let mut found = Vec::new();
+    let mut remaining: Vec<Vec<u8>> = vec![b".".to_vec()];
+    while let Some(path) = remaining.pop() {
+        let at = weald_sys::open_dir_at(weald_sys::open_beneath(dir, &path)?, b".")?;
+        let mut entries: Vec<Vec<u8>> = Vec::new();
+        let mut buffer = weald_sys::DirBuffer::new(LIST_BUFFER_LEN);
+        weald_sys::read_dir(&at, &mut buffer, |entry| {
+            entries.push(entry.name.to_vec());
+            Ok(())
+        })?;
+        for name in entries {
+            let path = match path.as_slice() {
+                b"." => name.clone(),
+                path => [path, b"/", &name].concat(),
+            };
+            let has = |xattr_name| {
+                xattr(|| weald_sys::get_xattr_at(&at, &name, xattr_name)).map(|x| x.is_some())
+            };
+            if has(names.metacopy)? || has(names.redirect)? {
+                found.push(path.clone());
+            }
+            if weald_sys::stat_at(&at, &name)?.kind == FileKind::Directory {
+                remaining.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The value of an xattr that may be missing.
+fn xattr(get: impl FnOnce() -> io::Result<Vec<u8>>) -> io::Result<Option<Vec<u8>>> {
+    match get() {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.raw_os_error() == Some(Errno::NODATA.raw_os_error()) => Ok(None),
+        Err(error) if weald_sys::is_without_xattr(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_empty(dir: &OwnedFd) -> io::Result<bool> {
+    let at = weald_sys::open_dir_at(dir, b".")?;
+    let mut is_empty = true;
+    let mut buffer = weald_sys::DirBuffer::new(LIST_BUFFER_LEN);
+    weald_sys::read_dir(at, &mut buffer, |_| {
+        is_empty = false;
+        Ok(())
+    })?;
+    Ok(is_empty)
+}
+
+/// The name that an xattr of the image gets in the layer, so that overlayfs shows it under its own
+/// name and does not act on it.
+fn name_in_layer(name: &[u8], kind: XattrKind) -> Vec<u8> {
+    let names = kind.names();
+    match name.strip_prefix(names.prefix) {
+        Some(rest) => [names.escaped, rest].concat(),
+        None => name.to_vec(),
+    }
+}
+
 /// Gives a new layer the owner, permissions, xattrs and time of the image's root.
-fn copy_root(image: &Image, dir: &OwnedFd) -> Result<()> {
+fn copy_root(image: &Image, dir: &OwnedFd, kind: XattrKind) -> Result<()> {
     let root = image.root()?;
     let failed = |error: io::Error| Error::io("attributes of the root", error);
     let attributes = root.attributes;
     let (uid, gid) = (Some(attributes.uid), Some(attributes.gid));
     weald_sys::chown_fd(dir, uid, gid).map_err(failed)?;
     for xattr in image.xattrs(&root)?.iter() {
-        match weald_sys::set_xattr_fd(dir, &xattr.name, &xattr.value) {
+        let name = name_in_layer(&xattr.name, kind);
+        match weald_sys::set_xattr_fd(dir, &name, &xattr.value) {
             Err(error) if !weald_sys::is_without_xattr(&error) => return Err(failed(error)),
             _ => {}
         }

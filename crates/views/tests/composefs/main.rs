@@ -19,7 +19,7 @@ use weald_image::{Image, ImageStart, OpenOptions};
 use weald_testkit::compare::assert_same;
 use weald_testkit::{CompareOptions, Rng, torture};
 use weald_views::composefs::{
-    DumpOptions, Format, ImageOptions, VerityPolicy, Written, write_dump, write_image,
+    DumpOptions, Format, ImageOptions, ObjectPlace, VerityPolicy, Written, write_dump, write_image,
 };
 
 /// Trees of a run.
@@ -64,7 +64,7 @@ impl Bench {
         let mut bytes = Vec::new();
         let options = ImageOptions {
             format,
-            objects,
+            objects: objects.map(ObjectPlace::at),
             verity: VerityPolicy::Try,
             thread_count: 2,
             memory_len,

@@ -15,7 +15,9 @@ use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use weald_io::{OutputFile, TargetKind};
 use weald_vfs::shown;
-use weald_views::composefs::{Format, ImageOptions, VerityPolicy, Written, write_image};
+use weald_views::composefs::{
+    Format, ImageOptions, ObjectPlace, VerityPolicy, Written, write_image,
+};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -100,7 +102,7 @@ pub(super) fn run(args: &ComposefsArgs) -> anyhow::Result<ExitCode> {
             FormatWord::V0 => Format::V0,
             FormatWord::V1 => Format::V1,
         },
-        objects: args.objects.as_deref(),
+        objects: args.objects.as_deref().map(ObjectPlace::at),
         verity: match args.verity {
             VerityWord::Require => VerityPolicy::Require,
             VerityWord::Try => VerityPolicy::Try,

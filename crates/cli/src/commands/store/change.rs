@@ -2,12 +2,14 @@
 
 use super::import_target::ImportTarget;
 use super::remover::Remover;
+use super::views;
 use super::{
     StoreDir, open, open_dir, open_named, random_uuid, refuse_two_names, show_path, writer_name,
 };
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
+use crate::open::{default_cache_len, thread_count};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use anyhow::{Context, bail};
@@ -16,7 +18,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use weald_format::{Error, ErrorKind};
+use weald_format::{Error, ErrorKind, Place};
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_io::{FileSource, ReadAt};
 use weald_store::disk::HostDisk;
@@ -115,9 +117,10 @@ pub const IMPORT_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Import verifies every record on the way and stores those that the store does not have. It \
-         refuses an image whose structure is damaged, unless its base images are missing. \
-         An image may also be STORE:NAME of another store. If an image has base images, import \
-         these too: they are searched in the store first.",
+         refuses an image whose structure is damaged, unless its base images are missing, and \
+         before, it reads the image and compares its tree with the tree digest that it claims, \
+         unless --no-verify is given. An image may also be STORE:NAME of another store. If an \
+         image has base images, import these too: they are searched in the store first.",
         "The name is that of the file without .weald, unless --name gives another. A name has 1 \
          to 200 bytes of UTF-8, no '/', no control character and no dot in front. No two images \
          of a store have the same name.",
@@ -161,6 +164,9 @@ pub(super) struct ImportArgs {
     /// one again
     #[arg(long)]
     verify_duplicates: bool,
+    /// Do not compare the tree digest of the image with its tree
+    #[arg(long)]
+    no_verify: bool,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -236,6 +242,9 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     for image in &incoming {
         check_structure(&store, image)?;
+        if !args.no_verify {
+            verify_tree(image.path, &store)?;
+        }
         let imported = import_image(&mut target, image)?;
         if args.json {
             output.json(&imported_json(&image.name, &imported).into())?;
@@ -264,6 +273,12 @@ fn refuse_taken(store: &Store, incoming: &[Incoming<'_>]) -> anyhow::Result<()> 
     Ok(())
 }
 
+/// Whether a base image was not found.
+fn is_base_missing(error: &Error) -> bool {
+    let is_base = |place: &Place| place.rule == "F-22.1";
+    error.kind() == ErrorKind::NotFound || error.place().is_some_and(is_base)
+}
+
 /// Refuses an image whose structure is damaged. Its records may be whole all the same: a writer
 /// with other limits made it. An image whose base images are not here yet is not checked.
 fn check_structure(store: &Store, image: &Incoming<'_>) -> anyhow::Result<()> {
@@ -272,7 +287,7 @@ fn check_structure(store: &Store, image: &Incoming<'_>) -> anyhow::Result<()> {
         ..OpenOptions::default()
     };
     let opened = match Image::open_path(image.path, ImageStart::default(), &options) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) if is_base_missing(&error) => return Ok(()),
         opened => opened,
     };
     match opened.and_then(|opened| opened.check_structure(None)) {
@@ -281,6 +296,37 @@ fn check_structure(store: &Store, image: &Incoming<'_>) -> anyhow::Result<()> {
         }
         checked => Ok(checked?),
     }
+}
+
+/// Refuses an image that claims another tree digest than that of its tree: the store would show it.
+fn verify_tree(path: &Path, store: &Store) -> anyhow::Result<()> {
+    let options = OpenOptions {
+        cache_len: default_cache_len(),
+        store: Some(store.clone()),
+        ..OpenOptions::default()
+    };
+    let image = match Image::open_path(path, ImageStart::default(), &options) {
+        Err(error) if is_base_missing(&error) => {
+            log::warn!(
+                "{}: the tree digest is not verified: {error}",
+                show_path(path)
+            );
+            return Ok(());
+        }
+        Err(error) => return Err(foreign::explain(path, ImageStart::default(), error)),
+        Ok(image) => image,
+    };
+    let claimed = image.summary().tree_digest;
+    let digest = || image.computed_tree_digest(&image.content_digests(thread_count(0))?);
+    let digest = digest().with_context(|| show_path(path))?;
+    if digest != claimed {
+        bail!(
+            "{}: claims the tree digest {claimed}, and its tree has {digest}: 'weald rewrite' \
+             writes the right one; --no-verify imports the image as it is",
+            show_path(path)
+        );
+    }
+    Ok(())
 }
 
 fn import_image(target: &mut ImportTarget, image: &Incoming<'_>) -> anyhow::Result<Imported> {
@@ -338,7 +384,9 @@ pub const RM_HELP: Help = Help {
     lists: &[],
     notes: &[
         "An image that is mounted or being read is not removed, unless --force is given: its \
-         readers then get errors after the next weald store gc.",
+         readers then get errors after the next weald store gc. The same for an image that the \
+         kernel has mounted (weald mount --kernel): with --force that mount goes on, but there is \
+         no image for the next one.",
         "The space of the image stays in use until weald store gc returns it.",
         "If a volume of the store is mounted, by the same user, its server removes the image \
          while the volume goes on, also if this command is interrupted.",
@@ -410,6 +458,9 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     // A mistyped name ends the command before anything is removed.
     for name in &names {
         store.map(name)?;
+        if !args.force {
+            views::refuse_mounted(&store, name)?;
+        }
     }
     let mut remover = Remover::open(&store, WriteOptions::new(writer_name("rm")))?;
     let mut output = Output::new();

@@ -1,7 +1,7 @@
 //! `weald store gc` and `salvage`.
 
 use super::import_target::open_lock;
-use super::{StoreDir, open, show_path, writer_name};
+use super::{StoreDir, open, show_path, views, writer_name};
 use crate::commands::mount::runtime_dir_path;
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -42,9 +42,10 @@ pub const GC_HELP: Help = Help {
          volume goes on. Blocks of images are then not encoded again, and the file meta keeps the \
          space of removed names and attributes. Gc is refused while the volume is being sealed or \
          an image is being added; a seal that begins later makes gc wait.",
-        "With --views gc empties the view cache of weald mount --kernel and leaves the blocks of \
-         the store alone. STORE may also be the directory of a --view-cache. Mounted views stay, \
-         in whatever mount namespace they are.",
+        "Gc also removes the views of weald mount --kernel of images that are no longer in the \
+         store, unless a mount has them. With --views gc empties the whole view cache and leaves \
+         the blocks of the store alone. STORE may also be the directory of a --view-cache. Mounted \
+         views stay, in whatever mount namespace they are.",
         "Gc can be interrupted or killed at any moment. Its work until then stays done, and \
          the next gc continues.",
     ],
@@ -216,12 +217,16 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         // Removed names and attributes leave pages without rows.
         writer.engine().compact()?;
     }
+    let views = views::collect_gone(&store)?;
     let mut output = Output::new();
     if args.json {
-        output.json(&json(&done, &reencoded).into())?;
+        let mut object = json(&done, &reencoded);
+        put_views(&mut object, &views);
+        output.json(&object.into())?;
     } else if !args.quiet {
         output.text(&reencoded_text(&reencoded))?;
         output.text(&text(&done))?;
+        output.text(&views_text(&views))?;
     }
     output.finish()?;
     if is_over() {
@@ -266,13 +271,16 @@ fn gc_mounted(
     };
     let done = done.ok_or_else(|| busy.duplicate())?;
     let skips = args.reencode_below.is_none();
+    let views = views::collect_gone(store)?;
     let mut output = Output::new();
     if args.json {
         let mut object = json(&done, &Reencoded::default());
+        put_views(&mut object, &views);
         object.insert("is_reencoding_skipped".into(), skips.into());
         output.json(&object.into())?;
     } else if !args.quiet {
         output.text(&text(&done))?;
+        output.text(&views_text(&views))?;
         if skips {
             output.text(
                 "half-used blocks stay as they are: gc encodes them again when no volume of the \
@@ -285,6 +293,26 @@ fn gc_mounted(
         bail!("{INTERRUPTED}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn put_views(object: &mut Object, views: &kernel::Collected) {
+    let numbers = [
+        ("removed_view_count", views.removed_view_count),
+        ("removed_view_bytes", views.removed_len),
+    ];
+    object.append(&mut json::numbers(&numbers));
+}
+
+/// Describes the views of images that are gone; an empty string if there were none.
+fn views_text(views: &kernel::Collected) -> String {
+    match views.removed_view_count {
+        0 => String::new(),
+        removed => format!(
+            "{} views of images that are gone removed, {}\n",
+            count(removed),
+            bytes(views.removed_len)
+        ),
+    }
 }
 
 /// Default of `--reencode-below`.

@@ -1,6 +1,6 @@
 //! `weald store ls`, `info` and `check`.
 
-use super::{StoreDir, open, writer_name};
+use super::{StoreDir, open, views, writer_name};
 use crate::help::Help;
 use crate::json::{self, Object, hex};
 use crate::messages;
@@ -15,6 +15,7 @@ use std::process::ExitCode;
 use weald_format::Error;
 use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
 use weald_store::{Checked, Finding, ImageInfo, StoreInfo, WriteOptions};
+use weald_views::kernel::Usage;
 
 /// Exit status of commands that show images.
 const DONE_OR_DAMAGED: &[(&str, &str)] = &[
@@ -110,6 +111,8 @@ fn json(image: &ImageInfo) -> Object {
 pub const INFO_HELP: Help = Help {
     lists: &[],
     notes: &[
+        "Views are what mounts with --kernel keep in the store; weald store gc --views removes \
+         those that no mount has.",
         "Unused bytes belong to no image. The command weald store gc returns them, some of them in \
          place: then a segment file takes less disk space than its length. The command weald store \
          ls shows the bytes of each image.",
@@ -148,6 +151,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         unused_len: info.segments_len.saturating_sub(used_len),
         shared_len: info.live_len.saturating_sub(own_len),
         volume_count: store.volume_names()?.len() as u64,
+        views: views::usage(&store).unwrap_or_default(),
         info,
     };
     let uuid = hex(&store.uuid());
@@ -183,6 +187,8 @@ struct Numbers {
     shared_len: u64,
     /// Number of volumes. Their blocks are among those that no image refers to.
     volume_count: u64,
+    /// What mounts by the kernel keep beside the images.
+    views: Usage,
 }
 
 impl Numbers {
@@ -200,6 +206,9 @@ impl Numbers {
             ("allocated_len", self.allocated_len),
             ("unused_len", self.unused_len),
             ("maps_len", info.maps_len),
+            ("view_count", self.views.view_count),
+            ("mounted_view_count", self.views.mounted_view_count),
+            ("views_len", self.views.len),
         ];
         let mut object = json::numbers(&numbers);
         object.insert("uuid".into(), uuid.into());
@@ -246,8 +255,19 @@ impl Numbers {
             ("image maps", bytes(info.maps_len)),
             ("volumes", count(self.volume_count)),
         ];
+        let views = (
+            "views",
+            format!(
+                "{}, {} of them mounted, {}",
+                count(self.views.view_count),
+                count(self.views.mounted_view_count),
+                bytes(self.views.len)
+            ),
+        );
+        let has_views = self.views.len > 0;
         lines
             .iter()
+            .chain(has_views.then_some(&views))
             .map(|(word, value)| format!("{word:<20}{value}\n"))
             .collect()
     }

@@ -1,0 +1,305 @@
+//! What an image claims about itself must not decide what another image shows. Each forged image
+//! has right digests of all its records: only its tree digest, or a kept fs-verity digest, is that
+//! of something else.
+
+#[path = "../../../image/tests/support/mod.rs"]
+mod support;
+
+use crate::ground::{Ground, json, names};
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
+use support::Parts;
+use weald_codec::fsverity_digest;
+
+/// The small tree, which every user may enter.
+fn good() -> Parts {
+    let mut parts = Parts::verity();
+    parts.attributes[0].permissions = 0o755;
+    parts
+}
+
+/// The tree with other contents, which claims the tree digest of the first.
+fn evil() -> Parts {
+    let mut parts = good();
+    parts
+        .blocks
+        .iter_mut()
+        .flatten()
+        .for_each(|byte| *byte ^= 0xff);
+    let data = parts.blocks.concat();
+    let sparse = [&[0; 1000], &data[150..]].concat();
+    let contents = [&data[..100], &data[100..150], &sparse];
+    parts.fsverity = contents.map(fsverity_digest).to_vec();
+    parts
+}
+
+fn image_digest(ground: &Ground, image: &str) -> String {
+    let said = json(&ground.weald(&["info", "--json", image]).expect(0));
+    said["image_digest"].as_str().expect("a digest").to_owned()
+}
+
+/// The bytes of two of its files.
+fn shown(ground: &Ground) -> (Vec<u8>, Vec<u8>) {
+    let read = |name| fs::read(ground.mnt().join(name)).expect("read");
+    (read("a"), read("h1"))
+}
+
+/// Would catch: a view that is found by the tree digest, which nobody compares with the tree. The
+/// forged image is mounted first and decides what the other one shows.
+#[test]
+fn a_claimed_tree_digest_finds_no_view() {
+    let ground = Ground::new();
+    fs::write(ground.image("a"), good().bytes()).expect("write");
+    fs::write(ground.image("evil"), evil().bytes()).expect("write");
+    let alone = [
+        "mount",
+        "--kernel",
+        "--view-cache",
+        "alone",
+        "a.weald",
+        "mnt",
+    ];
+    ground.weald(&alone).expect(0);
+    let right = shown(&ground);
+    ground.umount();
+    let digest = image_digest(&ground, "a.weald");
+    let demanded = format!("digest={digest}");
+    let mount_evil = [
+        "mount",
+        "--kernel",
+        "--view-cache",
+        "cache",
+        "evil.weald",
+        "mnt",
+    ];
+    ground.weald(&mount_evil).expect(0);
+    let wrong = shown(&ground);
+    assert!(wrong != right);
+    ground.umount();
+    for words in [&[][..], &["-o", &demanded]] {
+        ground.mount(words);
+        assert!(shown(&ground) == right, "{words:?}");
+        ground.umount();
+    }
+    // The same in a store, whose images share a cache.
+    ground.weald(&["store", "create", "-q", "store"]).expect(0);
+    for name in ["evil", "a"] {
+        let path = format!("{name}.weald");
+        let words = ["store", "import", "--no-verify", "store", path.as_str()];
+        ground.weald(&words).expect(0);
+        let stored = format!("store:{name}");
+        ground
+            .weald(&["mount", "--kernel", &stored, "mnt"])
+            .expect(0);
+        assert!(
+            shown(&ground)
+                == if name == "a" {
+                    right.clone()
+                } else {
+                    wrong.clone()
+                }
+        );
+        ground.umount();
+    }
+}
+
+/// Would catch: a cache of the version before, whose views have the names of tree digests, that is
+/// used; and its views that stay for ever.
+#[test]
+fn views_with_the_names_of_tree_digests_are_thrown_away() {
+    let ground = Ground::new();
+    fs::write(ground.image("a"), good().bytes()).expect("write");
+    ground.mount(&[]);
+    let right = shown(&ground);
+    ground.umount();
+    let images = ground.at("cache/images");
+    let tree = good().tree_digest.to_string();
+    for name in names(&images) {
+        let end = name.rsplit_once('.').expect("a suffix").1.to_owned();
+        fs::rename(images.join(name), images.join(format!("{tree}.{end}"))).expect("rename");
+    }
+    let record = images.join(format!("{tree}.view"));
+    let text = fs::read_to_string(&record).expect("a record");
+    let lines: Vec<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with("source"))
+        .collect();
+    let old = lines.join("\n").replace("weald view 2", "weald view 1") + "\n";
+    fs::write(&record, old).expect("write");
+    fs::write(ground.at("cache/weald-views"), "version 1\n").expect("write");
+    ground.mount(&[]);
+    assert!(shown(&ground) == right);
+    assert!(!record.exists() && !images.join(format!("{tree}.cfs")).exists());
+    let mark = fs::read_to_string(ground.at("cache/weald-views")).expect("the mark");
+    assert_eq!(mark, "version 2\n");
+    ground.umount();
+}
+
+/// Would catch: an image that names the object of another one, of the same length, by a kept
+/// digest, and so shows a file that only root may read; in a view cache, and among the objects of
+/// `export composefs`.
+#[test]
+fn a_kept_digest_shows_no_object_of_another_image() {
+    let ground = Ground::new();
+    fs::write(ground.image("secret"), good().bytes()).expect("write");
+    let mut forged = evil();
+    forged.fsverity = good().fsverity;
+    fs::write(ground.image("a"), forged.bytes()).expect("write");
+    let mount = ["mount", "--kernel", "--view-cache", "cache"];
+    ground
+        .weald(&[&mount[..], &["secret.weald", "mnt"]].concat())
+        .expect(0);
+    ground.umount();
+    let what = "another fs-verity digest than the image keeps";
+    let said = ground.try_mount(&[]).expect(2);
+    assert!(said.stderr.contains(what), "{}", said.stderr);
+    assert!(!ground.is_mounted());
+    let export = |image, target| {
+        let words = [
+            "export",
+            "composefs",
+            "-q",
+            "--objects",
+            "objects",
+            image,
+            "--image",
+            target,
+        ];
+        ground.weald(&words)
+    };
+    export("secret.weald", "secret.cfs").expect(0);
+    let said = export("a.weald", "forged.cfs").expect(2);
+    assert!(said.stderr.contains(what), "{}", said.stderr);
+    assert!(!ground.at("forged.cfs").exists());
+    let said = ground.weald(&[
+        "export",
+        "composefs",
+        "-q",
+        "a.weald",
+        "--image",
+        "forged.cfs",
+    ]);
+    assert!(said.expect(2).stderr.contains(what));
+}
+
+/// Would catch: an image whose digests were compared with its contents once, and that pays for it
+/// again when its view is made anew although the objects are there.
+#[test]
+fn the_contents_of_an_image_are_read_for_its_first_view_only() {
+    let ground = Ground::new();
+    let text = "contents\n".repeat(100);
+    fs::write(ground.dir("a").join("file"), &text).expect("write");
+    let words = ["--fsverity", "-l", "0"];
+    ground
+        .of_testkit()
+        .build(&ground.at("a"), &ground.image("a"), &words);
+    let read = || fs::read_to_string(ground.mnt().join("file")).expect("read");
+    ground.mount(&[]);
+    assert_eq!(read(), text);
+    ground.umount();
+    let remove_view = || {
+        for name in names(&ground.at("cache/images")) {
+            if !name.ends_with(".verified") {
+                fs::remove_file(ground.at("cache/images").join(name)).expect("remove");
+            }
+        }
+    };
+    remove_view();
+    // The same image digest, and contents that cannot be read any more.
+    let mut damaged = fs::read(ground.image("a")).expect("read");
+    let at = damaged.windows(8).position(|part| part == b"contents");
+    damaged[at.expect("a block without compression")] ^= 1;
+    fs::write(ground.image("a"), &damaged).expect("write");
+    ground.mount(&[]);
+    assert_eq!(read(), text);
+    ground.umount();
+    remove_view();
+    for name in names(&ground.at("cache/images")) {
+        fs::remove_file(ground.at("cache/images").join(name)).expect("remove");
+    }
+    ground.try_mount(&[]).expect(2);
+}
+
+/// Would catch: a cache that root opens although another user owns it, a directory above it or a
+/// directory in it; and a symlink in it that root follows.
+#[test]
+fn a_cache_in_the_reach_of_another_user_is_refused() {
+    let ground = Ground::with_image();
+    let nobody = |path: &Path| std::os::unix::fs::chown(path, Some(65534), Some(65534));
+    let refused = |cache: &str| {
+        let words = ["mount", "--kernel", "--view-cache", cache, "a.weald", "mnt"];
+        let said = ground.weald(&words).expect(2);
+        assert!(!ground.is_mounted(), "{cache}");
+        said.stderr
+    };
+    // Another user could exchange the directory while root works in it.
+    nobody(&ground.dir("home")).expect("chown");
+    assert!(refused("home/cache").contains("/home belongs to user 65534"));
+    let open = ground.dir("open");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("chmod");
+    assert!(refused("open/below/cache").contains("/open belongs to user 0 and has mode 777"));
+    // Planted entries of the cache itself.
+    let target = ground.at("planted");
+    for name in [
+        "lock",
+        "making",
+        "weald-views",
+        "images",
+        "objects",
+        "below",
+    ] {
+        ground.mount(&[]);
+        ground.umount();
+        let path = ground.at("cache").join(name);
+        match path.is_dir() {
+            true => fs::remove_dir_all(&path).expect("remove"),
+            false => fs::remove_file(&path).expect("remove"),
+        }
+        // Otherwise the view is there, and nothing is made.
+        for view in names(&ground.at("cache"))
+            .iter()
+            .filter(|name| *name == "images")
+        {
+            fs::remove_dir_all(ground.at("cache").join(view)).expect("remove");
+        }
+        symlink(&target, &path).expect("symlink");
+        refused("cache");
+        assert!(
+            fs::symlink_metadata(&target).is_err(),
+            "{name}: root made the target of the link"
+        );
+        fs::remove_dir_all(ground.at("cache")).expect("remove");
+    }
+    // A directory of the cache that another user owns.
+    ground.mount(&[]);
+    ground.umount();
+    nobody(&ground.at("cache/images")).expect("chown");
+    assert!(refused("cache").contains("belongs to user 65534"));
+}
+
+/// Would catch: root that keeps a cache in the store of another user, who can exchange the whole
+/// store while root writes to it.
+#[test]
+fn the_store_of_another_user_has_no_cache_of_root() {
+    let ground = Ground::with_image();
+    ground.weald(&["store", "create", "-q", "store"]).expect(0);
+    ground
+        .weald(&["store", "import", "store", "a.weald"])
+        .expect(0);
+    let store = ground.at("store");
+    std::os::unix::fs::chown(&store, Some(65534), Some(65534)).expect("chown");
+    let mount = |command: &mut std::process::Command| {
+        let words = ["mount", "--kernel", "store:a", "mnt"];
+        let command = command.args(words).env("XDG_CACHE_HOME", ground.at("own"));
+        weald_testkit::mounts::finish(command).expect(0);
+    };
+    mount(&mut ground.of_testkit().command());
+    assert!(!store.join("views").exists());
+    assert!(ground.at("own/weald/views/images").is_dir());
+    ground.umount();
+    std::os::unix::fs::chown(&store, Some(0), Some(0)).expect("chown");
+    mount(&mut ground.of_testkit().command());
+    assert!(store.join("views").is_dir());
+    ground.umount();
+}
