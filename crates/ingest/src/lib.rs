@@ -9,8 +9,8 @@
 //!
 //! Streams that describe no tree are refused with the path: absolute paths and paths with `..`,
 //! members below an entry that is no directory in the end, hard links to a path without an earlier
-//! member. Symlinks of a tar stream on the way to later members are followed. Only the image and its
-//! temporary files are read and written.
+//! member. Symlinks of a tar stream on the way to later members are followed. Only the image and
+//! its temporary files are read and written.
 #![forbid(unsafe_code)]
 
 mod assemble;

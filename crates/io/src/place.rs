@@ -40,8 +40,8 @@ pub struct Named {
 }
 
 /// Finds the place that `path` names, as an [`crate::OutputFile`] does: no symlink that another
-/// user can have planted is followed. A call through the descriptors then acts on this place, whatever
-/// the path leads to by that time.
+/// user can have planted is followed. A call through the descriptors then acts on this place,
+/// whatever the path leads to by that time.
 ///
 /// # Errors
 /// Those of the system, `NotFound` if the directory is missing; `PermissionDenied` with its own

@@ -38,9 +38,9 @@ pub const HELP: Help = Help {
          'n' applies the rules to this directory only.",
         "In a stream, the last member of each path wins. Symlinks of a tar stream that stay inside \
          the tree lead to its later members, as in GNU tar. Weald creates parent directories that \
-         a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an empty \
-         file of root with mode 644. It becomes a directory if it ends in a slash or other paths \
-         lie below it.",
+         a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an \
+         empty file of root with mode 644. It becomes a directory if it ends in a slash or other \
+         paths lie below it.",
         "An mtree description gives names and attributes. The contents of its regular files \
          come from --contents-root, or from the path in contents=; size and SHA-2 digests must \
          match. Weald ignores other digests, nlink and flags.",

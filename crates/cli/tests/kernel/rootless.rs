@@ -105,7 +105,7 @@ mkdir m sbin; ln -s "$0" sbin/mount.weald; export PATH="$PWD/sbin:$PATH"
 for time in 1 2; do
     mount.weald "$(realpath ..)/a.weald" "$PWD/m" -o rw,nofail,overlay,noexec,upperdir=changes
 done
-grep -c " $PWD/m overlay rw.*noexec.*userxattr" /proc/mounts
+grep -c "/m overlay rw.*noexec.*userxattr" /proc/mounts
 cmp ../a/dir/long m/dir/long; echo written >m/new
 "$0" umount m; cat changes/new
 "$0" mount -o overlay,upperdir=changes ../a.weald m; cat m/new; "$0" umount m

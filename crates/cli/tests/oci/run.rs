@@ -36,13 +36,15 @@ fn crun_runs_a_container_on_a_mount() {
                 bundle/config.json > config.json
             mv config.json bundle
         }
-        run() { alone crun --root $PWD/crun --cgroup-manager=disabled run -b bundle weald-test; }
+        run() {
+            alone crun --root \"$PWD/crun\" --cgroup-manager=disabled run -b bundle weald-test
+        }
         set_up $root true 'echo read-only; echo x > /root/new || echo refused'
         run 2> log
         grep -o 'Read-only file system' log
         mount -t overlay overlay -o lowerdir=$root,upperdir=upper,workdir=work merged
         trap 'umount merged; $WEALD umount $root' EXIT
-        set_up $PWD/merged false 'echo written > /root/new; cat /root/new; rm /bin/sed'
+        set_up \"$PWD/merged\" false 'echo written > /root/new; cat /root/new; rm /bin/sed'
         run
         cat upper/root/new
         test -c upper/bin/sed
@@ -61,7 +63,8 @@ fn podman_runs_a_container_on_a_mount_and_from_a_layout() {
     let script = "
         cat > in-podman <<'END'
 podman() {
-    command podman --root $PWD/storage --runroot $PWD/runroot --cgroup-manager=cgroupfs \"$@\"
+    command podman --root \"$PWD/storage\" --runroot \"$PWD/runroot\" \\
+        --cgroup-manager=cgroupfs \"$@\"
 }
 # Without these limits podman asks for more open files than a container may have.
 run=(run --rm --cgroups=disabled --network=none --ulimit nofile=1024:1024

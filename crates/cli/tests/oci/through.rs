@@ -130,7 +130,8 @@ fn members_below_a_symlink_of_their_layer_lie_where_umoci_and_podman_put_them() 
     // The store of podman, with directories as layers. It refuses layers that have a path twice,
     // and its root has a mode of its own.
     let said = bench.sh("podman() {
-            command podman --root $PWD/storage --runroot $PWD/runroot --storage-driver vfs \"$@\"
+            command podman --root \"$PWD/storage\" --runroot \"$PWD/runroot\" \\
+                --storage-driver vfs \"$@\"
         }
         count=0
         for layout in tagged-*; do

@@ -242,7 +242,7 @@ fn invalid_streams_are_refused_with_the_member() {
     let build = "$WEALD build -q -l 1 - image";
     for (script, expected) in [
         (
-            "tar -cP --format=pax $PWD/odd/file | BUILD",
+            "tar -cP --format=pax \"$PWD/odd/file\" | BUILD",
             "odd/file: an absolute path",
         ),
         (
