@@ -145,6 +145,19 @@ def test_the_page_says_how_stacks_were_mounted_and_fits_a_narrow_screen(
     assert "shared rank" in heads
 
 
+def test_a_path_with_blanks_is_no_obstacle(tmp_path: Path) -> None:
+    """Would catch: a step of an image whose shell splits the path of the mount."""
+    out = tmp_path / "ein Täst's" / "out"
+    result = lab("run", "--on", "squashfs,weald-image,ext4", "--shape", "1x2", "--rounds", "1",
+                 "--weald", weald(), "--out", out)
+    assert result.exit_code == 0, result.output
+    rows = record.read(out / record.FILE_NAME)
+    assert {r["status"] for r in rows[1:]} == {"ok"}
+    entries = {r["entries"] for r in rows[1:] if r["step"] == "walk" and r["stack"] != "ext4"}
+    assert min(entries) > 10
+    assert nothing_left(out)
+
+
 def test_the_documented_example_has_direct_io() -> None:
     text = (Path(__file__).parents[2] / "docs/lab/README.md").read_text("utf-8")
     example = text[text.index("[[stack]]"):].split("```")[0]

@@ -70,7 +70,7 @@ def problems(device: str) -> list[str]:
         return [f"{device}: not a block device"]
     found = []
     name = path.resolve().name
-    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
+    for line in Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines():
         if line.partition(" - ")[2].split()[1] in (device, str(path.resolve())):
             found.append(f"{device}: is mounted on {line.split()[4]}")
     holders = Path(f"/sys/class/block/{name}/holders")

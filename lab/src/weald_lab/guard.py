@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -77,9 +78,13 @@ def _tool(*words: str) -> subprocess.CompletedProcess[str]:
 def mounts_below(work: Path) -> list[Path]:
     """Returns the mount points below the directory, the last mounted first."""
     found = []
-    for line in Path("/proc/self/mountinfo").read_text("utf-8").splitlines():
-        text = line.split()[4].encode("ascii", "surrogateescape").decode("unicode_escape")
-        path = Path(os.fsdecode(text.encode("latin-1", "surrogateescape")))
+    for line in Path("/proc/self/mountinfo").read_bytes().split(b"\n"):
+        words = line.split(b" ")
+        if len(words) < 5:
+            continue
+        # The kernel writes blanks and the like as \040, and all other bytes as they are.
+        path = Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda m: bytes([int(m[1], 8)]),
+                                       words[4])))
         if path.is_relative_to(work.resolve()) and path != work.resolve():
             found.append(path)
     return found[::-1]

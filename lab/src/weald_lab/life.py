@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,7 +53,8 @@ class Step:
     counted: Path | None = None
 
 
-def _reading(tree: str) -> list[tuple[str, str]]:
+def _reading(path: str) -> list[tuple[str, str]]:
+    tree = shlex.quote(path)
     return [
         ("walk", f"find {tree} -printf '%s %m %T@\\n' >/dev/null"),
         ("read all", f"find {tree} -type f -exec cat {{}} + >/dev/null"),
