@@ -181,6 +181,21 @@ fn describe(causes: Vec<String>, is_verbose: bool) -> Vec<String> {
 /// Number of digits of a digest that are shown without `-v`.
 const DIGEST_DIGITS: usize = 12;
 
+/// Records that are part of a store, and of no image.
+const STORE_RECORDS: &[&str] = &[
+    "store superblock",
+    "store metadata",
+    "segment superblock",
+    "segment",
+    "note header",
+    "note",
+    "block row",
+    "segment row",
+    "image row",
+    "row group",
+    "sync log",
+];
+
 /// Removes digests, byte offsets and rule ids from `text`; only bug reports need them.
 ///
 /// For damaged bytes, a text of [`weald_format::Error`] ends in ` (RECORD at byte N, rule ID)`. The
@@ -196,7 +211,11 @@ pub fn plain(text: &str) -> String {
     pieces.dedup();
     let damage = pieces.iter().position(|piece| is_technical(piece));
     if let (Some(record), Some(at)) = (record, damage) {
-        let what = format!("the image is damaged ({record})");
+        let thing = match STORE_RECORDS.contains(&record) {
+            true => "store",
+            false => "image",
+        };
+        let what = format!("the {thing} is damaged ({record})");
         let context = pieces.get(..at).unwrap_or_default();
         return [context, &[what.as_str()]].concat().join(": ");
     }

@@ -53,7 +53,7 @@ pub use hotness::text::Hotness;
 pub use image::{Image, OpenedDirectory, Summary, VisitEntryBlock};
 pub use inspect::sections::{RecipeShare, SectionInfo, Share};
 pub use inspect::space::{SpaceUsage, StreamUsage};
-pub use open::bases::bases_of;
+pub use open::bases::{bases_of, image_digests};
 pub use open::generations::{Generation, generations, last_whole_generation};
 pub use open::options::{ImageStart, OpenOptions};
 pub use read::contents::FileBytes;

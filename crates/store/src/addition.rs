@@ -4,7 +4,6 @@
 //! An unfinished image needs no care after a crash: blocks without references are nobody's, and the
 //! row of an image that is being added says how many of its parts are counted.
 
-use crate::import::COUNT_BATCH;
 use crate::incoming::{Imported, PartSink, Taken};
 use crate::layout;
 use crate::store::{Store, write_file};
@@ -16,11 +15,6 @@ use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX, Part};
 use weald_format::{Digest, Error, Result};
 use zerocopy::IntoBytes;
 
-/// Parts whose references are counted in one step, while nothing else is committed.
-const STEP: usize = match cfg!(any(test, feature = "planted-bugs")) {
-    true => 3,
-    false => COUNT_BATCH / 16,
-};
 /// Longest map, bytes.
 const LEN_MAX: u64 = match cfg!(test) {
     true => 256 << 10,
@@ -178,6 +172,8 @@ fn first_part(bytes: &[u8]) -> Result<Option<(NewPart, usize)>> {
 pub struct Addition {
     name: String,
     taken: Taken,
+    /// Parts whose references are counted in one step, while nothing else is committed.
+    step: usize,
     /// Bytes that the map has at least.
     map_len: u64,
     /// The map and its row, when all parts are there.
@@ -195,6 +191,7 @@ impl Addition {
         Ok(Self {
             name: name.to_owned(),
             taken: Taken::default(),
+            step: writer.options.steps.part_count,
             map_len: 0,
             complete: None,
         })
@@ -287,7 +284,7 @@ impl Addition {
             let counted = usize::try_from(row.counted_parts).unwrap_or(usize::MAX);
             map.parts.len().saturating_sub(counted)
         });
-        rest.min(STEP)
+        rest.min(self.step)
     }
 
     /// Counts the references of the next parts, after [`Addition::write_map`]. Returns whether
@@ -302,7 +299,7 @@ impl Addition {
             writer.refuse_taken(&self.name)?;
         }
         writer.refuse_after_failure(|writer| {
-            writer.count_step(&self.name, map, row, ImageState::Present, STEP)
+            writer.count_step(&self.name, map, row, ImageState::Present, self.step)
         })
     }
 

@@ -160,6 +160,19 @@ impl StoreWriter {
             }
             Ok(())
         })?;
+        // The live blocks of a missing segment stay where they are, until it is back or they die.
+        let mut is_copied = Ok(());
+        victims.retain(|(number, row)| match row.live_len {
+            0 => true,
+            _ => match self.is_missing(*number) {
+                Ok(is_missing) => !is_missing,
+                Err(error) => {
+                    is_copied = Err(error);
+                    false
+                }
+            },
+        });
+        is_copied?;
         // Live bytes to copy per 1000 dead bytes.
         let cost =
             |row: &SegmentRow| u128::from(row.live_len) * 1000 / u128::from(dead_len(row).max(1));
@@ -315,6 +328,9 @@ impl StoreWriter {
             .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
         {
             let number = row.location.segment;
+            if self.is_missing(number)? {
+                continue;
+            }
             if file.as_ref().is_none_or(|(open, _)| *open != number) {
                 file = Some((
                     number,

@@ -23,16 +23,38 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weald_format::store::{BlockRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Bytes that one step copies.
-const COPY_LEN: u64 = match cfg!(any(test, feature = "planted-bugs")) {
-    true => 6000,
-    false => 8 << 20,
-};
-/// Number of segments whose blocks are found in one pass over the rows.
-const GROUP: usize = match cfg!(any(test, feature = "planted-bugs")) {
-    true => 3,
-    false => 32,
-};
+/// Sizes of the steps in which the writer of an open store collects, removes and adds, so that
+/// other changes go on between them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Steps {
+    /// Bytes that one step of a collection copies.
+    pub copy_len: u64,
+    /// Number of segments whose blocks are found in one pass over the rows.
+    pub segment_count: usize,
+    /// Parts of an image whose references one step counts or drops.
+    pub part_count: usize,
+}
+
+impl Default for Steps {
+    fn default() -> Self {
+        Self {
+            copy_len: 8 << 20,
+            segment_count: 32,
+            part_count: crate::import::COUNT_BATCH / 16,
+        }
+    }
+}
+
+impl Steps {
+    /// Steps that are small enough for simulations: each operation on a few blocks takes several.
+    pub fn small() -> Self {
+        Self {
+            copy_len: 6000,
+            segment_count: 3,
+            part_count: 3,
+        }
+    }
+}
 
 /// A segment that is being emptied.
 #[derive(Debug)]
@@ -51,6 +73,7 @@ struct Victim {
 #[derive(Debug)]
 pub struct Collection {
     options: CollectOptions,
+    steps: Steps,
     done: Collected,
     /// Blocks without references.
     dead: VecDeque<u64>,
@@ -76,10 +99,11 @@ pub enum NextCopy {
 }
 
 impl Collection {
-    /// Begins a collection.
-    pub fn begin(options: &CollectOptions) -> Self {
+    /// Begins a collection in the store of `writer`.
+    pub fn begin(writer: &StoreWriter, options: &CollectOptions) -> Self {
         Self {
             options: *options,
+            steps: writer.options.steps,
             done: Collected::default(),
             dead: VecDeque::new(),
             victims: VecDeque::new(),
@@ -172,7 +196,7 @@ impl Collection {
         engine: &dyn Engine,
         check: &dyn Fn() -> Result<()>,
     ) -> Result<bool> {
-        let count = self.victims.len().min(GROUP);
+        let count = self.victims.len().min(self.steps.segment_count);
         let numbers: Vec<u64> = self.victims.drain(..count).collect();
         if numbers.is_empty() {
             return Ok(false);
@@ -207,7 +231,7 @@ impl Collection {
             None => NextCopy::None,
             Some(victim) => match victim.has_more() {
                 true => NextCopy::Work {
-                    len: COPY_LEN,
+                    len: self.steps.copy_len,
                     rows: 1,
                 },
                 false => NextCopy::Work {
@@ -353,7 +377,7 @@ impl Victim {
         };
         let mut len = 0;
         while let Some((&offset, &id)) = self.ids.range(self.next..).next()
-            && len < COPY_LEN
+            && len < writer.options.steps.copy_len
         {
             self.next = offset + 1;
             let Some(row) = self.row(writer, id)?.filter(|row| row.references > 0) else {

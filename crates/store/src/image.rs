@@ -15,14 +15,14 @@ use weald_io::ReadAt;
 const IMAGE_SEGMENTS_MAX: usize = 32;
 
 /// Where a range of the image's bytes is stored.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 enum Source {
     Inline(Arc<[u8]>),
     Record(Location),
 }
 
 /// The parts of an image, sorted by their offset in it.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
     starts: Vec<u64>,
     sources: Vec<Source>,
@@ -197,6 +197,22 @@ impl StoredImage {
     }
 }
 
+/// The error of an image that is removed while it is read.
+fn as_gone(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::NotFound => Error::new(ErrorKind::Io, error.to_string()),
+        _ => error,
+    }
+}
+
+/// The error of a block whose segment is missing, although its row is as it was. Readers would take
+/// "not found" for a file that does not exist.
+pub(crate) fn missing_segment(store: &Store, number: u64) -> Error {
+    let name = layout::segment(number);
+    let what = format!("{}/{name}: the segment is missing", store.disk.shown());
+    Error::corrupt("segment", 0, "S-2.8", what)
+}
+
 fn past_end(offset: u64) -> Error {
     let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
     Error::io(format!("read at {offset} passes the end"), eof)
@@ -212,14 +228,22 @@ impl ReadAt for StoredImage {
         if end.is_none_or(|end| end > self.len) {
             return Err(past_end(offset));
         }
-        let parts = self.parts.read().clone();
-        match self.read_parts(&parts, buf, offset) {
-            // The collector copied the live blocks of a segment, rewrote the maps and removed the
-            // segment.
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                self.read_parts(&*self.reload()?, buf, offset)
+        let mut parts = self.parts.read().clone();
+        loop {
+            match self.read_parts(&parts, buf, offset) {
+                // The collector copied the live blocks of a segment, rewrote the maps and removed
+                // the segment. If the map is as before, the segment is lost. Readers take "not
+                // found" for a file that does not exist.
+                Err(error) if error.kind() == ErrorKind::NotFound => {
+                    let again = self.reload().map_err(as_gone)?;
+                    if again == parts {
+                        let what = format!("{error}: the segment is missing");
+                        return Err(Error::corrupt("segment", 0, "S-2.8", what));
+                    }
+                    parts = again;
+                }
+                other => return other,
             }
-            other => other,
         }
     }
 }

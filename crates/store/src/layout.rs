@@ -4,6 +4,8 @@ use weald_format::{Error, Result};
 
 /// The superblock. Readers lock bytes of this file, at offsets from [`IMAGE_LOCKS`] on.
 pub const SUPERBLOCK: &str = "store";
+/// The superblock once more, for when [`SUPERBLOCK`] is damaged or missing.
+pub const SUPERBLOCK_COPY: &str = "store.copy";
 /// File of the metadata engine.
 pub const META: &str = "meta";
 /// File that the writer locks; it contains the writer's process id and command.

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 mod addition;
+mod appending;
 mod barriers;
 mod check;
 mod collect;
@@ -37,15 +38,17 @@ pub mod simulated_disk;
 #[cfg(test)]
 mod simulation;
 mod store;
+mod superblock;
 mod sync_log;
 mod tail;
 mod volume;
 mod writer;
+mod writer_lock;
 
 pub use addition::{Addition, NewPart, PartsParser, PartsWriter};
 pub use check::{Checked, Finding};
 pub use collect::{CollectOptions, Collected};
-pub use collection::{Collection, NextCopy};
+pub use collection::{Collection, NextCopy, Steps};
 pub use image::StoredImage;
 pub use import::read_parts;
 pub use incoming::{Imported, Incoming, PartSink};

@@ -34,9 +34,13 @@ fn is_closed(path: &Path) -> bool {
     seen.is_err_and(is_denied) && path.is_dir()
 }
 
-/// Whether the directory at `path` has a file with the name of a store's superblock.
+/// Whether the directory at `path` has a file with the name of a store's superblock, or of its
+/// copy.
 pub fn is_store(path: &Path) -> bool {
-    !path.as_os_str().is_empty() && path.join(layout::SUPERBLOCK).is_file()
+    let has = |name| path.join(name).is_file();
+    // The copy alone is that of a store if there are segments, too.
+    let is_left = || has(layout::SUPERBLOCK_COPY) && path.join(layout::SEGMENTS).is_dir();
+    !path.as_os_str().is_empty() && (has(layout::SUPERBLOCK) || is_left())
 }
 
 /// Opens the image that `path` names as `STORE:NAME`; returns `None` if `path` has another form.

@@ -4,7 +4,7 @@
 //! transactions, the row goes. The row says how many parts still have references, so that the next
 //! writer completes what a crash interrupted.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::DiskFile;
 use crate::engine::{Batch, Table};
 use crate::import::COUNT_BATCH;
 use crate::layout;
@@ -12,12 +12,6 @@ use crate::store::{Store, read_file};
 use crate::writer::{Count, REMOVED, StoreWriter, counter};
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Error, ErrorKind, Result};
-
-/// Parts whose references one step of a [`Removal`] drops, while nothing else is committed.
-const STEP: usize = match cfg!(any(test, feature = "planted-bugs")) {
-    true => 3,
-    false => COUNT_BATCH / 16,
-};
 
 /// An image that is removed in steps, between which the writer of the store does other things. No
 /// reader can open it meanwhile.
@@ -30,7 +24,7 @@ pub struct Removal {
     map: ImageMap,
     row: Option<ImageRow>,
     /// Lock that keeps readers away; forced removals may not have it.
-    _lock: Box<dyn DiskFile>,
+    _lock: Vec<Box<dyn DiskFile>>,
 }
 
 impl Removal {
@@ -41,14 +35,17 @@ impl Removal {
     /// is false. `Corrupt`, `Io`.
     pub fn begin(store: &Store, name: &str, is_forced: bool) -> Result<Self> {
         let map = store.map(name)?;
-        let lock = store.lock_file(Access::Write)?;
-        if !is_forced && !lock.try_lock(layout::IMAGE_LOCKS + map.image_id, true)? {
-            let what = format!(
-                "{}:{name}: is in use: unmount it first, or use --force",
-                store.disk.shown()
-            );
-            return Err(Error::new(ErrorKind::Busy, what));
-        }
+        let lock = match store.lock_out_readers(map.image_id)? {
+            Some(lock) => lock,
+            None if is_forced => Vec::new(),
+            None => {
+                let what = format!(
+                    "{}:{name}: is in use: unmount it first, or use --force",
+                    store.disk.shown()
+                );
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+        };
         Ok(Self {
             name: name.to_owned(),
             map,
@@ -95,7 +92,8 @@ impl Removal {
     /// `Io`, `Full`, `Corrupt`.
     pub fn drop_some(&mut self, writer: &mut StoreWriter, count_max: u64) -> Result<bool> {
         let row = self.row.as_mut().ok_or_else(not_hidden)?;
-        let count = count_max.min(STEP as u64) as usize;
+        let step = writer.options.steps.part_count;
+        let count = count_max.min(step as u64) as usize;
         writer.refuse_after_failure(|writer| writer.drop_step(&self.name, row, &self.map, count))
     }
 

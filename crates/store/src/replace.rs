@@ -1,6 +1,6 @@
 //! Replaces an image by another one with the same name.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::DiskFile;
 use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::store::{read_file, write_file};
@@ -11,7 +11,7 @@ use weald_format::{Error, ErrorKind, Result};
 /// Lock that prevents readers from opening an image.
 #[derive(Debug)]
 pub struct ImageLock {
-    _file: Box<dyn DiskFile>,
+    _files: Vec<Box<dyn DiskFile>>,
 }
 
 impl StoreWriter {
@@ -22,10 +22,9 @@ impl StoreWriter {
     /// `NotFound` if there is no such image; `Busy` if a reader has it open; `Io`, `Corrupt`.
     pub fn lock_image(&self, name: &str, advice: &str) -> Result<ImageLock> {
         let map = self.store.map(name)?;
-        let lock = self.store.lock_file(Access::Write)?;
-        match lock.try_lock(layout::IMAGE_LOCKS + map.image_id, true)? {
-            true => Ok(ImageLock { _file: lock }),
-            false => {
+        match self.store.lock_out_readers(map.image_id)? {
+            Some(files) => Ok(ImageLock { _files: files }),
+            None => {
                 let shown = self.store.disk.shown();
                 let what = format!("{shown}:{name}: is in use: {advice}");
                 Err(Error::new(ErrorKind::Busy, what))

@@ -125,7 +125,7 @@ impl Store {
             // The lock says what is wrong with an existing file.
             _ => {}
         }
-        let _lock = writer::lock(self, writer_name)?;
+        let _lock = crate::writer_lock::lock(self, writer_name)?;
         let mut found = Found::default();
         self.scan_segments(&mut found)?;
         let mut volumes = self.old_volumes(&found)?;

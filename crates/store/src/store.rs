@@ -4,14 +4,15 @@
 //! writer replaces a map as a whole. Any number of readers therefore work beside one writer,
 //! without locks and also from read-only media.
 
-use crate::disk::{Access, Disk, DiskFile, ReadOnlyDisk};
+use crate::disk::{Access, Disk, ReadOnlyDisk};
 use crate::engine::redb::RedbEngine;
 use crate::engine::{Batch, Engine, Table};
 use crate::layout;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use weald_format::store::{
-    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS,
-    STORE_SUPERBLOCK_LEN, StoreSuperblock, Uuid,
+    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, StoreSuperblock,
+    Uuid,
 };
 use weald_format::{Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
@@ -131,14 +132,16 @@ impl Store {
         // Detects a file system without locks now, before the first writer does.
         lock.try_lock(0, true)?;
         lock.sync()?;
+        let mark = MarkRecord::of(uuid, 0);
+        write_file(&*disk, layout::MARK, mark.as_bytes())?;
         let superblock = StoreSuperblock {
             uuid,
             incompat: STORE_ROW_GROUPS,
             segment_len,
         };
-        let mark = MarkRecord::of(uuid, 0);
-        write_file(&*disk, layout::MARK, mark.as_bytes())?;
-        write_file(&*disk, "store.new", superblock.encode().as_bytes())?;
+        let bytes = superblock.encode();
+        write_file(&*disk, layout::SUPERBLOCK_COPY, bytes.as_bytes())?;
+        write_file(&*disk, "store.new", bytes.as_bytes())?;
         disk.sync_dir("")?;
         disk.rename("store.new", layout::SUPERBLOCK)?;
         disk.sync_dir("")?;
@@ -151,8 +154,7 @@ impl Store {
     /// `NotFound` if there is no store; `Unsupported` if a newer version of Weald made it;
     /// `Corrupt`, `Io`.
     pub fn open(disk: Arc<dyn Disk>) -> Result<Self> {
-        let bytes = read_file(&*disk, layout::SUPERBLOCK, STORE_SUPERBLOCK_LEN as u64 * 16)?;
-        let superblock = StoreSuperblock::parse(&bytes).map_err(|e| e.context(disk.shown()))?;
+        let superblock = crate::superblock::open(&*disk)?;
         Ok(Self { disk, superblock })
     }
 
@@ -187,9 +189,8 @@ impl Store {
         }
         let mut superblock = Self::open(self.disk.clone())?.superblock;
         superblock.incompat |= STORE_ROW_GROUPS;
-        let file = self.disk.open(layout::SUPERBLOCK, Access::Write)?;
-        file.write_at(superblock.encode().as_bytes(), 0)?;
-        file.sync()
+        crate::superblock::write(&*self.disk, layout::SUPERBLOCK, superblock)?;
+        crate::superblock::write(&*self.disk, layout::SUPERBLOCK_COPY, superblock)
     }
 
     /// UUID of the store.
@@ -216,6 +217,16 @@ impl Store {
         names.retain(|name| layout::check_name(name).is_ok());
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// Numbers of the segments whose files are there.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn segment_numbers(&self) -> Result<BTreeSet<u64>> {
+        let names = self.disk.list(layout::SEGMENTS)?;
+        let numbers = names.iter().map(|name| layout::segment_number(name));
+        Ok(numbers.flatten().collect())
     }
 
     /// Reads the map of the image `name`.
@@ -274,12 +285,6 @@ impl Store {
             _ => format!("{shown}:{name}: no such image: 'weald store ls {shown}' lists them"),
         };
         Error::not_found(what)
-    }
-
-    /// Opens the superblock, on whose bytes from [`layout::IMAGE_LOCKS`] on the locks of images are
-    /// taken.
-    pub(crate) fn lock_file(&self, access: Access) -> Result<Box<dyn DiskFile>> {
-        self.disk.open(layout::SUPERBLOCK, access)
     }
 }
 

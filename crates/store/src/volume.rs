@@ -82,7 +82,7 @@ impl BlockReader {
     /// Reads block `id`: its record and its stored bytes, whose digest is verified.
     ///
     /// # Errors
-    /// `NotFound` if the segment is gone; `Corrupt`, `Io`.
+    /// `Corrupt`, also if the segment is missing; `Io`.
     pub fn read(&self, id: u64) -> Result<(RecordRef, Vec<u8>)> {
         let row = self.row(id)?;
         let file = self.segment(row.location.segment)?;
@@ -108,7 +108,12 @@ impl BlockReader {
             return Ok(file.clone());
         }
         let name = layout::segment(number);
-        let file: Arc<dyn DiskFile> = Arc::from(self.store.disk.open(&name, Access::Read)?);
+        let file = match self.store.disk.open(&name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(crate::image::missing_segment(&self.store, number));
+            }
+            other => Arc::<dyn DiskFile>::from(other?),
+        };
         open.push_back((number, file.clone()));
         if open.len() > READER_SEGMENTS_MAX {
             open.pop_front();
@@ -310,6 +315,10 @@ impl StoreWriter {
                 .push(row);
         }
         for (number, rows) in by_segment {
+            // A file that is gone has no space to free.
+            if self.is_missing(number)? {
+                continue;
+            }
             let name = layout::segment(number);
             let file = self.store.disk.open(&name, Access::Write)?;
             for row in rows {

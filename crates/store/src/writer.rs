@@ -6,6 +6,7 @@
 //! therefore holds everything that was committed, and possibly files that no row refers to.
 //! [`crate::recover`] completes interrupted operations.
 
+use crate::collection::Steps;
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
@@ -13,12 +14,13 @@ use crate::layout;
 use crate::mark::Mark;
 use crate::segment::{SegmentWriter, read_record};
 use crate::store::{Store, open_engine};
-use std::collections::BTreeMap;
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
-use weald_format::store::{BlockRow, ImageRow, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
+use weald_format::store::{BlockRow, ImageRow, Location, SegmentRow};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
@@ -61,6 +63,8 @@ pub struct WriteOptions {
     pub verifies_duplicates: bool,
     /// Random number that tells the records of this writer from those of all others.
     pub epoch: u64,
+    /// Sizes of steps, between which an open store does other things.
+    pub steps: Steps,
     /// A deliberate bug that the simulation must find.
     #[cfg(test)]
     pub bug: Option<Bug>,
@@ -74,6 +78,7 @@ impl WriteOptions {
             index_len: 64 << 20,
             verifies_duplicates: false,
             epoch: std::hash::RandomState::new().build_hasher().finish(),
+            steps: Steps::default(),
             #[cfg(test)]
             bug: None,
         }
@@ -100,11 +105,11 @@ pub struct StoreWriter {
     /// Rows of blocks near the last hit: blocks that were stored together are usually requested
     /// together.
     near: BTreeMap<u64, BlockRow>,
-    segment: Option<SegmentWriter>,
+    pub(crate) segment: Option<SegmentWriter>,
     /// Rows that wait for the next commit, here and in the next field.
     blocks: BTreeMap<u64, BlockRow>,
     segments: BTreeMap<u64, SegmentRow>,
-    appended_len: u64,
+    pub(crate) appended_len: u64,
     next_block: u64,
     pub(crate) next_segment: u64,
     next_image: u64,
@@ -127,6 +132,21 @@ pub struct StoreWriter {
     #[cfg(feature = "planted-bugs")]
     pub skips_progress: bool,
     is_dead: bool,
+    /// Whether the change under way has reached segments or tables.
+    has_written: bool,
+    /// Waiting rows before the change under way; `None` for a row that did not wait.
+    undo: Vec<Undo>,
+    /// Segments whose absence was logged.
+    missing: Mutex<BTreeSet<u64>>,
+    /// The segment that a repeat was found in last, and whether it is missing.
+    seen: Mutex<Option<(u64, bool)>>,
+}
+
+/// A waiting row as it was before a change.
+#[derive(Debug, Clone, Copy)]
+enum Undo {
+    Block(u64, Option<BlockRow>),
+    Segment(u64, Option<SegmentRow>),
 }
 
 /// The blocks of a store by digest, to find repeats.
@@ -178,61 +198,6 @@ fn known_counter(engine: &dyn Engine, key: &[u8]) -> Result<Option<u64>> {
     Ok(Some(u64::from_le_bytes(bytes)))
 }
 
-/// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
-pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile>, bool)> {
-    let shown = store.disk.shown();
-    let file = match store.disk.open(layout::LOCK, Access::Write) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let what = format!(
-                "{shown}/{}: is missing: 'weald store salvage {shown}' makes it again",
-                layout::LOCK
-            );
-            return Err(Error::not_found(what));
-        }
-        other => other.map_err(explain_denied)?,
-    };
-    if !file.try_lock(0, true)? {
-        let mut text = vec![0; file.len()?.min(512) as usize];
-        let writer = match file.read_at(&mut text, 0) {
-            Ok(()) => String::from_utf8_lossy(&text).trim_end().to_owned(),
-            Err(_) => String::new(),
-        };
-        let holder = match writer.is_empty() {
-            true => "another process".to_owned(),
-            false => writer,
-        };
-        let way = match holder.contains("(weald mount") {
-            true => "unmount it, or try again when it has ended",
-            false => "try again when it has ended",
-        };
-        let what = format!("{shown}: is being written by {holder}: {way}");
-        return Err(Error::new(ErrorKind::Busy, what));
-    }
-    store.require_row_groups()?;
-    // A writer that closed the tables in order left one byte.
-    let is_left = file.len()? > 1;
-    file.write_at(writer_name.as_bytes(), 0)?;
-    file.set_len(writer_name.len() as u64)?;
-    Ok((Arc::from(file), is_left))
-}
-
-/// Says what a writer needs, and that readers of images need less.
-fn explain_denied(error: Error) -> Error {
-    let (cause, way) = match error.io_source().map(std::io::Error::kind) {
-        Some(std::io::ErrorKind::PermissionDenied) => (
-            "Permission denied",
-            "only a user who may write to the store's files can do this",
-        ),
-        Some(std::io::ErrorKind::ReadOnlyFilesystem) => (
-            "Read-only file system",
-            "this needs a store that can be written to: copy the store to another file system; \
-             images and, with 'weald mount -o ro', volumes can be read where they are",
-        ),
-        _ => return error,
-    };
-    Error::new(ErrorKind::Io, format!("{error}: {cause}: {way}"))
-}
-
 impl Store {
     /// Opens the store for writing and completes the operation that an earlier writer left
     /// unfinished.
@@ -241,7 +206,9 @@ impl Store {
     /// `Busy` if another writer has the lock; the message gives its process id and command.
     /// `Corrupt` if the metadata is missing, damaged or older than the images; `Io`, `Full`.
     pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
-        let (lock, is_left) = lock(self, &options.writer_name)?;
+        #[cfg(feature = "planted-bugs")]
+        log::trace!("this program has planted bugs");
+        let (lock, is_left) = crate::writer_lock::lock(self, &options.writer_name)?;
         self.sync_leftovers()?;
         let mut engine = open_engine(&*self.disk, self.superblock.uuid, is_left)?;
         engine.mark_when_closed(lock.clone());
@@ -273,6 +240,10 @@ impl Store {
             #[cfg(feature = "planted-bugs")]
             removes_early: false,
             is_dead: false,
+            has_written: false,
+            undo: Vec::new(),
+            missing: Mutex::default(),
+            seen: Mutex::default(),
         };
         writer.settle_tails()?;
         writer.recover()?;
@@ -322,7 +293,8 @@ impl StoreWriter {
     }
 
     /// Runs `change`. After a failure the writer refuses all further calls, because the state of
-    /// the disk is then unknown.
+    /// the disk is then unknown. Damage that is found before anything was written is no such
+    /// failure: the waiting rows are as before.
     pub(crate) fn refuse_after_failure<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T>,
@@ -335,9 +307,52 @@ impl StoreWriter {
             return Err(Error::new(ErrorKind::Io, what));
         }
         self.is_dead = true;
-        let result = change(self)?;
-        self.is_dead = false;
-        Ok(result)
+        self.has_written = false;
+        self.undo.clear();
+        let result = change(self);
+        match &result {
+            Ok(_) => self.is_dead = false,
+            Err(error) if !self.has_written && !may_be_of_the_disk(error) => {
+                self.undo();
+                self.is_dead = false;
+            }
+            Err(_) => {}
+        }
+        self.undo.clear();
+        result
+    }
+
+    /// Gives the waiting rows the values that they had before the change under way.
+    fn undo(&mut self) {
+        while let Some(undo) = self.undo.pop() {
+            match undo {
+                Undo::Block(id, Some(row)) => drop(self.blocks.insert(id, row)),
+                Undo::Block(id, None) => drop(self.blocks.remove(&id)),
+                Undo::Segment(number, Some(row)) => drop(self.segments.insert(number, row)),
+                Undo::Segment(number, None) => drop(self.segments.remove(&number)),
+            }
+        }
+    }
+
+    /// Notes that the change under way reaches segments or tables, and cannot be undone.
+    pub(crate) fn note_write(&mut self) {
+        self.has_written = true;
+        self.undo.clear();
+    }
+
+    /// Whether the file of segment `number` is missing, which is logged once.
+    pub(crate) fn is_missing(&self, number: u64) -> Result<bool> {
+        let name = layout::segment(number);
+        match self.store.disk.open(&name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if self.missing.lock().insert(number) {
+                    log::warn!("{}/{name}: the segment is missing", self.store.disk.shown());
+                }
+                Ok(true)
+            }
+            Err(error) => Err(error),
+            Ok(_) => Ok(false),
+        }
     }
 
     /// Returns the row of block `id`, uncommitted changes included.
@@ -355,25 +370,34 @@ impl StoreWriter {
     }
 
     pub(crate) fn segment_row(&self, number: u64) -> Result<SegmentRow> {
+        self.find_segment_row(number)?.ok_or_else(|| {
+            let what = format!("segment {number} has no row");
+            Error::corrupt("store metadata", 0, "S-5.3", what)
+        })
+    }
+
+    /// As [`StoreWriter::segment_row`]; `None` for a segment without a row.
+    fn find_segment_row(&self, number: u64) -> Result<Option<SegmentRow>> {
         if let Some(row) = self.segments.get(&number) {
-            return Ok(*row);
+            return Ok(Some(*row));
         }
-        match self.engine.get(Table::Segments, &key_of(number))? {
-            Some(value) => SegmentRow::parse(&value),
-            None => {
-                let what = format!("segment {number} has no row");
-                Err(Error::corrupt("store metadata", 0, "S-5.3", what))
-            }
-        }
+        let value = self.engine.get(Table::Segments, &key_of(number))?;
+        value.map(|value| SegmentRow::parse(&value)).transpose()
     }
 
     pub(crate) fn set_block(&mut self, id: u64, row: BlockRow) {
         self.near.remove(&id);
-        self.blocks.insert(id, row);
+        let before = self.blocks.insert(id, row);
+        if !self.has_written {
+            self.undo.push(Undo::Block(id, before));
+        }
     }
 
     pub(crate) fn set_segment(&mut self, number: u64, row: SegmentRow) {
-        self.segments.insert(number, row);
+        let before = self.segments.insert(number, row);
+        if !self.has_written {
+            self.undo.push(Undo::Segment(number, before));
+        }
     }
 
     /// The id that the next new block will get.
@@ -386,111 +410,6 @@ impl StoreWriter {
         let id = self.next_image;
         self.next_image += 1;
         id
-    }
-
-    /// Returns a segment with room for `len` more bytes. The row of a new segment is committed
-    /// before its file is created, so that every file has a row.
-    fn open_segment(&mut self, len: u64) -> Result<&mut SegmentWriter> {
-        let disk = self.store.disk.clone();
-        let limit = self.store.superblock.segment_len;
-        let uuid = self.store.superblock.uuid;
-        if self.segment.as_ref().is_some_and(|s| s.len() + len > limit) {
-            self.commit(Batch::default())?;
-            self.segment = None;
-        }
-        if self.segment.is_none() {
-            // The tables know the writer before anything of it is in a segment.
-            if self.epoch != Some(self.options.epoch) {
-                self.epoch = Some(self.options.epoch);
-                self.commit(Batch::default())?;
-            }
-            self.segment = Some(match self.unfinished_segment(len)? {
-                Some((number, row)) => SegmentWriter::resume(&*disk, uuid, number, row.len)?,
-                None => {
-                    let number = self.next_segment;
-                    self.next_segment += 1;
-                    let row = SegmentRow {
-                        len: SEGMENT_SUPERBLOCK_LEN as u64,
-                        ..SegmentRow::default()
-                    };
-                    self.set_segment(number, row);
-                    self.commit(Batch::default())?;
-                    SegmentWriter::create(&*disk, uuid, number)?
-                }
-            });
-        }
-        self.segment
-            .as_mut()
-            .ok_or_else(|| Error::invalid("no segment is open"))
-    }
-
-    /// The newest segment, if it has room for `len` more bytes.
-    fn unfinished_segment(&self, len: u64) -> Result<Option<(u64, SegmentRow)>> {
-        let number = self.next_segment.saturating_sub(1);
-        if number < self.resume_from {
-            return Ok(None);
-        }
-        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
-            return Ok(None);
-        };
-        let row = SegmentRow::parse(&value)?;
-        let has_room = row.len + len <= self.store.superblock.segment_len;
-        // After a crash the file of a segment without records may be missing.
-        let is_written = row.len > SEGMENT_SUPERBLOCK_LEN as u64;
-        let is_usable = is_written && !row.is_emptied && !row.is_lost;
-        Ok((has_room && is_usable).then_some((number, row)))
-    }
-
-    /// Appends a record of block `id` and returns its location; the record becomes durable with the
-    /// next commit.
-    pub(crate) fn append(
-        &mut self,
-        id: u64,
-        record: &RecordRef,
-        stored: &[u8],
-    ) -> Result<Location> {
-        let record = RecordRef {
-            offset: 0,
-            ..*record
-        };
-        let len = weald_format::container::HEADER_LEN as u64 + record.stored_len;
-        let segment = self.open_segment(len)?;
-        let location = segment.append(id, &record, stored)?;
-        let (number, end) = (segment.number(), segment.len());
-        let needs_note = segment.needs_note();
-        let mut row = self.segment_row(number)?;
-        row.len = end;
-        self.set_segment(number, row);
-        self.appended_len += len;
-        if needs_note {
-            self.put_note()?;
-        }
-        Ok(location)
-    }
-
-    /// Appends a note about the records that the next commit makes durable.
-    fn put_note(&mut self) -> Result<()> {
-        let (uuid, commit) = (self.store.superblock.uuid, self.commit_no + 1);
-        let epoch = self.options.epoch;
-        #[cfg(test)]
-        let is_wrong = self.has_bug(Bug::NoteNamesOthers);
-        let Some(segment) = &mut self.segment else {
-            return Ok(());
-        };
-        #[cfg(test)]
-        if is_wrong {
-            segment.mix_up_ids();
-        }
-        let len = segment.put_note(uuid, commit, epoch);
-        if len == 0 {
-            return Ok(());
-        }
-        let (number, end) = (segment.number(), segment.len());
-        let mut row = self.segment_row(number)?;
-        row.len = end;
-        row.notes_len += len;
-        self.set_segment(number, row);
-        Ok(())
     }
 
     /// Returns the id of the block with this record: an existing block, or a new one without
@@ -586,8 +505,11 @@ impl StoreWriter {
     }
 
     fn is_readable(&self, row: &BlockRow) -> Result<bool> {
-        if !self.options.verifies_duplicates || self.is_unwritten(row.location) {
+        if self.is_unwritten(row.location) {
             return Ok(true);
+        }
+        if !self.options.verifies_duplicates {
+            return Ok(!self.is_lost(row.location.segment)?);
         }
         let file = self
             .store
@@ -595,9 +517,27 @@ impl StoreWriter {
             .open(&layout::segment(row.location.segment), Access::Read);
         match file.and_then(|file| read_record(&*file, row.location, &row.record)) {
             Ok(_) => Ok(true),
-            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => Ok(false),
-            Err(error) => Err(error),
+            // Also where the disk cannot read it: the block is stored again.
+            Err(error) => {
+                log::warn!(
+                    "{}: a block is stored again: {error}",
+                    self.store.disk.shown()
+                );
+                Ok(false)
+            }
         }
+    }
+
+    /// Whether the file of segment `number` was missing when it was last looked for. Looks again
+    /// only for other segments than the last one.
+    fn is_lost(&self, number: u64) -> Result<bool> {
+        let mut seen = self.seen.lock();
+        if let Some((_, is_lost)) = seen.filter(|(last, _)| *last == number) {
+            return Ok(is_lost);
+        }
+        let is_lost = self.is_missing(number)?;
+        *seen = Some((number, is_lost));
+        Ok(is_lost)
     }
 
     /// Whether the record may still be in the buffer of the open segment.
@@ -689,26 +629,33 @@ impl StoreWriter {
     /// Returns the new row.
     pub(crate) fn count_by(&mut self, id: u64, change: i64) -> Result<BlockRow> {
         let mut row = self.block_row(id)?;
-        let mut segment = self.segment_row(row.location.segment)?;
+        // A segment that was lost may have no row.
+        let mut segment = self.find_segment_row(row.location.segment)?;
         let wrong = || {
             let what = format!("references of block {id} and live bytes of its segment disagree");
             Error::corrupt("store metadata", 0, "S-5.5", what)
         };
         let before = row.references;
         row.references = before.checked_add_signed(change).ok_or_else(wrong)?;
-        if before == 0 && row.references > 0 {
-            segment.live_len += row.len();
-        } else if before > 0 && row.references == 0 {
-            segment.live_len = segment.live_len.checked_sub(row.len()).ok_or_else(wrong)?;
+        if let Some(segment) = &mut segment {
+            if before == 0 && row.references > 0 {
+                segment.live_len += row.len();
+            } else if before > 0 && row.references == 0 {
+                segment.live_len = segment.live_len.checked_sub(row.len()).ok_or_else(wrong)?;
+            }
+            self.set_segment(row.location.segment, *segment);
         }
-        self.set_segment(row.location.segment, segment);
         self.set_block(id, row);
         Ok(row)
     }
 
     /// Removes the row of block `id`.
     pub(crate) fn forget_block(&mut self, batch: &mut Batch, id: u64, digest: &Digest) {
-        self.blocks.remove(&id);
+        if let Some(before) = self.blocks.remove(&id)
+            && !self.has_written
+        {
+            self.undo.push(Undo::Block(id, Some(before)));
+        }
         self.near.remove(&id);
         batch.remove(Table::Blocks, &key_of(id));
         if let Some(index) = &mut self.index {
@@ -728,6 +675,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Full`.
     pub(crate) fn commit(&mut self, mut batch: Batch) -> Result<()> {
+        self.note_write();
         self.put_note()?;
         if let Some(segment) = &mut self.segment {
             #[cfg(test)]
@@ -771,6 +719,11 @@ impl StoreWriter {
         self.appended_len = 0;
         Ok(())
     }
+}
+
+/// Whether an error may say that a write or a sync failed. The others say what was found.
+pub(crate) fn may_be_of_the_disk(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::Io | ErrorKind::Full)
 }
 
 /// Visits the rows of a table with numeric keys.

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_codec::Decoder;
 use weald_format::limits::BLOCK_LEN_MAX;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, Result};
 use weald_store::BlockReader;
 
 #[derive(Default)]
@@ -49,11 +49,7 @@ impl Blocks {
         if let Some(block) = self.kept.lock().blocks.get(&id) {
             return Ok(block.clone());
         }
-        let (record, stored) = self.reader.read(id).map_err(|error| match error.kind() {
-            // A caller would take it for a file that does not exist.
-            ErrorKind::NotFound => Error::corrupt("block", 0, "S-5.3", error.to_string()),
-            _ => error,
-        })?;
+        let (record, stored) = self.reader.read(id)?;
         if record.raw_len > BLOCK_LEN_MAX {
             let what = format!("block {id} has {} decoded bytes", record.raw_len);
             return Err(Error::corrupt("record", 0, "F-2.3", what));

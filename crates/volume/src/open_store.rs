@@ -98,6 +98,17 @@ impl std::fmt::Debug for OpenStore {
     }
 }
 
+/// The text of an error and of all its causes: the path of a file alone does not say what failed.
+pub(crate) fn with_causes(error: &Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
 impl OpenStore {
     /// Opens `store` for volumes that are opened with these options.
     ///
@@ -110,7 +121,13 @@ impl OpenStore {
             (_, true) => store.without_barriers(),
             _ => store.clone(),
         };
-        let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
+        let usual = WriteOptions::new(options.writer_name.clone());
+        let epoch = options.epoch.unwrap_or(usual.epoch);
+        let writer = store.write(WriteOptions {
+            epoch,
+            steps: options.steps,
+            ..usual
+        })?;
         Ok(Self::of_writer(&store, writer, options))
     }
 
@@ -246,9 +263,9 @@ impl OpenStore {
         let why = {
             let mut failure = self.failure.lock();
             if failure.is_none() {
-                log::error!("the volume became read-only: {error}");
+                log::error!("the volume became read-only: {}", with_causes(error));
             }
-            failure.get_or_insert_with(|| error.to_string()).clone()
+            failure.get_or_insert_with(|| with_causes(error)).clone()
         };
         for member in &*self.members.read() {
             if let Some(state) = member.state.upgrade() {
@@ -442,10 +459,8 @@ impl OpenStore {
             ..weald_store::CollectOptions::default()
         };
         let check_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
-        if let Err(error) = writing.writer.collect(&options, check_cancelled) {
-            self.fail(&error);
-            return Err(error);
-        }
+        let collected = writing.writer.collect(&options, check_cancelled);
+        self.noted(writing, collected)?;
         self.refresh_free()
     }
 

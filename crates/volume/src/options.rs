@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 use weald_codec::CodecSpec;
+use weald_store::Steps;
 
 /// Shortest length of chunks, bytes.
 pub const CHUNK_LEN_MIN: u32 = 4 << 10;
@@ -122,6 +123,11 @@ pub struct OpenOptions {
     pub writer_name: String,
     /// Commit in a thread of its own. Without it, the operation that fills the memory commits.
     pub background: bool,
+    /// Random number that tells the records of this writer from those of all others; `None` takes
+    /// one.
+    pub epoch: Option<u64>,
+    /// Sizes of the steps in which images are added and removed and space is collected.
+    pub steps: Steps,
     /// A deliberate bug that a simulation must find.
     #[cfg(any(test, feature = "planted-bugs"))]
     pub bug: Option<PlantedBug>,
@@ -144,6 +150,12 @@ impl Default for OpenOptions {
             slow_encoding_max: Duration::from_millis(500),
             writer_name: format!("process {}", std::process::id()),
             background: true,
+            epoch: None,
+            // The tests of this crate have volumes of a few blocks.
+            steps: match cfg!(test) {
+                true => Steps::small(),
+                false => Steps::default(),
+            },
             #[cfg(any(test, feature = "planted-bugs"))]
             bug: None,
         }

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::create::codec_spec;
 use crate::layer::{Segment, Source};
 use crate::logger::{Logger, Replay};
-use crate::open_store::{Committing, OpenStore, Writing};
+use crate::open_store::{Committing, OpenStore, Writing, with_causes};
 use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
@@ -265,9 +265,10 @@ impl Volume {
 
     /// Makes this volume read-only, but no other one.
     fn fail_alone(&self, error: &Error) {
-        log::error!("the volume became read-only: {error}");
+        let why = with_causes(error);
+        log::error!("the volume became read-only: {why}");
         let mut state = self.core.state.write();
-        state.failure.get_or_insert_with(|| error.to_string());
+        state.failure.get_or_insert(why);
         drop(state);
         self.signal.wake_waiting();
     }

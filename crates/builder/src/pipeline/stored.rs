@@ -185,8 +185,17 @@ fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Con
         return Ok(None);
     };
     let map = store.map(&chosen)?;
-    let (digests, parts) = (store.content_digests(&map), map.parts);
+    let segments = store.segment_numbers()?;
+    let is_whole = map
+        .blocks()
+        .all(|(_, place, _)| segments.contains(&place.segment));
     let source: Arc<dyn ReadAt> = Arc::new(StoredImage::open(store.clone(), &chosen)?);
+    // The new image would lie on a base image, or on blocks that are lost.
+    let lies_on_others = || weald_image::bases_of(&*source).is_ok_and(|bases| !bases.is_empty());
+    if like.is_none() && (!is_whole || lies_on_others()) {
+        return Ok(None);
+    }
+    let (digests, parts) = (store.content_digests(&map), map.parts);
     let opened = Image::open(source.clone(), &OpenOptions::default());
     let can_continue = |image: &Image| takes_more(image) && image.directory().bases.is_empty();
     match (opened, like) {

@@ -4,7 +4,7 @@
 use crate::ground::Ground;
 use std::fs;
 use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_store::Store;
 use weald_store::disk::HostDisk;
@@ -446,4 +446,52 @@ fn damage_of_the_log_of_a_volume_is_found() {
     let report = ground.json(&["store", "check", "--json", "after"]);
     assert_eq!(report[0]["log_record_count"], 2);
     assert_eq!(report[0]["clean"], true);
+}
+
+/// Would catch: a store that damage of the 96 bytes of `store` makes unreadable, a repair that is
+/// silent or makes another file, and readers that a removal does not see meanwhile.
+#[test]
+fn either_copy_of_the_superblock_is_enough() {
+    let ground = Ground::with_store();
+    ground.sh("$WEALD volume create -q store:v; mkdir m; cp store/store whole");
+    let dir = ground.0.dir("mnt");
+    for file in ["store", "store.copy"] {
+        for damage in (0..6)
+            .map(|n| format!("head -c 16 /dev/urandom | dd of=store/{file} bs=1 seek={} conv=notrunc status=none", n * 16))
+            .chain([format!("rm store/{file}"), format!(": > store/{file}"), format!("cat whole >> store/{file}")])
+        {
+            ground.sh(&damage);
+            // Readers work, and change nothing.
+            ground.assert_exported("store", "v1");
+            ground.weald(&["store", "ls", "store"]);
+            ground.0.mount(Path::new("store:v2"), &dir, &[]);
+            let inode = "stat -c %i store/store 2>/dev/null || true";
+            let before = ground.sh(inode);
+            let said = ground.0.weald(["store", "gc", "-q", "store"]).expect(0).stderr;
+            assert_eq!(said.lines().count(), usize::from(said.contains("made again from")), "{said}");
+            assert!(damage.starts_with("rm store/store.copy") || said.contains("made again from"), "{damage}: {said}");
+            assert!(before.is_empty() || ground.sh(inode) == before, "{damage}: another file");
+            ground.refused(&["store", "rm", "store:v2"], &["store:v2: is in use"]);
+            ground.0.umount(&dir);
+            ground.sh("cmp whole store/store; cmp whole store/store.copy");
+            ground.assert_clean("store");
+        }
+    }
+    ground.sh("for f in store store.copy; do : > store/$f; done");
+    for args in [
+        &["store", "ls", "store"][..],
+        &["store", "gc", "store"],
+        &["check", "store:v1"],
+        &["store", "salvage", "store"],
+    ] {
+        ground.refused(
+            args,
+            &[
+                "the store cannot be opened",
+                "'store'",
+                "'store.copy'",
+                "backup",
+            ],
+        );
+    }
 }

@@ -225,3 +225,60 @@ fn a_store_can_be_moved_and_copied() {
         ground.weald(&["store", "rm", store, "v1"]);
     }
 }
+
+/// Would catch: a base image that is removed before the images that lie on it, also through others
+/// and beside a mounted volume, and an import that does not say that a base image is missing.
+#[test]
+fn a_base_image_stays_as_long_as_others_lie_on_it() {
+    let ground = Ground::with_images();
+    ground.sh(
+        "mkdir m; $WEALD store create -q store; $WEALD volume create -q store:v
+         cp -a v2 v3; seq 77 > v3/more; cp v1.weald copy.weald
+         $WEALD build -q --base v1.weald v2 second.weald
+         $WEALD build -q --base second.weald v3 third.weald",
+    );
+    let import = |names: &[&str]| {
+        let args = [&["store", "import", "-q", "store"], names].concat();
+        ground.0.weald(args).expect(0).stderr
+    };
+    let said = import(&["third.weald"]);
+    assert!(
+        said.contains("store:third: its base image second.weald is not in the store"),
+        "{said}"
+    );
+    let said = import(&["v1.weald", "second.weald"]);
+    assert_eq!(said, "");
+    for is_mounted in [false, true] {
+        if is_mounted {
+            ground.sh("$WEALD mount store:v m");
+        }
+        ground.refused(
+            &["store", "rm", "store:v1"],
+            &["base image of second", "--force"],
+        );
+        ground.refused(&["store", "rm", "store:second"], &["base image of third"]);
+        ground.refused(
+            &["store", "rm", "store", "second", "v1"],
+            &["base image of third"],
+        );
+        // Another image with the same digest is as good.
+        import(&["copy.weald"]);
+        ground.weald(&["store", "rm", "store:v1"]);
+        ground.weald(&["check", "store:third"]);
+        ground.refused(&["store", "rm", "store:copy"], &["base image of second"]);
+        import(&["v1.weald"]);
+        ground.weald(&["store", "rm", "store:copy"]);
+        ground.weald(&["store", "gc", "-q", "store"]);
+        ground.weald(&["check", "store:third"]);
+    }
+    ground.weald(&["store", "rm", "store", "v1", "second", "third"]);
+    ground.sh("$WEALD umount m");
+    assert_eq!(
+        ground
+            .weald(&["store", "ls", "store"])
+            .matches("v1")
+            .count(),
+        0
+    );
+    ground.assert_clean("store");
+}

@@ -9,5 +9,6 @@ mod ground;
 mod hosts;
 mod life;
 mod many;
+mod missing;
 mod mounted;
 mod older;

@@ -172,7 +172,10 @@ fn base_images_of_a_mount_are_found_in_stores() {
         ground.refused(&["store", "rm", "store:v1"], &["store:v1: is in use"]);
         ground.0.umount(&dir);
     }
-    ground.weald(&["store", "rm", "store:v1"]);
+    // Nor is it removed while the image is there.
+    let needed = ["store:v1: is the base image of based, which cannot be read without it"];
+    ground.refused(&["store", "rm", "store:v1"], &needed);
+    ground.weald(&["store", "rm", "--force", "store:v1"]);
     ground.refused(
         &["mount", "store:based", "mnt"],
         &["v1", "is not in", "store"],

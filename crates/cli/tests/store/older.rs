@@ -8,7 +8,7 @@ const COMMANDS: &[&[&str]] = &[
     &["store", "gc", "st"],
     &["store", "rm", "st:i"],
     &["store", "import", "st", "v1.weald"],
-    &["store", "add", "-q", "v1", "st:new"],
+    &["store", "add", "-q", "st:new", "v1"],
     &["volume", "check", "st:v"],
     &["volume", "create", "st:w"],
     &["mount", "st:v", "m"],

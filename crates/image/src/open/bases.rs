@@ -2,7 +2,7 @@
 //! them.
 
 use super::directory::open_directory;
-use super::generations::{Generation, generations, list, open_footer};
+use super::generations::{Generation, footers, generations, list};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -22,13 +22,33 @@ fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("base image", 0, rule, what)
 }
 
-/// The base images that the last generation of the image in `source` lies on.
+/// The base images that the generations of the image in `source` lie on.
 ///
 /// # Errors
 /// `Io`, `Unsupported`, `Corrupt`.
 pub fn bases_of(source: &dyn ReadAt) -> Result<Vec<Base>> {
-    let (superblock_digest, footer) = open_footer(source)?;
-    Ok(open_directory(source, &footer, &superblock_digest)?.bases)
+    let (superblock_digest, footers) = footers(source)?;
+    let mut bases: Vec<Base> = Vec::new();
+    for footer in &footers {
+        for base in open_directory(source, footer, &superblock_digest)?.bases {
+            if !bases
+                .iter()
+                .any(|known| known.image_digest == base.image_digest)
+            {
+                bases.push(base);
+            }
+        }
+    }
+    Ok(bases)
+}
+
+/// Image digests of all generations of the image in `source`, any of which can be the base image of
+/// another image.
+///
+/// # Errors
+/// `Io`, `Unsupported`, `Corrupt`.
+pub fn image_digests(source: &dyn ReadAt) -> Result<Vec<Digest>> {
+    Ok(list(source)?.iter().map(|g| g.image_digest).collect())
 }
 
 /// Refuses base images below too many others.

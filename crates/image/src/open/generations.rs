@@ -149,19 +149,27 @@ pub fn generations(path: &Path) -> Result<Vec<Generation>> {
     listed.map_err(|e| e.context(path.display()))
 }
 
+/// Digest of the superblock, and the footers of all generations, the newest first.
+///
+/// # Errors
+/// `Io`, `Corrupt`, `Unsupported`.
+pub fn footers(source: &dyn ReadAt) -> Result<(Digest, Vec<Footer>)> {
+    let (superblock_digest, last) = open_footer(source)?;
+    let (mut footers, mut found) = (Vec::new(), Some(last));
+    while let Some(footer) = found {
+        footers.push(footer);
+        found = previous(source, &footer)?;
+    }
+    Ok((superblock_digest, footers))
+}
+
 /// Lists the generations of the image in `source`, the newest first.
 ///
 /// # Errors
 /// `Io`, `Corrupt`, `Unsupported`.
 pub fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
-    let (_, last) = open_footer(source)?;
-    let mut list = Vec::new();
-    let mut found = Some(last);
-    while let Some(footer) = found {
-        list.push(Generation::of(&footer));
-        found = previous(source, &footer)?;
-    }
-    Ok(list)
+    let (_, footers) = footers(source)?;
+    Ok(footers.iter().map(Generation::of).collect())
 }
 
 /// The newest generation with a complete footer and directory, for an image to which a generation

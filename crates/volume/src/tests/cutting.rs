@@ -293,6 +293,7 @@ fn cut_files_do_not_depend_on_threads() {
         let options = OpenOptions {
             background: false,
             threads,
+            epoch: Some(1),
             ..OpenOptions::default()
         };
         let volume = Volume::open(&place.store(), "v", options).expect("open");

@@ -147,6 +147,8 @@ fn damage_of_tables_costs_what_it_hits() {
         }
         let damaged = after.dir.path().join("store/meta");
         std::fs::write(&damaged, &bytes).expect("write");
+        // The tables before the last open are older than the mark, which would be told.
+        std::fs::remove_file(after.dir.path().join("store/mark")).expect("remove");
         let found = rows(&after);
         let store = after.store();
         let salvaged = match store.salvage("a test") {

@@ -86,6 +86,7 @@ impl Volume {
             let what = "the space of the store is being collected: try again when that has ended";
             Error::new(ErrorKind::Busy, what)
         })?;
+        let collection = Collection::begin(&writing.writer, options);
         drop(writing);
         let phase = match options.copy_below_percent {
             0 => Phase::Choose,
@@ -97,7 +98,7 @@ impl Volume {
         }
         Ok(Collecting {
             shared: Arc::downgrade(shared),
-            collection: Collection::begin(options),
+            collection,
             phase,
             error: None,
             _token: token,

@@ -96,7 +96,14 @@ pub fn reencode(
         return Ok((writer, done));
     }
     let store = writer.store().clone();
-    let usages = usages(&store, &writer, &mut done, observer)?;
+    let usages = match usages(&store, &writer, &mut done, observer) {
+        // What an image uses whose metadata cannot be read is not known. All else is collected.
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            done.skipped_count += 1;
+            return Ok((writer, done));
+        }
+        other => other?,
+    };
     let mut work = Work {
         chosen: choose(&usages, options, &mut done),
         usages,
@@ -144,6 +151,7 @@ fn usages(
 ) -> Result<Usages> {
     let mut usages = Usages::new();
     let base_digests = base_digests(store)?;
+    let segments = store.segment_numbers()?;
     for name in store.names()? {
         refuse_if_cancelled(observer)?;
         let map = store.map(&name)?;
@@ -153,7 +161,11 @@ fn usages(
             Err(error) => return Err(error),
         };
         // A base image is found by its digest, so its digest must not change.
-        let can_change = is_free && !base_digests.contains(&map.image_digest);
+        let is_base = base_digests.contains(&map.image_digest);
+        let is_whole = map
+            .blocks()
+            .all(|(_, place, _)| segments.contains(&place.segment));
+        let can_change = is_free && !is_base && is_whole;
         if !(can_change && add_usage(store, &name, &map, &mut usages)?) {
             done.skipped_count += 1;
             for (id, ..) in map.blocks() {

@@ -1,5 +1,6 @@
 //! `weald store create`, `import` and `rm`.
 
+use super::base_images::Members;
 use super::import_target::ImportTarget;
 use super::remover::Remover;
 use super::views;
@@ -101,7 +102,7 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
 /// Removes the files that a failed creation left in a directory that was empty.
 fn undo_create(path: &Path, was_there: bool) {
     // Missing files are fine. If a file cannot be removed, the first error is the one to report.
-    for file in ["store.new", "store", "lock", "meta", "mark"] {
+    for file in ["store.new", "store", "store.copy", "lock", "meta", "mark"] {
         let _ = std::fs::remove_file(path.join(file));
     }
     for dir in ["segments", "images"] {
@@ -120,7 +121,8 @@ pub const IMPORT_HELP: Help = Help {
          refuses an image whose structure is damaged, unless its base images are missing, and \
          before, it reads the image and compares its tree with the tree digest that it claims, \
          unless --no-verify is given. An image may also be STORE:NAME of another store. If an \
-         image has base images, import these too: they are searched in the store first.",
+         image has base images, import these too: they are searched in the store first. Import \
+         says which of them are missing.",
         "The name is that of the file without .weald, unless --name gives another. A name has 1 \
          to 200 bytes of UTF-8, no '/', no control character and no dot in front. No two images \
          of a store have the same name.",
@@ -254,6 +256,10 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         output.flush()?;
     }
     output.finish()?;
+    let members = Members::read(&store)?;
+    for image in &incoming {
+        members.warn_missing(&store, &image.name)?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -387,6 +393,8 @@ pub const RM_HELP: Help = Help {
          readers then get errors after the next weald store gc. The same for an image that the \
          kernel has mounted (weald mount --kernel): with --force that mount goes on, but there is \
          no image for the next one.",
+        "An image that is the base image of other images of the store is not removed without \
+         them, unless --force is given: they can then not be read.",
         "The space of the image stays in use until weald store gc returns it.",
         "If a volume of the store is mounted, by the same user, its server removes the image \
          while the volume goes on, also if this command is interrupted.",
@@ -408,7 +416,7 @@ pub(super) struct RmArgs {
     /// Images to remove, all of one store: STORE:NAME…, or STORE NAME…
     #[arg(value_name = "STORE:NAME", required = true)]
     images: Vec<PathBuf>,
-    /// Remove an image even if it is mounted or being read
+    /// Remove an image even if it is mounted, being read, or the base image of another one
     #[arg(short, long)]
     force: bool,
     /// Print one JSON object per image
@@ -463,8 +471,12 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
         }
     }
     let mut remover = Remover::open(&store, WriteOptions::new(writer_name("rm")))?;
+    let members = Members::read(&store)?;
+    if !args.force {
+        members.refuse_needed(&store, &names)?;
+    }
     let mut output = Output::new();
-    for name in &names {
+    for name in &members.in_order(&names) {
         remover.remove(&store, name, args.force)?;
         if args.json {
             let mut object = Object::new();

@@ -1,0 +1,123 @@
+//! Records and notes that the writer appends to segments.
+
+use crate::engine::{Batch, Table, key_of};
+use crate::segment::SegmentWriter;
+#[cfg(test)]
+use crate::writer::Bug;
+use crate::writer::{StoreWriter, may_be_of_the_disk};
+use weald_format::container::{HEADER_LEN, RecordRef};
+use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
+use weald_format::{Error, Result};
+
+impl StoreWriter {
+    /// Returns a segment with room for `len` more bytes. The row of a new segment is committed
+    /// before its file is created, so that every file has a row.
+    fn open_segment(&mut self, len: u64) -> Result<&mut SegmentWriter> {
+        let disk = self.store.disk.clone();
+        let limit = self.store.superblock.segment_len;
+        let uuid = self.store.superblock.uuid;
+        if self.segment.as_ref().is_some_and(|s| s.len() + len > limit) {
+            self.commit(Batch::default())?;
+            self.segment = None;
+        }
+        if self.segment.is_none() {
+            // The tables know the writer before anything of it is in a segment.
+            if self.epoch != Some(self.options.epoch) {
+                self.epoch = Some(self.options.epoch);
+                self.commit(Batch::default())?;
+            }
+            let resumed = match self.unfinished_segment(len)? {
+                Some((number, row)) => SegmentWriter::resume(&*disk, uuid, number, row.len),
+                None => Err(Error::not_found("no segment has room")),
+            };
+            self.segment = Some(match resumed {
+                // A segment that is missing or damaged receives nothing.
+                Err(error) if !may_be_of_the_disk(&error) => {
+                    let number = self.next_segment;
+                    self.next_segment += 1;
+                    let row = SegmentRow {
+                        len: SEGMENT_SUPERBLOCK_LEN as u64,
+                        ..SegmentRow::default()
+                    };
+                    self.set_segment(number, row);
+                    self.commit(Batch::default())?;
+                    SegmentWriter::create(&*disk, uuid, number)?
+                }
+                other => other?,
+            });
+        }
+        self.segment
+            .as_mut()
+            .ok_or_else(|| Error::invalid("no segment is open"))
+    }
+
+    /// The newest segment, if it has room for `len` more bytes.
+    fn unfinished_segment(&self, len: u64) -> Result<Option<(u64, SegmentRow)>> {
+        let number = self.next_segment.saturating_sub(1);
+        if number < self.resume_from {
+            return Ok(None);
+        }
+        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
+            return Ok(None);
+        };
+        let row = SegmentRow::parse(&value)?;
+        let has_room = row.len + len <= self.store.superblock.segment_len;
+        // After a crash the file of a segment without records may be missing.
+        let is_written = row.len > SEGMENT_SUPERBLOCK_LEN as u64;
+        let is_usable = is_written && !row.is_emptied && !row.is_lost;
+        Ok((has_room && is_usable).then_some((number, row)))
+    }
+
+    /// Appends a record of block `id` and returns its location; the record becomes durable with the
+    /// next commit.
+    pub(crate) fn append(
+        &mut self,
+        id: u64,
+        record: &RecordRef,
+        stored: &[u8],
+    ) -> Result<Location> {
+        let record = RecordRef {
+            offset: 0,
+            ..*record
+        };
+        let len = HEADER_LEN as u64 + record.stored_len;
+        self.note_write();
+        let segment = self.open_segment(len)?;
+        let location = segment.append(id, &record, stored)?;
+        let (number, end) = (segment.number(), segment.len());
+        let needs_note = segment.needs_note();
+        let mut row = self.segment_row(number)?;
+        row.len = end;
+        self.set_segment(number, row);
+        self.appended_len += len;
+        if needs_note {
+            self.put_note()?;
+        }
+        Ok(location)
+    }
+
+    /// Appends a note about the records that the next commit makes durable.
+    pub(crate) fn put_note(&mut self) -> Result<()> {
+        let (uuid, commit) = (self.store.superblock.uuid, self.commit_no + 1);
+        let epoch = self.options.epoch;
+        #[cfg(test)]
+        let is_wrong = self.has_bug(Bug::NoteNamesOthers);
+        let Some(segment) = &mut self.segment else {
+            return Ok(());
+        };
+        #[cfg(test)]
+        if is_wrong {
+            segment.mix_up_ids();
+        }
+        let len = segment.put_note(uuid, commit, epoch);
+        if len == 0 {
+            return Ok(());
+        }
+        let (number, end) = (segment.number(), segment.len());
+        let mut row = self.segment_row(number)?;
+        row.len = end;
+        row.notes_len += len;
+        self.set_segment(number, row);
+        Ok(())
+    }
+}

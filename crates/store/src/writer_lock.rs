@@ -1,0 +1,63 @@
+//! The lock of a store's one writer.
+
+use crate::disk::{Access, DiskFile};
+use crate::layout;
+use crate::store::Store;
+use std::sync::Arc;
+use weald_format::{Error, ErrorKind, Result};
+
+/// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
+pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile>, bool)> {
+    let shown = store.disk.shown();
+    let file = match store.disk.open(layout::LOCK, Access::Write) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let what = format!(
+                "{shown}/{}: is missing: 'weald store salvage {shown}' makes it again",
+                layout::LOCK
+            );
+            return Err(Error::not_found(what));
+        }
+        other => other.map_err(explain_denied)?,
+    };
+    if !file.try_lock(0, true)? {
+        let mut text = vec![0; file.len()?.min(512) as usize];
+        let writer = match file.read_at(&mut text, 0) {
+            Ok(()) => String::from_utf8_lossy(&text).trim_end().to_owned(),
+            Err(_) => String::new(),
+        };
+        let holder = match writer.is_empty() {
+            true => "another process".to_owned(),
+            false => writer,
+        };
+        let way = match holder.contains("(weald mount") {
+            true => "unmount it, or try again when it has ended",
+            false => "try again when it has ended",
+        };
+        let what = format!("{shown}: is being written by {holder}: {way}");
+        return Err(Error::new(ErrorKind::Busy, what));
+    }
+    store.repair_superblock()?;
+    store.require_row_groups()?;
+    // A writer that closed the tables in order left one byte.
+    let is_left = file.len()? > 1;
+    file.write_at(writer_name.as_bytes(), 0)?;
+    file.set_len(writer_name.len() as u64)?;
+    Ok((Arc::from(file), is_left))
+}
+
+/// Says what a writer needs, and that readers of images need less.
+fn explain_denied(error: Error) -> Error {
+    let (cause, way) = match error.io_source().map(std::io::Error::kind) {
+        Some(std::io::ErrorKind::PermissionDenied) => (
+            "Permission denied",
+            "only a user who may write to the store's files can do this",
+        ),
+        Some(std::io::ErrorKind::ReadOnlyFilesystem) => (
+            "Read-only file system",
+            "this needs a store that can be written to: copy the store to another file system; \
+             images and, with 'weald mount -o ro', volumes can be read where they are",
+        ),
+        _ => return error,
+    };
+    Error::new(ErrorKind::Io, format!("{error}: {cause}: {way}"))
+}
