@@ -44,6 +44,13 @@ fn main() -> ExitCode {
     if is_mount_helper {
         return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }
+    let is_umount_helper = words
+        .first()
+        .map(Path::new)
+        .is_some_and(|name| name.ends_with("umount.weald") || name.ends_with("umount.fuse.weald"));
+    if is_umount_helper {
+        return commands::umount_helper::run(words.into_iter().skip(1).collect());
+    }
     let is_annex_remote = words
         .first()
         .map(Path::new)

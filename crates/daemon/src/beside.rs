@@ -3,6 +3,7 @@
 use crate::hold::lock_file;
 use crate::message::{MountRequest, Reply};
 use crate::opened_request::OpenedRequest;
+use crate::place::Place;
 use crate::shared::Shared;
 use crate::volume_mount::Beside;
 use std::os::fd::OwnedFd;
@@ -23,18 +24,25 @@ pub(crate) fn mount_volume(
     let lock_file = lock_file(descriptors.pop().as_slice())?;
     let mounts = shared.mounts();
     let mut of_store = mounts.iter().filter(|served| served.is_of_store(lock_file));
-    let mounted = of_store.clone().find_map(|served| {
-        let volume = served.volume(request.stored.as_deref(), lock_file)?;
-        Some((volume, Path::new(&served.handed.request.dir)))
-    });
-    if let Some((_, dir)) = mounted {
-        let what = format!(
-            "{}: is mounted on {} already, by process {}: unmount it there first",
-            Path::new(&request.image).display(),
-            dir.display(),
-            std::process::id()
-        );
-        return Err(Error::new(ErrorKind::Busy, what));
+    let mounted = of_store
+        .clone()
+        .find(|served| served.is_named(request.stored.as_deref()));
+    match mounted.map(|served| served.place()) {
+        None => {}
+        // The client tries again, until the volume is closed.
+        Some(Place::Closing) => return Ok(None),
+        Some(place) => {
+            let what = format!(
+                "{}: {} already: {}",
+                Path::new(&request.image).display(),
+                place.describe(std::process::id()),
+                match place {
+                    Place::Here(_) => "unmount it there first",
+                    _ => "it can be mounted again when no process has it any more",
+                }
+            );
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
     }
     if of_store.clone().next().is_none() {
         return Ok(Some(Reply::NotHere));

@@ -2,11 +2,13 @@
 
 use crate::message::{Hello, Refusal, Reply, Request, receive};
 use crate::opened_request::OpenedRequest;
+use crate::pulse::{Pulse, PulseWatch};
 use crate::report::ServerReport;
 use crate::runtime_dir::RuntimeDir;
-use std::os::fd::BorrowedFd;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Largest number of attempts to mount, while servers end before they answer or hand their mounts
@@ -15,6 +17,9 @@ const ATTEMPT_COUNT_MAX: u32 = 1200;
 
 /// Pause between two attempts.
 const ATTEMPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Time between two looks at a server that has not answered.
+pub(crate) const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Timeout for the report of a server.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -79,7 +84,7 @@ fn try_mount(runtime_dir: &RuntimeDir, request: &OpenedRequest) -> Result<Attemp
     // No timeout: opening an image on slow storage may take long, and the user can interrupt.
     let reply = request
         .send(&stream)
-        .and_then(|()| receive::<Reply>(&stream, None));
+        .and_then(|()| receive_reply(&stream, None));
     match reply {
         Ok(Some((Reply::Mounted, _))) => Ok(Attempt::Mounted),
         Ok(Some((Reply::Refused(refusal), _))) => Err(refusal.into_error()),
@@ -109,12 +114,13 @@ pub fn join(
                 continue;
             };
             let sent = request.send_beside(&stream, lock);
-            match sent.and_then(|()| receive::<Reply>(&stream, None)) {
+            match sent.and_then(|()| receive_reply(&stream, None)) {
                 Ok(Some((Reply::Mounted, _))) => return Ok(true),
                 Ok(Some((Reply::NotHere, _))) => {}
                 Ok(Some((Reply::Refused(refusal), _))) => refuse(refusal)?,
                 Ok(Some(_)) => return Err(unexpected()),
                 Ok(None) => has_ended = true,
+                Err(error) if is_of_stopped(&error) => log::warn!("{error}"),
                 Err(error) if has_hung_up(&error) => has_ended = true,
                 Err(error) => return Err(error),
             }
@@ -142,6 +148,51 @@ fn refuse(refusal: Refusal) -> Result<()> {
             Ok(())
         }
         false => Err(refusal.into_error()),
+    }
+}
+
+/// Receives the answer of a server, but does not wait for one that is stopped.
+///
+/// # Errors
+/// `Busy` if the server is stopped ([`is_of_stopped`]); otherwise as [`receive`].
+pub(crate) fn receive_reply(
+    stream: &UnixStream,
+    timeout: Option<Duration>,
+) -> Result<Option<(Reply, Vec<OwnedFd>)>> {
+    let pid = weald_sys::peer_pid(stream.as_fd()).ok().flatten();
+    let mut watch = pid.map(PulseWatch::new);
+    let begun = Instant::now();
+    while timeout.is_none_or(|timeout| begun.elapsed() < timeout) {
+        if has_news(stream, LOOK_INTERVAL)? {
+            return receive(stream, timeout);
+        }
+        if let Some((pid, watch)) = pid.zip(watch.as_mut())
+            && watch.look() == Pulse::Stopped
+        {
+            let complaint = Pulse::Stopped.complaint(pid).unwrap_or_default();
+            return Err(Error::new(ErrorKind::Busy, complaint));
+        }
+    }
+    let late = std::io::ErrorKind::TimedOut.into();
+    Err(Error::io("connection between server and client", late))
+}
+
+/// Whether [`receive_reply`] did not wait, because the server is stopped.
+pub(crate) fn is_of_stopped(error: &Error) -> bool {
+    error.kind() == ErrorKind::Busy && error.to_string().contains("its server, is stopped")
+}
+
+/// Whether the other side says something within `timeout`.
+pub(crate) fn has_news(stream: &UnixStream, timeout: Duration) -> Result<bool> {
+    let mut ends = [PollFd::new(stream, PollFlags::IN)];
+    let timeout = Timespec {
+        tv_sec: timeout.as_secs() as i64,
+        tv_nsec: timeout.subsec_nanos().into(),
+    };
+    match poll(&mut ends, Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(errno) => Err(Error::io("connection", errno.into())),
     }
 }
 
@@ -208,14 +259,14 @@ fn ask_report(
         .set_write_timeout(timeout)
         .map_err(|error| Error::io("connection", error))?;
     Hello::send(stream, request, &[])?;
-    let mut server = match receive::<Reply>(stream, timeout)? {
+    let mut server = match receive_reply(stream, timeout)? {
         Some((Reply::Server(server), _)) => server,
         Some((Reply::Refused(refusal), _)) => return Err(refusal.into_error()),
         Some(_) => return Err(unexpected()),
         None => return Ok(None),
     };
     for _ in 0..server.mount_count {
-        match receive::<Reply>(stream, timeout)? {
+        match receive_reply(stream, timeout)? {
             Some((Reply::Mount(mount), _)) => server.mounts.push(*mount),
             _ => return Err(unexpected()),
         }

@@ -6,6 +6,7 @@ use crate::hold::hold;
 use crate::message::{Hello, Refusal, Reply, Request, receive, send};
 use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
+use crate::served::Served;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
 use crate::store_change::{collect, remove_image};
 use std::os::unix::net::UnixStream;
@@ -76,6 +77,13 @@ impl Connection {
             }
             Ok(Request::Report) => self.report(false),
             Ok(Request::ReportSpace) => self.report(true),
+            Ok(Request::Sync { device }) => self.with_mount(&device, Served::try_commit),
+            Ok(Request::SetOptions { device, options }) => self.with_mount(&device, |served| {
+                if let Some(mount) = served.connection() {
+                    mount.set_options(options);
+                }
+                Ok(())
+            }),
             Ok(Request::TakeOver) => give(&self.shared, &self.stream),
             Ok(Request::Hold(name)) => {
                 let name = Some(name.as_str());
@@ -101,6 +109,18 @@ impl Connection {
 
     fn refuse(&self, error: &Error) -> Result<()> {
         send(&self.stream, &Reply::Refused(Refusal::of(error)), &[])
+    }
+
+    /// Does something with the mount that has the device number `device`.
+    fn with_mount(&self, device: &str, does: impl FnOnce(&Served) -> Result<()>) -> Result<()> {
+        let mounts = self.shared.mounts();
+        match mounts.iter().find(|served| served.has_device(device)) {
+            None => send(&self.stream, &Reply::NotHere, &[]),
+            Some(served) => match does(served) {
+                Ok(()) => send(&self.stream, &Reply::Done, &[]),
+                Err(error) => self.refuse(&error),
+            },
+        }
     }
 
     fn report(&self, has_space: bool) -> Result<()> {

@@ -9,8 +9,9 @@
 //! 1. `report` and `prometheus` say what a server does, `message` is the protocol, `byte_frames`
 //!    are its long answers, `volume_options` are the words of `-o` for volumes.
 //! 2. `runtime_dir` is the directory of the sockets; `mount_lock` waits for the end of a mount.
+//!    `place` says where a mount is, `pulse` whether a server works.
 //! 3. `opened_request` is a request with open files, `served` one mount.
-//! 4. `client` sends requests, `held_volume` that of a seal.
+//! 4. `client` sends requests, `mount_server` those about one mount, `held_volume` that of a seal.
 //! 5. `shared` has the mounts of a server; `hand_over/give` passes them on; `hold` keeps a state of
 //!    a volume for a seal; `beside` mounts a volume whose store is open.
 //! 6. `connection` answers one client, `server` accepts clients, `hand_over` starts a server with
@@ -39,8 +40,11 @@ mod held_volume;
 mod hold;
 mod message;
 mod mount_lock;
+mod mount_server;
 mod opened_request;
+mod place;
 mod prometheus;
+mod pulse;
 mod report;
 mod runtime_dir;
 mod served;
@@ -56,9 +60,12 @@ pub use client::{Started, attach, join, mount, reports, space_reports};
 pub use hand_over::{start_lasting, take_over};
 pub use held_volume::{HeldVolume, ImageSender};
 pub use message::{MountRequest, PROTOCOL, Prefetch};
-pub use mount_lock::{MountWaiter, StoreLock};
+pub use mount_lock::StoreLock;
+pub use mount_server::MountServer;
 pub use opened_request::OpenedRequest;
+pub use place::{Place, parse_device};
 pub use prometheus::prometheus;
+pub use pulse::{Pulse, PulseWatch};
 pub use report::{
     CacheReport, MountReport, OperationReport, Quantile, ServerReport, VolumeProperties,
     VolumeReport,

@@ -18,11 +18,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weald_format::{Digest, Error, ErrorKind, Result};
-use weald_fuse::Negotiated;
+use weald_fuse::{LiveOptions, Negotiated};
 use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 8;
+pub const PROTOCOL: u32 = 9;
 
 /// Words of a refusal of another protocol, in all versions.
 const OTHER_PROTOCOL: &str = "speaks protocol";
@@ -56,6 +56,17 @@ pub(crate) enum Request {
     /// As `Report`, with the space of volumes, which takes longer.
     ReportSpace,
     TakeOver,
+    /// Writes the volume that is mounted with this device number (`MAJOR:MINOR`) to disk. The answer
+    /// is `Done`, or `NotHere`.
+    Sync {
+        device: String,
+    },
+    /// Changes options of the volume that is mounted with this device number. The answer is `Done`,
+    /// or `NotHere`.
+    SetOptions {
+        device: String,
+        options: LiveOptions,
+    },
     /// Holds the present state of the volume with this name while the connection lasts. The file
     /// that the writer of a store locks comes with it, open for writing. The answer is `Held`, then
     /// [byte frames](crate::byte_frames) with a copy of its rows, then `Done`. [`AddImage`] may
@@ -565,7 +576,7 @@ mod tests {
     /// Would catch: a panic, an endless wait or a huge allocation on malformed input.
     #[test]
     fn every_prefix_and_every_flipped_bit_is_refused_or_understood() {
-        let whole = framed(br#"{"protocol":8,"request":"Report"}"#);
+        let whole = framed(br#"{"protocol":9,"request":"Report"}"#);
         assert!(matches!(received(&whole), Ok(Some(Request::Report))));
         assert!(matches!(received(&[]), Ok(None)));
         for len in 1..whole.len() {

@@ -29,13 +29,19 @@ const STORE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Pause between two attempts at a lock. It bounds the delay until a client notices the release.
 const LOCK_PAUSE: Duration = Duration::from_millis(2);
 
+/// The same for a client that has waited for long.
+const LOCK_PAUSE_MAX: Duration = Duration::from_millis(100);
+
+/// Word in the lock file of a volume, after the process id of its server.
+const VOLUME: &str = "volume";
+
 /// Lock of the server of a mount, held until the server has released the mount.
 #[derive(Debug)]
 pub(crate) struct MountLock {
     runtime_dir: RuntimeDir,
     /// Name of the file; `None` after its removal.
     name: Option<String>,
-    _file: OwnedFd,
+    file: OwnedFd,
 }
 
 impl MountLock {
@@ -68,27 +74,53 @@ pub struct MountWaiter {
 
 impl MountWaiter {
     /// Waits until the server has released the mount; returns whether it did within `timeout`.
-    pub fn wait(self, timeout: Duration) -> bool {
+    pub fn wait(&self, timeout: Duration) -> bool {
         let start = Instant::now();
         loop {
             // Shared, so that two clients do not block each other.
             match flock(&self.file, FlockOperation::NonBlockingLockShared) {
                 Err(Errno::WOULDBLOCK) if start.elapsed() < timeout => {
-                    std::thread::sleep(LOCK_PAUSE)
+                    // The longer the wait, the less a late notice matters.
+                    let pause = start.elapsed() / 8;
+                    let rest = timeout.saturating_sub(start.elapsed());
+                    std::thread::sleep(pause.clamp(LOCK_PAUSE, LOCK_PAUSE_MAX).min(rest));
                 }
                 other => return other.is_ok(),
             }
         }
     }
+
+    /// Process id of the server, and whether it has a volume; `None` if no server holds the lock.
+    pub(crate) fn server(&self) -> Option<(u32, bool)> {
+        if self.wait(Duration::ZERO) {
+            // The lock belongs to this open file, and must not stop a server.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+            return None;
+        }
+        let mut text = [0; 64];
+        let len = rustix::io::pread(&self.file, &mut text, 0).ok()?;
+        let text = std::str::from_utf8(text.get(..len)?).ok()?;
+        let mut words = text.split_whitespace();
+        let pid = words.next()?.parse().ok()?;
+        Some((pid, words.next() == Some(VOLUME)))
+    }
 }
 
 impl RuntimeDir {
-    /// Locks the file of the mount with device number `device` (major, minor) for this server.
+    /// Locks the file of the mount with device number `device` (major, minor) for this server, and
+    /// writes its process id into it.
     ///
     /// # Errors
     /// `Busy` if another process serves the mount; `Io`.
-    pub(crate) fn lock_mount(&self, device: (u32, u32)) -> Result<MountLock> {
-        self.lock_file(name_of(device), HOLD_TIMEOUT)
+    pub(crate) fn lock_mount(&self, device: (u32, u32), is_volume: bool) -> Result<MountLock> {
+        let name = name_of(device);
+        let lock = self.lock_file(name.clone(), HOLD_TIMEOUT)?;
+        let word = if is_volume { VOLUME } else { "image" };
+        let text = format!("{} {word}\n", std::process::id());
+        rustix::fs::ftruncate(&lock.file, 0)
+            .and_then(|()| rustix::io::pwrite(&lock.file, text.as_bytes(), 0))
+            .map_err(|errno| Error::io(name, errno.into()))?;
+        Ok(lock)
     }
 
     fn lock_file(&self, name: String, timeout: Duration) -> Result<MountLock> {
@@ -100,7 +132,7 @@ impl RuntimeDir {
                     return Ok(MountLock {
                         runtime_dir: self.clone(),
                         name: Some(name),
-                        _file: file,
+                        file,
                     });
                 }
                 // The last holder has just removed the file.
@@ -182,7 +214,7 @@ mod tests {
     fn a_waiter_ends_when_the_server_releases_the_mount() {
         let (_base, runtime_dir) = runtime_dir();
         assert!(runtime_dir.mount_waiter(DEVICE).expect("open").is_none());
-        let mut mount_lock = runtime_dir.lock_mount(DEVICE).expect("held");
+        let mut mount_lock = runtime_dir.lock_mount(DEVICE, true).expect("held");
         let waiter = || {
             runtime_dir
                 .mount_waiter(DEVICE)
@@ -190,6 +222,7 @@ mod tests {
                 .expect("a server")
         };
         assert!(!waiter().wait(Duration::from_millis(20)));
+        assert_eq!(waiter().server(), Some((std::process::id(), true)));
         let [first, second] = [waiter(), waiter()];
         mount_lock.hide();
         assert!(runtime_dir.mount_waiter(DEVICE).expect("open").is_none());
@@ -210,8 +243,10 @@ mod tests {
     #[test]
     fn lock_files_of_killed_servers_are_reused_or_removed() {
         let (_base, runtime_dir) = runtime_dir();
-        let held = runtime_dir.lock_mount((0, 1)).expect("held");
-        let busy = runtime_dir.lock_mount((0, 1)).expect_err("held already");
+        let held = runtime_dir.lock_mount((0, 1), false).expect("held");
+        let busy = runtime_dir
+            .lock_mount((0, 1), false)
+            .expect_err("held already");
         assert_eq!(busy.kind(), ErrorKind::Busy);
         for device in [(0, 2), (0, 3)] {
             drop(
@@ -220,7 +255,9 @@ mod tests {
                     .expect("made"),
             );
         }
-        let taken = runtime_dir.lock_mount((0, 2)).expect("nobody holds it");
+        let taken = runtime_dir
+            .lock_mount((0, 2), false)
+            .expect("nobody holds it");
         runtime_dir.remove_stale_mount_locks().expect("cleared");
         let is_there = |device| runtime_dir.mount_waiter(device).expect("open").is_some();
         assert_eq!([(0, 1), (0, 2), (0, 3)].map(is_there), [true, true, false]);

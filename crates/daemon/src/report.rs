@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use weald_codec::CodecSpec;
-use weald_fuse::{Counters, OperationCount};
+use weald_fuse::{Counters, LiveOptions, OperationCount};
 use weald_image::CacheCounts;
 use weald_volume::{Status, VolumeInfo};
 
@@ -60,6 +60,10 @@ pub struct MountReport {
     pub device: String,
     /// Arguments of `-o`.
     pub options: Vec<String>,
+    /// Whether the kernel has ended the mount, and the server closes what it had mounted.
+    pub is_over: bool,
+    /// Options of a writable mount as they are now; a remount may have changed them.
+    pub live: Option<LiveOptions>,
     /// Number of requests answered with EIO, because the image is damaged or unreadable.
     pub error_count: u64,
     /// Requests in flight.

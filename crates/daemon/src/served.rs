@@ -3,6 +3,7 @@
 use crate::message::{HandedMount, MountRequest, Prefetch};
 use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
+use crate::place::{Place, parse_device};
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
 use crate::volume_mount::{self, Beside, FileId, OpenVolume};
@@ -163,7 +164,7 @@ impl Served {
         let prefetch = prefetch
             .map(|what| opened.image.prefetch(what))
             .transpose()?;
-        let mount_lock = lock_mount(&mount, runtime_dir);
+        let mount_lock = lock_mount(&mount, false, runtime_dir);
         let summary = opened.image.summary();
         let handed = HandedMount {
             image_digest: summary.image_digest.to_string(),
@@ -184,7 +185,7 @@ impl Served {
         (mount, volume): (Mount, OpenVolume),
         runtime_dir: Option<&RuntimeDir>,
     ) -> Self {
-        let mount_lock = lock_mount(&mount, runtime_dir);
+        let mount_lock = lock_mount(&mount, true, runtime_dir);
         let handed = HandedMount {
             image_digest: String::new(),
             generation: 0,
@@ -237,6 +238,27 @@ impl Served {
             .map(|live| Arc::clone(&live.mount))
     }
 
+    /// Whether the kernel has ended the mount: what it had is being closed.
+    pub(crate) fn is_over(&self) -> bool {
+        self.live.lock().as_ref().is_none_or(Live::is_over)
+    }
+
+    /// Where the mount is.
+    pub(crate) fn place(&self) -> Place {
+        let device = parse_device(&self.device).unwrap_or_default();
+        Place::of(device, Path::new(&self.handed.request.dir), self.is_over())
+    }
+
+    /// Whether this is the mount with the device number `device`.
+    pub(crate) fn has_device(&self, device: &str) -> bool {
+        self.device == device
+    }
+
+    /// Whether this mount has, or had, the volume `name`.
+    pub(crate) fn is_named(&self, name: Option<&str>) -> bool {
+        self.handed.request.stored.as_deref() == name
+    }
+
     /// Takes the resources of the mount; the caller must close them or put them back. `None` if
     /// another thread has taken them.
     pub(crate) fn take(&self) -> Option<Live> {
@@ -261,7 +283,7 @@ impl Served {
     /// Creates the mount lock of a mount that was taken over, so that clients can wait for its end.
     pub(crate) fn lock_mount(&self, runtime_dir: Option<&RuntimeDir>) {
         if let Some(live) = &mut *self.live.lock() {
-            live.mount_lock = lock_mount(&live.mount, runtime_dir);
+            live.mount_lock = lock_mount(&live.mount, false, runtime_dir);
         }
     }
 
@@ -293,13 +315,21 @@ impl Served {
     }
 
     /// Writes all changes of a volume to disk.
-    pub(crate) fn commit(&self) {
+    ///
+    /// # Errors
+    /// Those of the volume.
+    pub(crate) fn try_commit(&self) -> Result<()> {
         // Not under the lock: a commit takes as long as the disk does.
         let volume = match self.live.lock().as_ref().map(|live| &live.content) {
             Some(Content::Volume(open)) => Arc::clone(&open.volume),
-            _ => return,
+            _ => return Ok(()),
         };
-        if let Err(error) = volume.commit() {
+        volume.commit()
+    }
+
+    /// As [`Served::try_commit`], and logs an error.
+    pub(crate) fn commit(&self) {
+        if let Err(error) = self.try_commit() {
             log::error!(
                 "{}: {error:?}",
                 Path::new(&self.handed.request.dir).display()
@@ -320,9 +350,11 @@ impl Served {
             options: handed.request.options.clone(),
             ..MountReport::default()
         };
+        report.is_over = self.is_over();
         let mut volume = None;
         if let Some(live) = &*self.live.lock() {
             report.count(live.mount.counters());
+            report.live = live.mount.options();
             match &live.content {
                 Content::Image(opened) => report.cache = opened.image.cache_counts().into(),
                 Content::Volume(open) => {
@@ -416,8 +448,12 @@ impl Live {
 }
 
 /// Creates a mount lock for `mount`, if there is a runtime directory.
-fn lock_mount(mount: &Mount, runtime_dir: Option<&RuntimeDir>) -> Option<MountLock> {
-    let locked = runtime_dir?.lock_mount(mount.device());
+fn lock_mount(
+    mount: &Mount,
+    is_volume: bool,
+    runtime_dir: Option<&RuntimeDir>,
+) -> Option<MountLock> {
+    let locked = runtime_dir?.lock_mount(mount.device(), is_volume);
     locked
         .inspect_err(|error| log::info!("nobody can wait for the end of this mount: {error:?}"))
         .ok()

@@ -1,7 +1,7 @@
 //! Requests to the server that has a volume of a store mounted: what only the writer of the store
 //! can do.
 
-use crate::client::{has_hung_up, unexpected};
+use crate::client::{has_hung_up, is_of_stopped, receive_reply, unexpected};
 use crate::message::{Hello, Reply, Request, receive};
 use crate::runtime_dir::RuntimeDir;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -35,7 +35,7 @@ pub(crate) fn ask(
         };
         let sent = Hello::send(&stream, request, &[lock]);
         // No timeout: a commit takes as long as the disk does, and the user can interrupt.
-        match sent.and_then(|()| receive::<Reply>(&stream, None)) {
+        match sent.and_then(|()| receive_reply(&stream, None)) {
             Ok(Some((Reply::NotHere, _)) | None) => {}
             // A server of another version may have other volumes.
             Ok(Some((Reply::Refused(refused), _))) => {
@@ -43,6 +43,7 @@ pub(crate) fn ask(
             }
             Ok(Some((reply, _))) => return Ok(Some((stream, reply))),
             Err(error) if has_hung_up(&error) => {}
+            Err(error) if is_of_stopped(&error) => log::warn!("{error}"),
             Err(error) => return Err(error),
         }
     }

@@ -101,6 +101,7 @@ impl VolumeMountOptions {
         if options.is_in_memory {
             options.default_to_memory();
         }
+        options.refuse_contradiction()?;
         Ok(options)
     }
 
@@ -112,6 +113,23 @@ impl VolumeMountOptions {
     pub fn parse_in<S: AsRef<str>>(is_roots: bool, lists: &[S]) -> Result<Self> {
         let first = if is_roots { "" } else { "nosuid,nodev" };
         Self::parse(std::iter::once(first).chain(lists.iter().map(AsRef::as_ref)))
+    }
+
+    /// `sync` promises that a change is on the disk; some words take that back.
+    fn refuse_contradiction(&self) -> Result<()> {
+        let live = self.writable.live;
+        let word = match self.sync_mode {
+            _ if !live.is_sync && !live.is_dirsync => return Ok(()),
+            _ if self.ignores_barriers => "barrier=ignore",
+            SyncMode::Strict => return Ok(()),
+            _ if self.is_in_memory && !self.given.sync => "mode=ram",
+            SyncMode::Data => "fsync=data",
+            SyncMode::Ignore => "fsync=ignore",
+        };
+        Err(Error::invalid(format!(
+            "options sync and dirsync mean that a change is on the disk when its call returns, and \
+             {word} means that it need not be: leave one of them out"
+        )))
     }
 
     /// Options to open the volume with; `writer_name` is this process, for refused writers.
@@ -278,6 +296,23 @@ mod tests {
         );
         assert_eq!(given.sync_mode, SyncMode::Strict);
         assert!(!parse("mode=ram,mode=disk").expect("known").is_in_memory);
+    }
+
+    /// Would catch: `sync` that another word makes a lie.
+    #[test]
+    fn words_that_contradict_sync_are_refused() {
+        for (words, is_fine) in [
+            ("sync", true),
+            ("sync,fsync=strict,mode=ram", true),
+            ("sync,fsync=data", false),
+            ("fsync=ignore,dirsync", false),
+            ("sync,barrier=ignore", false),
+            ("mode=ram,sync", false),
+            ("mode=ram,sync,async", true),
+        ] {
+            assert_eq!(parse(words).is_ok(), is_fine, "{words}");
+        }
+        assert!(parse("sync").expect("known").writable.live.is_sync);
     }
 
     /// Would catch: a mount that ignores a mistyped word, or one that only images have.

@@ -70,6 +70,8 @@ fn words(source: &OsStr, subtype: &str, plan: &Plan<'_>) -> String {
         (plan.access != Access::Owner, ",allow_other"),
         (plan.options.is_noexec, ",noexec"),
         (plan.options.is_noatime, ",noatime"),
+        (plan.live.is_sync, ",sync"),
+        (plan.live.is_dirsync, ",dirsync"),
     ] {
         if is_set {
             words.push_str(word);

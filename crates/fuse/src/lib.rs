@@ -16,15 +16,18 @@ mod answer;
 mod attr;
 mod busy;
 mod caller;
+mod dead;
 mod driver;
 mod faults;
 mod fusermount;
 mod handshake;
+mod holders;
 mod listing;
 mod listing_cache;
 mod metadata_tree;
 mod mount;
 mod mount_point;
+mod mount_table;
 mod mount_writable;
 mod nodes;
 mod options;
@@ -40,23 +43,27 @@ mod tree;
 mod verity;
 mod view;
 mod wire;
+mod words;
 mod worker;
 mod writable;
 mod writable_options;
 
 pub use attr::Overrides;
 pub use busy::Busy;
+pub use dead::{is_dead, mount_at, path_of};
 pub use handshake::Negotiated;
+pub use holders::{Holder, holder, holders_elsewhere, is_mounted_here, shown_holders, users_of};
 pub use metadata_tree::MetadataTree;
 pub use mount::{
-    Mount, Paused, Unmounter, device_of, is_automount, is_fuse, mount, mount_detached, mount_on,
-    resume, unmount,
+    Mount, Paused, Unmounter, abort, device_of, is_automount, is_fuse, mount, mount_detached,
+    mount_on, resume, shown_source, unmount,
 };
 pub use mount_point::MountPoint;
+pub use mount_table::{MountEntry, mount_table};
 pub use mount_writable::mount_writable;
 pub use options::{Access, KernelOptions, MountOptions, size as parse_size};
 pub use stats::{Counters, OperationCount};
 pub use syncs::RUNNING_SYNCS_MAX;
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};
-pub use writable_options::{AccessTime, WritableOptions};
+pub use writable_options::{AccessTime, LiveOptions, WritableOptions};

@@ -9,6 +9,7 @@ use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
 use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, WRITE_LEN_MIN, Wishes, shake_hands};
 use crate::mount_point::MountPoint;
+use crate::mount_table::mount_table;
 use crate::options::{Access, MountOptions};
 use crate::plan::Plan;
 use crate::session::Session;
@@ -16,6 +17,7 @@ use crate::stats::Counters;
 use crate::trace::Trace;
 use crate::tree::{Features, Tree};
 use crate::view::{Shown, View, find_dir};
+use crate::writable_options::{AccessTime, LiveOptions, SharedOptions};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -72,6 +74,8 @@ pub struct Mount {
     is_handed_over: Mutex<bool>,
     /// Whether the server keeps no state of its own, so that another one can take over.
     can_be_handed_over: bool,
+    /// Options of a writable mount that can change.
+    live: Option<Arc<SharedOptions>>,
 }
 
 /// A mount without a server: its users wait until a server [resumes](resume) it. Dropping it ends
@@ -146,6 +150,21 @@ pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     }
 }
 
+/// Ends the connection of the mount on `dir`, as `umount -f` does: all requests fail, also those that
+/// a server holds for ever. Then unmounts it.
+///
+/// # Errors
+/// As [`unmount`] with [`Busy::Refuse`]; `Io` without the rights of root.
+pub fn abort(dir: &Path) -> Result<()> {
+    let flags = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE;
+    match rustix::mount::unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::INVAL) => Err(not_mounted()),
+        Err(Errno::BUSY) => Err(in_use()),
+        Err(errno) => Err(Error::io("umount", errno.into())),
+    }
+}
+
 /// Device number (major, minor) of the file system mounted on `dir`. The call sends no request to
 /// the file system, so that a dead one cannot block it.
 ///
@@ -168,13 +187,10 @@ pub fn is_automount(dir: &Path) -> bool {
 
 /// Type of the file system that contains `dir`, as in `/proc/mounts`.
 fn type_of(dir: &Path) -> Option<String> {
-    let mount_id = local_statx(dir).ok()?.stx_mnt_id.to_string();
-    let table = std::fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let line = table
-        .lines()
-        .find(|line| line.split(' ').next() == Some(&mount_id))?;
-    let (_, after) = line.split_once(" - ")?;
-    after.split(' ').next().map(str::to_owned)
+    let mount_id = local_statx(dir).ok()?.stx_mnt_id;
+    let table = mount_table("self").ok()?;
+    let entry = table.into_iter().find(|entry| entry.id == mount_id)?;
+    Some(entry.kind)
 }
 
 impl Mount {
@@ -267,9 +283,24 @@ impl Mount {
         })
     }
 
-    /// Keeps the mount with this server: it has state that another one lacks.
-    pub(crate) fn forbid_hand_over(&mut self) {
+    /// Keeps the mount with this server: it has state that another one lacks. `live` are its
+    /// options that can change.
+    pub(crate) fn keep_here(&mut self, live: Arc<SharedOptions>) {
         self.can_be_handed_over = false;
+        self.live = Some(live);
+    }
+
+    /// Changes options of a writable mount; a read-only one has none of them. They hold for all
+    /// requests that begin after the call.
+    pub fn set_options(&self, options: LiveOptions) {
+        if let Some(live) = &self.live {
+            live.set(options);
+        }
+    }
+
+    /// Options of a writable mount that can change.
+    pub fn options(&self) -> Option<LiveOptions> {
+        self.live.as_ref().map(|live| live.get())
     }
 
     /// Sets the readahead through sysfs. The kernel starts every FUSE mount with 128 KiB, and only
@@ -332,7 +363,7 @@ pub(crate) fn access(options: &MountOptions) -> Access {
 
 /// Calls statx(2) with the attributes that the kernel has cached, without a request to the file
 /// system.
-fn local_statx(path: &Path) -> Result<Statx> {
+pub(crate) fn local_statx(path: &Path) -> Result<Statx> {
     let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT;
     rustix::fs::statx(CWD, path, flags, StatxFlags::TYPE | STATX_MNT_ID)
         .map_err(|errno| Error::io(path.display().to_string(), errno.into()))
@@ -396,7 +427,7 @@ pub fn mount_on<T: Tree>(
         options,
         access,
         is_read_only: true,
-        is_strictatime: false,
+        live: LiveOptions::default(),
         wishes: wishes(&view),
         read_ahead_len,
     };
@@ -462,6 +493,7 @@ pub fn mount_detached<T: Tree>(
         subtype: SUBTYPE,
         access: Access::Everybody,
         is_read_only: true,
+        live: LiveOptions::default(),
         flags: mount_flags(options) | MountAttrFlags::MOUNT_ATTR_RDONLY,
     })?;
     let negotiated = shake_hands(&device, wishes(&view))?;
@@ -513,18 +545,26 @@ pub(crate) fn serve_driver<D: Answers>(
         negotiated,
         is_handed_over: Mutex::new(false),
         can_be_handed_over: true,
+        live: None,
     })
 }
 
 fn make_mount(source: &OsStr, subtype: &str, plan: &Plan<'_>) -> Result<(OwnedFd, OwnedFd)> {
     let mut flags = mount_flags(plan.options);
     flags.set(MountAttrFlags::MOUNT_ATTR_RDONLY, plan.is_read_only);
-    flags.set(MountAttrFlags::MOUNT_ATTR_STRICTATIME, plan.is_strictatime);
+    let live = plan.live;
+    let is_strictatime = live.access_time == AccessTime::Always;
+    flags.set(MountAttrFlags::MOUNT_ATTR_STRICTATIME, is_strictatime);
+    flags.set(
+        MountAttrFlags::MOUNT_ATTR_NODIRATIME,
+        live.skips_directories,
+    );
     new_mount(&NewMount {
         source,
         subtype,
         access: plan.access,
         is_read_only: plan.is_read_only,
+        live,
         flags,
     })
 }
@@ -536,6 +576,7 @@ struct NewMount<'a> {
     access: Access,
     /// Whether the file system is read-only for all mounts of it.
     is_read_only: bool,
+    live: LiveOptions,
     flags: MountAttrFlags,
 }
 
@@ -564,8 +605,12 @@ fn new_mount(new: &NewMount<'_>) -> Result<(OwnedFd, OwnedFd)> {
     }
     let allow_other = (new.access != Access::Owner).then_some("allow_other");
     let read_only = new.is_read_only.then_some("ro");
+    // With this flag, the kernel sends FSYNC after each write.
+    let sync = new.live.is_sync.then_some("sync");
+    let dirsync = new.live.is_dirsync.then_some("dirsync");
     let flags = ["default_permissions"].into_iter();
-    for flag in flags.chain(allow_other).chain(read_only) {
+    let flags = flags.chain(allow_other).chain(read_only);
+    for flag in flags.chain(sync).chain(dirsync) {
         fsconfig_set_flag(context.as_fd(), flag).map_err(failed)?;
     }
     fsconfig_create(context.as_fd()).map_err(failed)?;
@@ -581,8 +626,9 @@ fn attach(mount: &OwnedFd, point: &MountPoint) -> Result<()> {
         .map_err(|errno| Error::io("mount", errno.into()))
 }
 
-/// Shortens a source that is too long for the kernel to its end, after `...`.
-fn shown_source(source: &OsStr) -> Vec<u8> {
+/// The source of a mount of root as `/proc/mounts` shows it: one that is too long for the kernel is
+/// shortened to its end, after `...`.
+pub fn shown_source(source: &OsStr) -> Vec<u8> {
     let bytes = source.as_bytes();
     match bytes.len().checked_sub(SOURCE_LEN_MAX) {
         None | Some(0) => bytes.to_vec(),

@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use crate::session::Session;
 use crate::trace::Trace;
 use crate::writable::{Policy, WRITE_LEN_MAX, WritableDriver, wanted_flags};
-use crate::writable_options::{AccessTime, WritableOptions};
+use crate::writable_options::{SharedOptions, WritableOptions};
 use std::ffi::OsStr;
 use std::sync::Arc;
 use weald_format::{ByteLen, Error, Result};
@@ -47,16 +47,17 @@ pub fn mount_writable(
         options,
         access,
         is_read_only: writable.is_read_only,
-        is_strictatime: writable.access_time == AccessTime::Always,
+        live: writable.live,
         wishes: Wishes {
             flags: wanted_flags(access == Access::Everybody),
             write_len_max: WRITE_LEN_MAX,
         },
         read_ahead_len: options.read_ahead_len.unwrap_or(VOLUME_READAHEAD_LEN),
     };
+    let live = Arc::new(SharedOptions::new(writable.live));
     let policy = Policy {
         admission: Admission::new(access, rustix::process::getuid().as_raw()),
-        access_time: writable.access_time,
+        live: Arc::clone(&live),
         ignores_case: writable.ignores_case,
         hides_xattrs: writable.hides_xattrs,
     };
@@ -65,7 +66,7 @@ pub fn mount_writable(
         let session = Session::new(device, worker_count, trace);
         let driver = WritableDriver::new(fs, negotiated.flags, policy);
         let mut mount = serve_driver(driver, session, negotiated, dir, stat)?;
-        mount.forbid_hand_over();
+        mount.keep_here(live);
         Ok(mount)
     })
 }

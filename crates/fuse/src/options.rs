@@ -2,6 +2,7 @@
 //! file system.
 
 use crate::attr::Overrides;
+use crate::words;
 use crate::writable_options::WritableOptions;
 use std::path::PathBuf;
 use weald_format::{ByteLen, Digest, Error, Result};
@@ -135,8 +136,12 @@ impl MountOptions {
             for word in split(list.as_ref()) {
                 let is_writable = writable.apply(&word);
                 let mut apply = || match word.as_str() {
-                    "rw" | "remount" | "xattr" | "noxattr" => Ok(()),
-                    word if !is_writable && own(word)? => Ok(()),
+                    // mount(2) has flags for these, too.
+                    word @ ("atime" | "noatime") => options.apply(word),
+                    _ if is_writable => Ok(()),
+                    word if own(word)? => Ok(()),
+                    word if words::is_without_effect_on_volume(word)? => Ok(()),
+                    word if words::is_without_effect_on_image(word) => Err(unknown(word)),
                     word => options.apply(word),
                 };
                 apply().map_err(|error| error.context(format!("option '{word}'")))?;
@@ -190,7 +195,7 @@ impl MountOptions {
                 self.has_suid = false;
                 self.is_noexec |= matches!(flag, "user" | "users");
             }
-            _ if is_ignored(flag) => {}
+            _ if words::is_without_effect_on_image(flag) => {}
             _ => return Err(unknown(flag)),
         }
         Ok(())
@@ -223,42 +228,6 @@ impl MountOptions {
         }
         Ok(())
     }
-}
-
-/// Options without effect on a read-only image, and options for mount(8), fstab and systemd.
-fn is_ignored(flag: &str) -> bool {
-    const WORDS: &[&str] = &[
-        "",
-        "ro",
-        "defaults",
-        "default_permissions",
-        "auto",
-        "noauto",
-        "nouser",
-        "nousers",
-        "noowner",
-        "nogroup",
-        "nofail",
-        "_netdev",
-        "async",
-        "sync",
-        "dirsync",
-        "relatime",
-        "norelatime",
-        "strictatime",
-        "nostrictatime",
-        "diratime",
-        "nodiratime",
-        "lazytime",
-        "nolazytime",
-        "silent",
-        "loud",
-        "iversion",
-        "noiversion",
-        "mand",
-        "nomand",
-    ];
-    WORDS.contains(&flag) || flag.starts_with("x-") || flag.starts_with("X-")
 }
 
 fn unknown(key: &str) -> Error {
@@ -560,7 +529,7 @@ mod tests {
         let is_root = rustix::process::geteuid().is_root();
         assert_eq!((options.has_devices, options.has_suid), (false, is_root));
         assert!(options.is_noexec && writable.is_remount && writable.is_read_only);
-        assert_eq!(writable.access_time, AccessTime::Relative);
+        assert_eq!(writable.live.access_time, AccessTime::Relative);
         assert_eq!(seen, ["noexec", "commit-interval=5", "nodev"]);
 
         let error = MountOptions::parse_writable(["fast"], &mut |_| Ok(false)).expect_err("no");
@@ -571,7 +540,7 @@ mod tests {
         );
         let parsed = MountOptions::parse_writable(["noatime"], &mut |_| Ok(false));
         let (options, writable) = parsed.expect("known");
-        assert!(options.is_noatime && writable.access_time == AccessTime::Never);
+        assert!(options.is_noatime && writable.live.access_time == AccessTime::Never);
         assert!(!writable.hides_xattrs);
         let parsed = MountOptions::parse_writable(["xattr,noxattr"], &mut |_| Ok(false));
         assert!(parsed.expect("known").1.hides_xattrs);

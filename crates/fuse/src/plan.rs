@@ -3,6 +3,7 @@
 use crate::handshake::Wishes;
 use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
+use crate::writable_options::LiveOptions;
 use std::ffi::OsStr;
 use weald_format::ByteLen;
 
@@ -15,7 +16,7 @@ pub(crate) struct Plan<'a> {
     /// Users that may access the mount.
     pub(crate) access: Access,
     pub(crate) is_read_only: bool,
-    pub(crate) is_strictatime: bool,
+    pub(crate) live: LiveOptions,
     pub(crate) wishes: Wishes,
     pub(crate) read_ahead_len: ByteLen,
 }

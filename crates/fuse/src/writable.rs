@@ -25,7 +25,7 @@ use crate::wire::{
     AttrOut, EntryOut, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, LseekOut, NodeId, Opcode, OpenOut,
     READ_BUFFER_MIN, StatfsOut, StatxOut, WriteOut, init,
 };
-use crate::writable_options::AccessTime;
+use crate::writable_options::{AccessTime, SharedOptions};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -61,12 +61,12 @@ const ZERO_RANGE: u32 = 0x10;
 const INSERT_RANGE: u32 = 0x20;
 
 /// How a [`WritableDriver`] shows its file system.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Policy {
     /// Users that may access the mount.
     pub(crate) admission: Admission,
-    /// When a read changes the access time.
-    pub(crate) access_time: AccessTime,
+    /// What a remount changes.
+    pub(crate) live: Arc<SharedOptions>,
     /// Several spellings name one entry, so that the kernel must not cache names.
     pub(crate) ignores_case: bool,
     /// Requests for extended attributes are refused, and the kernel sends no more of them.
@@ -275,6 +275,28 @@ impl WritableDriver {
         }
     }
 
+    /// Whether the options `sync` and `dirsync` want the change to be durable before the answer. The
+    /// kernel itself sends FSYNC after a write.
+    fn must_be_durable(&self, operation: &Operation<'_>) -> bool {
+        let live = self.policy.live.get();
+        match operation {
+            Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Symlink { .. }
+            | Operation::Create { .. }
+            | Operation::Link { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Rename(_) => live.is_sync || live.is_dirsync,
+            Operation::Setattr { .. }
+            | Operation::Setxattr { .. }
+            | Operation::Removexattr { .. }
+            | Operation::Fallocate { .. }
+            | Operation::CopyFileRange { .. } => live.is_sync,
+            _ => false,
+        }
+    }
+
     /// Answers with attributes.
     fn attributes(&self, stat: &Stat, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
         let answer = AttrOut {
@@ -403,7 +425,9 @@ impl WritableDriver {
         if self.can_drop_opendir() && !self.may_be_cached(dir, offset, extent) {
             out.extend_from_slice(&END_OF_LISTING);
         }
-        self.note_access(dir);
+        if !self.policy.live.get().skips_directories {
+            self.note_access(dir);
+        }
         Ok(Answer::Buffered)
     }
 
@@ -446,7 +470,7 @@ impl WritableDriver {
     fn may_be_cached(&self, dir: NodeId, offset: u64, extent: Option<(u64, usize)>) -> bool {
         let Some((next, len)) = extent else {
             // With `strictatime`, every listing changes the access time.
-            return self.policy.access_time != AccessTime::Always
+            return self.policy.live.get().access_time != AccessTime::Always
                 && self
                     .nodes
                     .with_listing_cache(dir, |cache| cache.complete(offset));
@@ -562,8 +586,14 @@ impl Answers for WritableDriver {
         if !self.policy.admission.admits(opcode, request.uid) {
             return Answer::Failed(Errno::ACCESS);
         }
-        self.try_answer(opcode, request, out)
-            .unwrap_or_else(Answer::Failed)
+        let answered = self.try_answer(opcode, request, out);
+        let synced = answered.and_then(|answer| {
+            if self.must_be_durable(&request.operation) {
+                self.check("sync", request.node, self.fs.sync())?;
+            }
+            Ok(answer)
+        });
+        synced.unwrap_or_else(Answer::Failed)
     }
 
     fn outdated_listings(&self, request: &Request<'_>) -> Vec<NodeId> {

@@ -105,7 +105,7 @@ pub use node::{
 #[cfg(target_os = "linux")]
 pub use raw_stat::Stat;
 #[cfg(target_os = "linux")]
-pub use socket::peer_uid;
+pub use socket::{peer_pid, peer_uid};
 #[cfg(target_os = "linux")]
 pub use stat::{read_link_at, stat_at, stat_fd, stat_path};
 #[cfg(target_os = "linux")]

@@ -16,6 +16,20 @@ use std::mem::MaybeUninit;
 /// # Source
 /// unix(7), "SO_PEERCRED".
 pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
+    peer(socket).map(|peer| peer.uid)
+}
+
+/// Process id of the process at the other end, as [`peer_uid`]; `None` if this process cannot see
+/// it.
+///
+/// # Errors
+/// The errno of getsockopt(2).
+pub fn peer_pid(socket: BorrowedFd<'_>) -> io::Result<Option<u32>> {
+    let pid = peer(socket)?.pid;
+    Ok(u32::try_from(pid).ok().filter(|pid| *pid != 0))
+}
+
+fn peer(socket: BorrowedFd<'_>) -> io::Result<libc::ucred> {
     let mut found = MaybeUninit::<libc::ucred>::zeroed();
     let mut len = size_of::<libc::ucred>() as libc::socklen_t;
     // SAFETY: the borrow keeps the descriptor open. `found` and `len` are local, and the kernel
@@ -35,7 +49,7 @@ pub fn peer_uid(socket: BorrowedFd<'_>) -> io::Result<u32> {
     // SAFETY: `found` is three integers, zeroed above. Any bytes that the kernel wrote are valid
     // for them.
     let found = unsafe { found.assume_init() };
-    Ok(found.uid)
+    Ok(found)
 }
 
 #[cfg(test)]
@@ -49,6 +63,8 @@ mod tests {
         let (ours, _theirs) = UnixStream::pair().expect("pair");
         let own = rustix::process::geteuid().as_raw();
         assert_eq!(peer_uid(ours.as_fd()).expect("credentials"), own);
+        let pid = peer_pid(ours.as_fd()).expect("credentials");
+        assert_eq!(pid, Some(std::process::id()));
         let file = std::fs::File::open("/dev/null").expect("open");
         peer_uid(file.as_fd()).expect_err("no socket");
     }

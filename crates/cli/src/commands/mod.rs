@@ -5,6 +5,7 @@ pub mod build;
 pub mod cat;
 pub mod check;
 pub mod completions;
+pub mod dead;
 pub mod diff;
 pub mod export;
 pub mod extract;
@@ -30,6 +31,7 @@ pub mod sum;
 pub mod tar;
 pub mod tree;
 pub mod umount;
+pub mod umount_helper;
 pub mod volume;
 
 use crate::args::Command;

@@ -1,6 +1,8 @@
 //! `weald mount`: mounts an image as a read-only file system, or a volume as one that can be
 //! written to. By default a server that many mounts share serves an image; each volume has its own.
 
+use super::dead;
+use super::mount_helper;
 use super::mount_kernel::{self, KernelArgs, MountMethod};
 use super::mount_overlay;
 use super::store::{open_dir, silence_engine};
@@ -110,6 +112,26 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
             "relatime, noatime, strictatime",
             "Change of the time of the last access by a read: if that time is older than the last \
              change or than a day, never, or always (default: relatime).",
+        ),
+        (
+            "diratime, nodiratime",
+            "Whether a listing changes that time of a directory (default: diratime).",
+        ),
+        (
+            "sync, dirsync, async",
+            "With sync, every change is on the disk when its call returns; with dirsync, every \
+             change of names: creation, removal, links, renames. Not with fsync=data, \
+             fsync=ignore, barrier=ignore or mode=ram (default: async).",
+        ),
+        (
+            "remount",
+            "Change ro, rw, sync, dirsync, async, suid, dev, exec and the words for access times of \
+             a volume that is mounted, and nothing else.",
+        ),
+        (
+            "acl, user_xattr, discard, noquota, errors=remount-ro, data=WORD",
+            "Accepted, because volumes are so in any case. noacl, nouser_xattr, usrquota and the \
+             like are refused.",
         ),
         (
             "xattr, noxattr",
@@ -394,7 +416,10 @@ impl MountArgs {
             log: self.log.as_ref().map(to_make).transpose()?,
             ..MountRequest::default()
         };
-        Ok(OpenedRequest::open(&self.image, &self.dir, request)?)
+        dead::clear(&self.dir)?;
+        let opened = OpenedRequest::open(&self.image, &self.dir, request)?;
+        dead::refuse_twice(opened.request())?;
+        Ok(opened)
     }
 }
 
@@ -405,12 +430,23 @@ impl MountArgs {
 pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
+        if VolumeMountOptions::parse(&args.options)?
+            .writable
+            .is_remount
+        {
+            mount_helper::remount(&args.image, &args.dir, &args.options)?;
+            return Ok(ExitCode::SUCCESS);
+        }
         return match args.foreground {
             true => serve(&args),
             false => mount(&args, ServerChoice::Own),
         };
     }
-    match mount_kernel::choose_method(&mut args)? {
+    let method = mount_kernel::choose_method(&mut args)?;
+    if method != MountMethod::Fuse {
+        dead::clear(&args.dir)?;
+    }
+    match method {
         MountMethod::Kernel => return mount_kernel::run(&args),
         MountMethod::Overlay => return mount_overlay::run(&args),
         MountMethod::Fuse if args.foreground => return serve(&args),

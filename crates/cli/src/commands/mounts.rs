@@ -1,5 +1,6 @@
 //! `weald mounts`: shows mounts, their servers, and statistics of both.
 
+use super::dead;
 use super::mount::runtime_dir_path;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
@@ -14,8 +15,10 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use weald_daemon::{
-    MountReport, OperationReport, Quantile, RuntimeDir, ServerReport, prometheus, reports,
+    MountReport, OperationReport, Quantile, RuntimeDir, ServerReport, parse_device, prometheus,
+    reports,
 };
+use weald_fuse::MountEntry;
 use weald_vfs::{safe_line, shown};
 use weald_views::kernel::{self, KernelMount};
 
@@ -34,6 +37,8 @@ pub const HELP: Help = Help {
         "DIGEST of a volume is the word volume; weald volume stat shows its space.",
         "Mounts that the kernel serves (weald mount --kernel) stand behind those of servers. They \
          have no statistics.",
+        "Mounts whose server has died stand last: an access to them fails (Transport endpoint is not \
+         connected). weald umount removes one, and so does a new mount on the same directory.",
         "Weald shows only mounts of the current user whose servers run in the same mount \
          namespace.",
     ],
@@ -81,6 +86,12 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
             None => Vec::new(),
         };
         let by_kernel = kernel::mounts()?;
+        let known: Vec<_> = servers
+            .iter()
+            .flat_map(|server| &server.mounts)
+            .filter_map(|mount| parse_device(&mount.device))
+            .collect();
+        let dead = dead::all(|device| known.contains(&device))?;
         let mut output = Output::new();
         let is_terminal = output.is_terminal();
         if args.watch && is_terminal {
@@ -94,14 +105,22 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
                 by_kernel
                     .iter()
                     .try_for_each(|mount| put_kernel_json(&mut output, mount))?;
+                dead.iter()
+                    .try_for_each(|mount| put_dead_json(&mut output, mount))?;
             }
             (_, true) => {
                 servers.iter_mut().for_each(make_labels_safe);
                 output.text(&prometheus(&servers))?;
+                output.text(&format!(
+                    "# HELP weald_dead_mounts Mounts whose server has died.\n\
+                     # TYPE weald_dead_mounts gauge\nweald_dead_mounts {}\n",
+                    dead.len()
+                ))?;
             }
             _ => {
                 put_tables(&mut output, &servers, args.latency)?;
                 put_kernel_table(&mut output, &by_kernel)?;
+                put_dead_table(&mut output, &dead)?;
             }
         }
         if !args.watch {
@@ -182,6 +201,32 @@ fn put_kernel_json(output: &mut Output, mount: &KernelMount) -> Result<()> {
     put("objects", mount.objects.as_ref());
     put("upper", mount.upper.as_ref());
     json.insert("is_verified".into(), mount.is_verified.into());
+    Ok(output.json(&json.into())?)
+}
+
+/// Writes the mounts whose servers have died.
+fn put_dead_table(output: &mut Output, mounts: &[MountEntry]) -> Result<()> {
+    if mounts.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        output,
+        "dead, their servers have ended (weald umount DIR removes one): {}",
+        mounts.len()
+    )?;
+    let mut rows = vec![["DIR", "IMAGE"].map(str::to_owned)];
+    rows.extend(mounts.iter().map(|mount| {
+        let dir = shown(mount.dir.as_os_str().as_bytes());
+        [dir, shown(mount.source.as_bytes())]
+    }));
+    put_rows(output, &rows, 2)
+}
+
+fn put_dead_json(output: &mut Output, mount: &MountEntry) -> Result<()> {
+    let mut json = Object::new();
+    json.insert("type".into(), "dead_mount".into());
+    put_name(&mut json, "dir", mount.dir.as_os_str().as_bytes());
+    put_name(&mut json, "image", mount.source.as_bytes());
     Ok(output.json(&json.into())?)
 }
 

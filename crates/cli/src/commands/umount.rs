@@ -1,5 +1,6 @@
 //! `weald umount`: unmounts an image or a volume and waits until its server has released it.
 
+use super::dead;
 use super::mount::runtime_dir_path;
 use super::volume::{self, Ask};
 use crate::help::{DONE_OR_FAILED, Help};
@@ -9,17 +10,13 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_daemon::{MountWaiter, RuntimeDir};
+use weald_daemon::{MountServer, RuntimeDir};
 use weald_format::ErrorKind;
-use weald_fuse::Busy;
+use weald_fuse::{Busy, holders_elsewhere, shown_holders, users_of};
 use weald_views::kernel;
 
-/// How long to wait until the server releases the mount of an image. It only has to free memory.
+/// How long to wait in silence until the server releases the mount.
 const SERVER_END_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// How long to wait for the server of a volume: it writes the last changes, which takes as long as
-/// the disk does. The user can interrupt.
-const VOLUME_END_TIMEOUT: Duration = Duration::from_secs(24 * 3600);
 
 /// How long to retry while the mount is busy: programs that have just ended may hold their files a
 /// moment longer.
@@ -49,6 +46,12 @@ pub const HELP: Help = Help {
         "A volume is first written to disk; if that fails, umount says so, exits with status 2 and \
          leaves the volume mounted (--lazy detaches it). When umount returns 0, everything is on \
          stable storage.",
+        "If a container or another mount namespace has the mount as well, umount says so after ten \
+         seconds, with a process of it, and exits with status 0: the server ends with the last of \
+         these mounts. If the server is stopped or does not answer, umount names its process; \
+         --lazy asks no server and returns at once.",
+        "umount(8) does the same through umount.fuse.weald, which make install installs. umount -f \
+         ends the connection to the server, for a server that does not answer.",
         "For a mount by the kernel (weald mount --kernel), umount also removes the work directory \
          that weald mount made. Changes stay in the directory of --upper.",
     ],
@@ -62,75 +65,165 @@ pub const HELP: Help = Help {
 /// Returns an error if nothing is mounted there or if the mount is in use.
 pub fn run(args: UmountArgs) -> Result<ExitCode> {
     let shown = || args.dir.display().to_string();
-    // If the server of the mount is dead, the directory cannot be accessed, but it can be
-    // unmounted.
-    let dir = args
-        .dir
-        .canonicalize()
-        .or_else(|_| std::path::absolute(&args.dir))
-        .with_context(shown)?;
+    // A dead, stopped or stuck server must not stop this, so that no call here asks the file system
+    // on the directory.
+    let dir = weald_fuse::path_of(&args.dir).with_context(shown)?;
     if let Some(mount) = kernel::mount_on(&dir)? {
         retry(args.lazy, || kernel::unmount(&mount, args.lazy)).with_context(shown)?;
         return Ok(ExitCode::SUCCESS);
     }
     if weald_fuse::is_fuse(&dir) == Some(false) {
-        bail!("{}: no image is mounted there, and no volume", shown());
+        bail!("{}: {}", shown(), why_not_mounted(&dir));
     }
-    let waiter = mount_waiter(&dir);
-    let is_volume = is_volume(&dir);
-    if is_volume && !args.lazy {
-        sync(&dir).with_context(shown)?;
+    let device = weald_fuse::device_of(&dir).with_context(shown)?;
+    if args.lazy {
+        unmount(&dir, true).with_context(shown)?;
+        return dead::clear(&dir).map(|()| ExitCode::SUCCESS);
     }
-    unmount(&dir, args.lazy).with_context(shown)?;
-    let timeout = match is_volume {
-        true => VOLUME_END_TIMEOUT,
-        false => SERVER_END_TIMEOUT,
-    };
-    if let Some(waiter) = waiter
-        && !args.lazy
-        && !waiter.wait(timeout)
+    let mut served = server_of(device);
+    if let Some((runtime_dir, server)) = &mut served
+        && server.is_volume()
     {
-        log::warn!(
-            "{}: unmounted, but the server still has the image open: another mount namespace, such \
-             as a container, may have it mounted",
-            shown()
-        );
+        flush(runtime_dir, server, &dir).with_context(shown)?;
+    }
+    unmount(&dir, false)
+        .map_err(|error| with_users(error, device))
+        .with_context(shown)?;
+    dead::clear(&dir)?;
+    if let Some((runtime_dir, server)) = &mut served {
+        wait_for_end(runtime_dir, server, (&args.dir, device)).with_context(shown)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether a server of this user serves a volume on `dir`. A server that does not answer has none.
-fn is_volume(dir: &Path) -> bool {
-    let found = volume::mount_of(Ask::Mounts, |mount| mount.dir == *dir.as_os_str());
-    let found = found
+/// Ends the connection to the server and unmounts, as `umount -f` means.
+///
+/// # Errors
+/// As [`run`].
+pub fn force(args: &UmountArgs) -> Result<ExitCode> {
+    let shown = || args.dir.display().to_string();
+    let dir = weald_fuse::path_of(&args.dir).with_context(shown)?;
+    match args.lazy {
+        true => unmount(&dir, true).with_context(shown)?,
+        false => retry(false, || weald_fuse::abort(&dir)).with_context(shown)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Why `dir`, which is no mount point of ours, has nothing to unmount.
+fn why_not_mounted(dir: &Path) -> String {
+    let was_here = volume::mount_of(Ask::Mounts, |mount| mount.dir == *dir.as_os_str());
+    let found = was_here
         .inspect_err(|error| log::info!("{error:?}"))
         .unwrap_or_default();
-    found.is_some_and(|(_, mount)| mount.volume.is_some())
+    match found {
+        Some((pid, mount)) => format!(
+            "nothing is mounted there; {} {}",
+            mount.image.display(),
+            volume::place_of(&mount).describe(pid)
+        ),
+        None => "no image is mounted there, and no volume".to_owned(),
+    }
 }
 
-/// Writes the volume on `dir` to disk, so that an error reaches the user while the volume is still
-/// mounted.
-fn sync(dir: &Path) -> Result<()> {
-    // The kernel does not pass syncfs(2) to FUSE servers; fsync(2) of a directory commits
-    // everything.
-    File::open(dir)?.sync_all().map_err(|cause| {
-        anyhow!(
-            "the volume cannot be written to disk ({cause}) and stays mounted: 'weald volume info' \
-             shows the reason, 'weald umount --lazy' gives up what is not on disk"
-        )
-    })
-}
-
-/// Opens the lock file of the mount on `dir`, if a server of this user has the mount. Never blocks.
-fn mount_waiter(dir: &Path) -> Option<MountWaiter> {
-    let device = weald_fuse::device_of(dir).ok()?;
+/// The server of this user that has the mount with this device number. Never blocks.
+fn server_of(device: (u32, u32)) -> Option<(RuntimeDir, MountServer)> {
     let found = RuntimeDir::find(&runtime_dir_path()).and_then(|runtime_dir| match runtime_dir {
-        Some(runtime_dir) => runtime_dir.mount_waiter(device),
+        Some(runtime_dir) => {
+            let server = runtime_dir.mount_server(device)?;
+            Ok(server.map(|server| (runtime_dir, server)))
+        }
         None => Ok(None),
     });
     found
         .inspect_err(|error| log::info!("not waiting for the server: {error}"))
         .unwrap_or_default()
+}
+
+/// Writes the volume on `dir` to disk, so that an error reaches the user while the volume is still
+/// mounted.
+fn flush(runtime_dir: &RuntimeDir, server: &mut MountServer, dir: &Path) -> Result<()> {
+    let pid = server.pid();
+    let mut on_wait = || {
+        log::warn!("{}: process {pid} writes the volume to disk", dir.display());
+    };
+    match server.sync(runtime_dir, &mut on_wait) {
+        Ok(true) => Ok(()),
+        // It takes no requests, because it ends, or has no socket. fsync(2) of a directory commits
+        // everything.
+        Ok(false) => File::open(dir)?.sync_all().map_err(Into::into),
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            Err(anyhow!("{error}; 'weald umount --lazy' detaches the mount"))
+        }
+        Err(cause) => Err(anyhow!(
+            "the volume cannot be written to disk ({cause}) and stays mounted: 'weald volume info' \
+             shows the reason, 'weald umount --lazy' gives up what is not on disk"
+        )),
+    }
+}
+
+/// Waits until the server has closed what was mounted. If another mount namespace has the mount as
+/// well, or a process keeps it, says so after a while.
+fn wait_for_end(
+    runtime_dir: &RuntimeDir,
+    server: &mut MountServer,
+    (dir, device): (&Path, (u32, u32)),
+) -> Result<()> {
+    if server.wait(SERVER_END_TIMEOUT) {
+        return Ok(());
+    }
+    let others = holders_elsewhere(device);
+    let number = format!("{}:{}", device.0, device.1);
+    let is_kept = || {
+        let found = volume::mount_of(Ask::Mounts, |mount| mount.device == number);
+        matches!(found, Ok(Some((_, mount))) if !mount.is_over)
+    };
+    if others.is_empty() && !is_kept() {
+        // The server closes the volume, which takes as long as the disk does.
+        return server
+            .wait_while_working()
+            .map_err(|error| anyhow!("unmounted, but what it had is not closed yet: {error}"));
+    }
+    let is_on_disk = match server.is_volume() {
+        // Processes that have the mount may have written meanwhile.
+        true => server.sync(runtime_dir, &mut || {}).map_err(|error| {
+            anyhow!("unmounted here, but still in use, and not written to disk: {error}")
+        })?,
+        false => false,
+    };
+    let who = match others.is_empty() {
+        true => "a process has a file of it open".to_owned(),
+        false => format!(
+            "in another mount namespace, such as a container, {} still has it mounted",
+            shown_holders(&others)
+        ),
+    };
+    log::warn!(
+        "{}: unmounted here{}; {who}, and process {} serves it until that ends",
+        dir.display(),
+        if is_on_disk {
+            ", and everything is on disk"
+        } else {
+            ""
+        },
+        server.pid()
+    );
+    Ok(())
+}
+
+/// The error of a mount that is in use, with the processes that use it.
+fn with_users(error: weald_format::Error, device: (u32, u32)) -> anyhow::Error {
+    let users = match error.kind() {
+        ErrorKind::Busy => users_of(device),
+        _ => Vec::new(),
+    };
+    match users.is_empty() {
+        true => error.into(),
+        false => anyhow!(
+            "{error}: {} (weald umount --lazy detaches it)",
+            shown_holders(&users)
+        ),
+    }
 }
 
 fn unmount(dir: &Path, is_lazy: bool) -> weald_format::Result<()> {

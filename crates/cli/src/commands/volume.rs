@@ -15,9 +15,11 @@ use clap::{Args, Subcommand, ValueHint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_daemon::{MountReport, RuntimeDir, VolumeProperties, reports, space_reports};
+use std::time::Duration;
+use weald_daemon::{
+    MountReport, Place, RuntimeDir, VolumeProperties, parse_device, reports, space_reports,
+};
 use weald_store::{Store, WriteOptions};
-use weald_vfs::shown;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -201,24 +203,57 @@ impl Named {
     /// Refuses a mounted volume.
     fn refuse_mounted(&self, what: &str) -> anyhow::Result<()> {
         if let Some((pid, mount)) = self.mounted(Ask::Mounts)? {
+            let place = place_of(&mount);
             bail!(
-                "{}: is mounted on {} by process {pid}, and cannot be {what} meanwhile: unmount \
-                 it first, with 'weald umount'",
+                "{}: {}, and cannot be {what} meanwhile{}",
                 self.shown(),
-                shown(mount.dir.as_bytes())
+                place.describe(pid),
+                match place {
+                    Place::Here(_) => ": unmount it first, with 'weald umount'",
+                    _ => "",
+                }
             );
         }
         Ok(())
     }
 
     /// The mount of this volume, and the process id of its server; `None` if no server of this
-    /// user has it.
+    /// user has it. Waits for a server that is closing the volume.
     fn mounted(&self, ask: Ask) -> anyhow::Result<Option<Mounted>> {
         let mut path = self.dir.clone().into_os_string().into_vec();
         path.push(b':');
         path.extend_from_slice(self.name.as_bytes());
-        mount_of(ask, |mount| mount.image.as_bytes() == path)
+        loop {
+            let found = mount_of(ask, |mount| mount.image.as_bytes() == path)?;
+            match &found {
+                Some((pid, mount)) if mount.is_over => wait_for_closing(*pid, mount)?,
+                _ => return Ok(found),
+            }
+        }
     }
+}
+
+/// Where a mount is.
+pub fn place_of(mount: &MountReport) -> Place {
+    let device = parse_device(&mount.device).unwrap_or_default();
+    Place::of(device, Path::new(&mount.dir), mount.is_over)
+}
+
+/// Waits while the server `pid` closes what it had mounted.
+fn wait_for_closing(pid: u32, mount: &MountReport) -> anyhow::Result<()> {
+    /// The server forgets the mount a moment after it has released it.
+    const PAUSE: Duration = Duration::from_millis(20);
+    let device = parse_device(&mount.device).unwrap_or_default();
+    let server = match RuntimeDir::find(&runtime_dir_path())? {
+        Some(runtime_dir) => runtime_dir.mount_server(device)?,
+        None => None,
+    };
+    if let Some(server) = server.filter(|server| server.pid() == pid) {
+        let waited = server.wait_while_working();
+        waited.with_context(|| format!("{}: is being closed", mount.image.display()))?;
+    }
+    std::thread::sleep(PAUSE);
+    Ok(())
 }
 
 /// The first mount of this user that `is_wanted`, and the process id of its server.

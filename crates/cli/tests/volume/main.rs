@@ -7,6 +7,7 @@ mod collecting;
 mod images;
 mod leaving_out;
 mod many;
+mod mounting;
 mod properties;
 mod read_only;
 mod removing;

@@ -337,7 +337,7 @@ impl WritableDriver {
     /// Changes the access time after a read, as the mount options say. A failure is not the
     /// reader's.
     pub(super) fn note_access(&self, node: NodeId) {
-        let access_time = self.policy.access_time;
+        let access_time = self.policy.live.get().access_time;
         if access_time == AccessTime::Never {
             return;
         }

@@ -1,5 +1,6 @@
 //! `weald volume set`: properties of files and quotas of directories.
 
+use super::place_of;
 use super::{Ask, Named, VolumePath};
 use crate::commands::store::show_path;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -16,6 +17,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use weald_daemon::parse_device;
 use weald_vfs::{Ino, WritableFs, XattrMode};
 use weald_volume::properties::{
     CHUNK, CHUNKING, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED,
@@ -251,8 +253,12 @@ pub(super) enum Files {
 impl Files {
     /// Opens the volume, for reading only if `is_read_only`.
     pub(super) fn open(named: &Named, is_read_only: bool) -> anyhow::Result<Self> {
-        if let Some((_, mount)) = named.mounted(Ask::Mounts)? {
+        if let Some((pid, mount)) = named.mounted(Ask::Mounts)? {
             let dir = Path::new(&mount.dir);
+            // Without the mount, this is a directory of the host.
+            if weald_fuse::device_of(dir).ok() != parse_device(&mount.device) {
+                bail!("{}: {}", named.shown(), place_of(&mount).describe(pid));
+            }
             let file = File::open(dir).with_context(|| show_path(dir))?;
             return Ok(Self::Mounted(file.into()));
         }

@@ -1,7 +1,7 @@
 //! `weald volume ls` and `info`.
 
 use super::set::Files;
-use super::{Mounted, Named, VolumePath};
+use super::{Mounted, Named, VolumePath, place_of};
 use crate::commands::store::open;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
@@ -11,7 +11,7 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_daemon::{MountReport, VolumeProperties};
+use weald_daemon::{MountReport, Place, VolumeProperties};
 use weald_format::ErrorKind;
 use weald_vfs::shown;
 
@@ -191,6 +191,8 @@ fn info_json(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
     if let Some((pid, mount)) = mounted {
         object.insert("server_pid".into(), (*pid).into());
         put_name(&mut object, "dir", mount.dir.as_bytes());
+        let is_here = matches!(place_of(mount), Place::Here(_));
+        object.insert("is_mounted_here".into(), is_here.into());
         object.insert("options".into(), mount.options.join(",").into());
         object.insert("failure".into(), failure_of(mount).into());
     }
@@ -211,8 +213,13 @@ fn info_text(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
     match mounted {
         None => lines.push(("mounted", "no".to_owned())),
         Some((pid, mount)) => {
-            let dir = shown(mount.dir.as_bytes());
-            lines.push(("mounted", format!("{dir}, by process {pid}")));
+            lines.push((
+                "mounted",
+                match place_of(mount) {
+                    Place::Here(_) => format!("{}, by process {pid}", shown(mount.dir.as_bytes())),
+                    place => format!("no longer here: {}", place.describe(*pid)),
+                },
+            ));
             if let Some(failure) = failure_of(mount) {
                 lines.push(("read-only since", failure.to_owned()));
             }

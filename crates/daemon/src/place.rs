@@ -1,0 +1,57 @@
+//! Where a mount is, in words that all commands share.
+
+use std::path::{Path, PathBuf};
+use weald_fuse::{Holder, holders_elsewhere, is_mounted_here, shown_holders};
+
+/// Where a mount of a server is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In our mount namespace, on this directory.
+    Here(PathBuf),
+    /// In other mount namespaces only, in which these processes are.
+    Elsewhere(Vec<Holder>),
+    /// In no namespace that we can see; a process may have a file of it open.
+    Nowhere,
+    /// The kernel has no mount any more: the server closes what it had mounted.
+    Closing,
+}
+
+impl Place {
+    /// The place of a mount with the device number `device`, made on `dir`. `is_over` says whether
+    /// the kernel has ended its connection.
+    pub fn of(device: (u32, u32), dir: &Path, is_over: bool) -> Self {
+        if is_over {
+            return Self::Closing;
+        }
+        if is_mounted_here(device) {
+            return Self::Here(dir.to_owned());
+        }
+        match holders_elsewhere(device) {
+            holders if holders.is_empty() => Self::Nowhere,
+            holders => Self::Elsewhere(holders),
+        }
+    }
+
+    /// What is so, after the name of an image or a volume; `server` is the process that serves it.
+    pub fn describe(&self, server: u32) -> String {
+        match self {
+            Self::Here(dir) => format!("is mounted on {} by process {server}", dir.display()),
+            Self::Elsewhere(holders) => format!(
+                "is mounted in another mount namespace, such as a container, by {}, and served by \
+                 process {server}",
+                shown_holders(holders)
+            ),
+            Self::Nowhere => format!(
+                "is unmounted, but still in use, by an open file perhaps, and served by process \
+                 {server}"
+            ),
+            Self::Closing => format!("is being closed by process {server}"),
+        }
+    }
+}
+
+/// Parses a device number, `MAJOR:MINOR`.
+pub fn parse_device(text: &str) -> Option<(u32, u32)> {
+    let (major, minor) = text.split_once(':')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}

@@ -1,0 +1,97 @@
+//! The kernel's table of mounts, as a process sees it. Reading it sends no request to a file system,
+//! so that a dead or stopped server cannot block it.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// A mount in the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MountEntry {
+    /// Number of the mount, which no other live mount has.
+    pub id: u64,
+    /// Device number (major, minor) of the file system.
+    pub device: (u32, u32),
+    /// Mount point.
+    pub dir: PathBuf,
+    /// Type, with the subtype: `fuse.weald`.
+    pub kind: String,
+    /// Where the file system comes from: for mounts of Weald, the image or the volume.
+    pub source: OsString,
+}
+
+/// The mounts in the mount namespace of a process, `self` or a number, in the order of the kernel:
+/// of several on one directory the last one is on top.
+///
+/// # Errors
+/// Those of reading `/proc`: the process has ended, or belongs to another user.
+pub fn mount_table(process: &str) -> std::io::Result<Vec<MountEntry>> {
+    let text = std::fs::read(format!("/proc/{process}/mountinfo"))?;
+    Ok(text
+        .split(|&byte| byte == b'\n')
+        .filter_map(parse)
+        .collect())
+}
+
+/// # Source
+/// proc_pid_mountinfo(5).
+fn parse(line: &[u8]) -> Option<MountEntry> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let mut text = || std::str::from_utf8(words.next()?).ok();
+    let id = text()?.parse().ok()?;
+    let _parent = text()?;
+    let (major, minor) = text()?.split_once(':')?;
+    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let _root = words.next()?;
+    let dir = unescaped(words.next()?).into();
+    // Optional fields end with a hyphen.
+    words.by_ref().find(|word| *word == b"-")?;
+    let kind = String::from_utf8_lossy(words.next()?).into_owned();
+    let source = unescaped(words.next()?);
+    Some(MountEntry {
+        id,
+        device,
+        dir,
+        kind,
+        source,
+    })
+}
+
+/// The kernel writes white space and backslashes as a backslash and three octal digits.
+fn unescaped(word: &[u8]) -> OsString {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((&first, after)) = rest.split_first() {
+        let digits = after.get(..3).filter(|_| first == b'\\');
+        let octal = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = after.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(first);
+                rest = after;
+            }
+        }
+    }
+    OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_parsed() {
+        let line = b"55 24 0:47 / /a\\040b rw,relatime shared:1 master:2 - fuse.weald /s\\134:v rw";
+        let entry = parse(line).expect("whole");
+        assert_eq!((entry.id, entry.device), (55, (0, 47)));
+        assert_eq!((entry.dir, entry.source), ("/a b".into(), "/s\\:v".into()));
+        assert_eq!(entry.kind, "fuse.weald");
+        for len in 0..40 {
+            assert_eq!(parse(&line[..len]), None);
+        }
+        assert!(!mount_table("self").expect("/proc").is_empty());
+    }
+}
