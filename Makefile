@@ -156,6 +156,7 @@ install:
 		"$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
 	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.weald"
 	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.fuse.weald"
+	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/umount.fuse.weald"
 	ln -sfn weald "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald"
 	"$(BIN)" man "$(SHARE)/man/man1"
 	mv "$(SHARE)/man/man1/mount.weald.8" "$(SHARE)/man/man8/mount.weald.8"
@@ -165,7 +166,7 @@ install:
 
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/bin/weald" "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald" "$(DESTDIR)$(SBINDIR)/mount.weald" \
-		"$(DESTDIR)$(SBINDIR)/mount.fuse.weald"
+		"$(DESTDIR)$(SBINDIR)/mount.fuse.weald" "$(DESTDIR)$(SBINDIR)/umount.fuse.weald"
 	rm -f "$(SHARE)/man/man1/weald.1" "$(SHARE)/man/man1"/weald-*.1 \
 		"$(SHARE)/man/man8/mount.weald.8"
 	rm -f "$(SHARE)/bash-completion/completions/weald" "$(SHARE)/zsh/site-functions/_weald" \

@@ -22,6 +22,7 @@ install_helpers() {
     mkdir "$work/sbin/upper" "$work/sbin/work"
     ln -s "$weald" "$work/sbin/upper/mount.weald"
     ln -s "$weald" "$work/sbin/upper/mount.fuse.weald"
+    ln -s "$weald" "$work/sbin/upper/umount.fuse.weald"
     mount -t overlay overlay -o "lowerdir=$sbin,upperdir=$work/sbin/upper,workdir=$work/sbin/work" "$sbin"
 }
 

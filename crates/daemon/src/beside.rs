@@ -4,12 +4,17 @@ use crate::hold::lock_file;
 use crate::message::{MountRequest, Reply};
 use crate::opened_request::OpenedRequest;
 use crate::place::Place;
+use crate::served::Served;
 use crate::shared::Shared;
 use crate::volume_mount::Beside;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
+
+/// How long a session may take to notice that the kernel has ended its mount.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Mounts the volume of `request`. The client shows with the last descriptor that it can write to
 /// the store. Returns no reply if the server is ending: the client then tries again.
@@ -27,19 +32,19 @@ pub(crate) fn mount_volume(
     let mounted = of_store
         .clone()
         .find(|served| served.is_named(request.stored.as_deref()));
-    match mounted.map(|served| served.place()) {
+    match mounted.map(|served| place_of(served)) {
         None => {}
         // The client tries again, until the volume is closed.
         Some(Place::Closing) => return Ok(None),
         Some(place) => {
+            let advice = match place {
+                Place::Here(_) => "already: unmount it there first",
+                _ => "and can be mounted again when no process has it any more",
+            };
             let what = format!(
-                "{}: {} already: {}",
+                "{}: {} {advice}",
                 Path::new(&request.image).display(),
                 place.describe(std::process::id()),
-                match place {
-                    Place::Here(_) => "unmount it there first",
-                    _ => "it can be mounted again when no process has it any more",
-                }
             );
             return Err(Error::new(ErrorKind::Busy, what));
         }
@@ -57,4 +62,16 @@ pub(crate) fn mount_volume(
     let beside = Beside { store, lock_file };
     let is_mounted = shared.mount_beside(opened, Some(&beside))?;
     Ok(is_mounted.then_some(Reply::Mounted))
+}
+
+/// The place of a mount. After umount(2), a moment passes until the session has noticed.
+fn place_of(served: &Served) -> Place {
+    const PAUSE: Duration = Duration::from_millis(10);
+    let begun = Instant::now();
+    loop {
+        match served.place() {
+            Place::Nowhere if begun.elapsed() < NOTICE_TIMEOUT => std::thread::sleep(PAUSE),
+            place => return place,
+        }
+    }
 }

@@ -9,8 +9,9 @@
 //! Invariants:
 //! 1. No other user can delay a client or impersonate a server: only the owner can enter the
 //!    directory of the file.
-//! 2. Only a process that holds the lock of a file removes its name. A lock is valid only if the
-//!    name still leads to the file after locking.
+//! 2. Only a process that holds the lock of a file removes its name, or the server of a newer mount
+//!    with the same device number. A lock is valid only if the name still leads to the file after
+//!    locking.
 
 use crate::runtime_dir::RuntimeDir;
 use rustix::fs::{FlockOperation, OFlags, flock};
@@ -49,6 +50,7 @@ impl MountLock {
     /// the file. The kernel may reuse the device number of a mount that is gone.
     pub(crate) fn hide(&mut self) {
         if let Some(name) = self.name.take()
+            && self.runtime_dir.has(&name, &self.file)
             && let Err(error) = self.runtime_dir.unlink(&name)
         {
             log::info!("{error:?}");
@@ -111,10 +113,18 @@ impl RuntimeDir {
     /// writes its process id into it.
     ///
     /// # Errors
-    /// `Busy` if another process serves the mount; `Io`.
+    /// `Io`.
     pub(crate) fn lock_mount(&self, device: (u32, u32), is_volume: bool) -> Result<MountLock> {
         let name = name_of(device);
-        let lock = self.lock_file(name.clone(), HOLD_TIMEOUT)?;
+        let lock = match self.lock_file(name.clone(), HOLD_TIMEOUT) {
+            // The kernel has given the number to our mount. So the mount of the holder is gone, and
+            // the holder is slow to end: it is stopped perhaps.
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                self.unlink(&name)?;
+                self.lock_file(name.clone(), HOLD_TIMEOUT)?
+            }
+            other => other?,
+        };
         let word = if is_volume { VOLUME } else { "image" };
         let text = format!("{} {word}\n", std::process::id());
         rustix::fs::ftruncate(&lock.file, 0)
@@ -244,10 +254,10 @@ mod tests {
     fn lock_files_of_killed_servers_are_reused_or_removed() {
         let (_base, runtime_dir) = runtime_dir();
         let held = runtime_dir.lock_mount((0, 1), false).expect("held");
-        let busy = runtime_dir
-            .lock_mount((0, 1), false)
-            .expect_err("held already");
-        assert_eq!(busy.kind(), ErrorKind::Busy);
+        // A newer mount with the number takes the name, and keeps it when the older one ends.
+        let newer = runtime_dir.lock_mount((0, 1), false).expect("taken over");
+        drop(held);
+        let held = newer;
         for device in [(0, 2), (0, 3)] {
             drop(
                 runtime_dir

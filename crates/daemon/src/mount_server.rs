@@ -18,7 +18,6 @@ pub struct MountServer {
     pid: u32,
     is_volume: bool,
     waiter: MountWaiter,
-    stream: Option<UnixStream>,
 }
 
 impl MountServer {
@@ -37,7 +36,7 @@ impl MountServer {
     ///
     /// # Errors
     /// Those of the server; `Busy` if it is stopped or stuck; `Io`.
-    pub fn sync(&mut self, runtime_dir: &RuntimeDir, on_wait: &mut dyn FnMut()) -> Result<bool> {
+    pub fn sync(&self, runtime_dir: &RuntimeDir, on_wait: &mut dyn FnMut()) -> Result<bool> {
         let device = shown(self.device);
         self.ask(runtime_dir, &Request::Sync { device }, on_wait)
     }
@@ -46,24 +45,20 @@ impl MountServer {
     ///
     /// # Errors
     /// As [`MountServer::sync`].
-    pub fn set_options(&mut self, runtime_dir: &RuntimeDir, options: LiveOptions) -> Result<bool> {
+    pub fn set_options(&self, runtime_dir: &RuntimeDir, options: LiveOptions) -> Result<bool> {
         let device = shown(self.device);
         let request = Request::SetOptions { device, options };
         self.ask(runtime_dir, &request, &mut || {})
     }
 
     fn ask(
-        &mut self,
+        &self,
         runtime_dir: &RuntimeDir,
         request: &Request,
         on_wait: &mut dyn FnMut(),
     ) -> Result<bool> {
-        let stream = match self.stream.take() {
-            Some(stream) => stream,
-            None => match runtime_dir.connect_to(self.pid)? {
-                Some(stream) => stream,
-                None => return Ok(false),
-            },
+        let Some(stream) = runtime_dir.connect_to(self.pid)? else {
+            return Ok(false);
         };
         Hello::send(&stream, request, &[])?;
         self.wait_for_answer(&stream, on_wait)?;
@@ -137,7 +132,6 @@ impl RuntimeDir {
             pid,
             is_volume,
             waiter,
-            stream: None,
         }))
     }
 

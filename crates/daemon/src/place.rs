@@ -1,7 +1,7 @@
 //! Where a mount is, in words that all commands share.
 
-use std::path::{Path, PathBuf};
-use weald_fuse::{Holder, holders_elsewhere, is_mounted_here, shown_holders};
+use std::path::PathBuf;
+use weald_fuse::{Holder, Identity, holders_elsewhere, is_mounted_here, shown_holders};
 
 /// Where a mount of a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,16 +17,15 @@ pub enum Place {
 }
 
 impl Place {
-    /// The place of a mount with the device number `device`, made on `dir`. `is_over` says whether
-    /// the kernel has ended its connection.
-    pub fn of(device: (u32, u32), dir: &Path, is_over: bool) -> Self {
+    /// The place of the mount `what`. `is_over` says whether the kernel has ended its connection.
+    pub fn of(what: &Identity, is_over: bool) -> Self {
         if is_over {
             return Self::Closing;
         }
-        if is_mounted_here(device) {
-            return Self::Here(dir.to_owned());
+        if is_mounted_here(what) {
+            return Self::Here(what.dir.clone());
         }
-        match holders_elsewhere(device) {
+        match holders_elsewhere(what) {
             holders if holders.is_empty() => Self::Nowhere,
             holders => Self::Elsewhere(holders),
         }

@@ -125,7 +125,7 @@ pub struct VolumeReport {
     /// Bytes of names and values of extended attributes.
     #[serde(default)]
     pub attribute_len: u64,
-    /// Bytes of segments that belong to no block, and those of blocks that no file needs any more:
+    /// Bytes of segments on the disk that belong to no block, and those of blocks that no file needs any more:
     /// the debt of the cleaner.
     #[serde(default)]
     pub dead_len: u64,
@@ -135,6 +135,9 @@ pub struct VolumeReport {
     pub risk_seconds: f64,
     /// Reason why the volume became read-only.
     pub failure: Option<String>,
+    /// When that was, in seconds since 1970.
+    #[serde(default)]
+    pub failed_at: Option<u64>,
 }
 
 impl From<Status> for VolumeReport {
@@ -149,6 +152,10 @@ impl From<Status> for VolumeReport {
             dirty_len: status.dirty_len,
             risk_seconds: status.at_risk,
             failure: status.failure,
+            failed_at: status.failed_at.map(|at| {
+                let since = at.duration_since(std::time::UNIX_EPOCH);
+                since.map_or(0, |since| since.as_secs())
+            }),
         }
     }
 }

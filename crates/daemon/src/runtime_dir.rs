@@ -237,6 +237,12 @@ impl RuntimeDir {
         }
     }
 
+    /// Gives a file of the directory another name.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        rustix::fs::renameat(&self.dir, from, &self.dir, to)
+            .map_err(|errno| self.error_of(from, errno))
+    }
+
     /// Takes the lock for the start and the end of servers; waits for other holders.
     ///
     /// # Errors

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
-use weald_fuse::{Mount, MountOptions, Paused, Trace};
+use weald_fuse::{Identity, Mount, MountOptions, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
 use weald_store::Store;
 use weald_store::disk::HostDisk;
@@ -245,8 +245,13 @@ impl Served {
 
     /// Where the mount is.
     pub(crate) fn place(&self) -> Place {
-        let device = parse_device(&self.device).unwrap_or_default();
-        Place::of(device, Path::new(&self.handed.request.dir), self.is_over())
+        let request = &self.handed.request;
+        let what = Identity {
+            device: parse_device(&self.device).unwrap_or_default(),
+            dir: Path::new(&request.dir).to_owned(),
+            source: request.image.clone(),
+        };
+        Place::of(&what, self.is_over())
     }
 
     /// Whether this is the mount with the device number `device`.

@@ -54,6 +54,7 @@ impl Server {
         let shared = &server.shared;
         if is_shared {
             shared.show()?;
+            shared.restore();
         }
         if let Some(request) = first {
             shared.mount(request)?;

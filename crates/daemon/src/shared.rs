@@ -250,6 +250,7 @@ impl Shared {
             drop(served.and_then(|served| served.take()));
             return Err(Error::io("start of a thread", error));
         }
+        self.remember();
         Ok(())
     }
 
@@ -298,12 +299,14 @@ impl Shared {
         if is_last_of_several {
             weald_sys::trim_heap();
         }
+        self.remember();
         self.wake();
     }
 
     /// Removes a lost mount from the list.
     pub(crate) fn forget(&self, id: u64) {
         self.state.lock().mounts.remove(&id);
+        self.remember();
         self.wake();
     }
 

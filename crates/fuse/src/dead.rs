@@ -4,6 +4,8 @@ use crate::mount::local_statx;
 use crate::mount_table::{MountEntry, mount_table};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -38,12 +40,45 @@ impl MountEntry {
     }
 }
 
-/// Whether the server of the mount on top of `dir` has died. False if it does not answer within two
-/// seconds, or if this user may not access it. A caller that knows a live server of the mount need
-/// not ask: one that is stuck would keep this process from ending.
-pub fn is_dead(dir: &Path) -> bool {
+/// Minor device numbers of the mounts through FUSE whose servers this user can see: those that have
+/// a connection to the kernel open.
+///
+/// # Source
+/// Linux, `fuse_dev_show_fdinfo` in `fs/fuse/dev.c`. An older kernel shows none.
+fn connections() -> BTreeSet<u32> {
+    let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+    let is_process = |name: &OsStr| {
+        name.to_str()
+            .is_some_and(|name| name.parse::<u32>().is_ok())
+    };
+    let mut found = BTreeSet::new();
+    for process in entries(Path::new("/proc")).filter(|one| is_process(&one.file_name())) {
+        for fd in entries(&process.path().join("fd")) {
+            if std::fs::read_link(fd.path()).is_ok_and(|to| to == Path::new("/dev/fuse")) {
+                let info = process.path().join("fdinfo").join(fd.file_name());
+                let info = std::fs::read_to_string(info).unwrap_or_default();
+                let number = info
+                    .lines()
+                    .find_map(|line| line.strip_prefix("fuse_connection:"));
+                found.extend(number.and_then(|number| number.trim().parse::<u32>().ok()));
+            }
+        }
+    }
+    found
+}
+
+/// Whether the server of the mount `entry`, which is on top of its directory, has died. False if it
+/// does not answer within two seconds, or if this user may not know.
+///
+/// A mount whose server can be seen gets no request: one that is stuck would keep this process from
+/// ending.
+pub fn is_dead(entry: &MountEntry) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    if own != 0 && entry.user != Some(own) || connections().contains(&entry.device.1) {
+        return false;
+    }
     let (answer, answered) = mpsc::channel();
-    let dir = dir.to_owned();
+    let dir = entry.dir.clone();
     let asking = std::thread::Builder::new().spawn(move || {
         let flags = AtFlags::STATX_FORCE_SYNC | AtFlags::NO_AUTOMOUNT;
         let stat = rustix::fs::statx(CWD, &dir, flags, StatxFlags::MODE);

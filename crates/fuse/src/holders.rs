@@ -1,8 +1,11 @@
 //! Processes that keep a mount: those that use it, and those in whose mount namespace it is. Nothing
 //! here sends a request to a file system. Processes of other users are found by root only.
 
+use crate::mount::shown_source;
 use crate::mount_table::{MountEntry, mount_table};
 use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -58,15 +61,14 @@ pub fn holder(pid: u32) -> Option<Holder> {
     })
 }
 
-/// One process of each mount namespace, except our own, in which the file system `device` is
-/// mounted.
-pub fn holders_elsewhere(device: (u32, u32)) -> Vec<Holder> {
+/// One process of each mount namespace, except our own, in which the mount `what` is.
+pub fn holders_elsewhere(what: &Identity) -> Vec<Holder> {
     let namespace = |proc: &Path| std::fs::read_link(proc.join("ns/mnt")).ok();
     let mut seen: BTreeSet<PathBuf> = namespace(Path::new("/proc/self")).into_iter().collect();
     let mut found = Vec::new();
     for pid in processes() {
         if namespace(&proc_of(pid)).is_some_and(|one| seen.insert(one))
-            && !entries(pid, device).is_empty()
+            && entries(pid, what.device).iter().any(|entry| what.is(entry))
         {
             found.extend(holder(pid));
         }
@@ -80,9 +82,27 @@ pub fn users_of(device: (u32, u32)) -> Vec<Holder> {
     users.filter_map(holder).collect()
 }
 
-/// Whether the file system `device` is mounted in our mount namespace.
-pub fn is_mounted_here(device: (u32, u32)) -> bool {
-    mount_table("self").is_ok_and(|table| table.iter().any(|entry| entry.device == device))
+/// Whether the mount `what` is in our mount namespace.
+pub fn is_mounted_here(what: &Identity) -> bool {
+    mount_table("self").is_ok_and(|table| table.iter().any(|entry| what.is(entry)))
+}
+
+/// What a mount is known by. The kernel gives a device number again when its mount is gone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    /// Device number (major, minor).
+    pub device: (u32, u32),
+    /// Directory on which it was made.
+    pub dir: PathBuf,
+    /// Image or volume.
+    pub source: OsString,
+}
+
+impl Identity {
+    fn is(&self, entry: &MountEntry) -> bool {
+        let is_source = || entry.source.as_bytes() == shown_source(&self.source);
+        entry.device == self.device && (entry.dir == self.dir || is_source())
+    }
 }
 
 fn uses(pid: u32, device: (u32, u32)) -> bool {
@@ -141,7 +161,15 @@ mod tests {
             users.iter().any(|user| user.pid == std::process::id()),
             "{users:?}"
         );
-        assert!(is_mounted_here(device) && !is_mounted_here((0, 0)));
+        let root = mount_table("self").expect("/proc").swap_remove(0);
+        let mut what = Identity {
+            device: root.device,
+            dir: root.dir,
+            source: "/none".into(),
+        };
+        assert!(is_mounted_here(&what));
+        what.dir = "/none".into();
+        assert!(!is_mounted_here(&what));
         assert!(users_of((0, 0)).is_empty());
     }
 

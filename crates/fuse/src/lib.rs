@@ -52,7 +52,9 @@ pub use attr::Overrides;
 pub use busy::Busy;
 pub use dead::{is_dead, mount_at, path_of};
 pub use handshake::Negotiated;
-pub use holders::{Holder, holder, holders_elsewhere, is_mounted_here, shown_holders, users_of};
+pub use holders::{
+    Holder, Identity, holder, holders_elsewhere, is_mounted_here, shown_holders, users_of,
+};
 pub use metadata_tree::MetadataTree;
 pub use mount::{
     Mount, Paused, Unmounter, abort, device_of, is_automount, is_fuse, mount, mount_detached,

@@ -18,6 +18,8 @@ pub struct MountEntry {
     pub kind: String,
     /// Where the file system comes from: for mounts of Weald, the image or the volume.
     pub source: OsString,
+    /// User who made a mount of FUSE.
+    pub user: Option<u32>,
 }
 
 /// The mounts in the mount namespace of a process, `self` or a number, in the order of the kernel:
@@ -48,12 +50,21 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     words.by_ref().find(|word| *word == b"-")?;
     let kind = String::from_utf8_lossy(words.next()?).into_owned();
     let source = unescaped(words.next()?);
+    let options = words
+        .next()
+        .map(String::from_utf8_lossy)
+        .unwrap_or_default();
+    let user = options
+        .split(',')
+        .find_map(|word| word.strip_prefix("user_id="));
+    let user = user.and_then(|id| id.parse().ok());
     Some(MountEntry {
         id,
         device,
         dir,
         kind,
         source,
+        user,
     })
 }
 
@@ -84,11 +95,11 @@ mod tests {
 
     #[test]
     fn lines_are_parsed() {
-        let line = b"55 24 0:47 / /a\\040b rw,relatime shared:1 master:2 - fuse.weald /s\\134:v rw";
+        let line = b"55 24 0:47 / /a\\040b rw,relatime shared:1 master:2 - fuse.weald /s\\134:v rw,user_id=7";
         let entry = parse(line).expect("whole");
         assert_eq!((entry.id, entry.device), (55, (0, 47)));
         assert_eq!((entry.dir, entry.source), ("/a b".into(), "/s\\:v".into()));
-        assert_eq!(entry.kind, "fuse.weald");
+        assert_eq!((entry.kind.as_str(), entry.user), ("fuse.weald", Some(7)));
         for len in 0..40 {
             assert_eq!(parse(&line[..len]), None);
         }

@@ -49,7 +49,7 @@ pub fn mount_writable(
         is_read_only: writable.is_read_only,
         live: writable.live,
         wishes: Wishes {
-            flags: wanted_flags(access == Access::Everybody),
+            flags: wanted_flags(access == Access::Everybody, !writable.hides_acls),
             write_len_max: WRITE_LEN_MAX,
         },
         read_ahead_len: options.read_ahead_len.unwrap_or(VOLUME_READAHEAD_LEN),
@@ -60,6 +60,7 @@ pub fn mount_writable(
         live: Arc::clone(&live),
         ignores_case: writable.ignores_case,
         hides_xattrs: writable.hides_xattrs,
+        hides_acls: writable.hides_acls,
     };
     let worker_count = options.worker_count.unwrap_or_else(default_worker_count);
     mount_planned(&plan, |device, negotiated, dir, stat| {

@@ -55,13 +55,6 @@ const WORDS_OF_VOLUMES: &[(&str, Effect)] = &[
         "nolazytime",
         Nothing("access times go to disk with the other changes of a commit"),
     ),
-    ("acl", Nothing(ALWAYS)),
-    (
-        "noacl",
-        Refused(
-            "a volume has access lists; -o noxattr leaves them and all other extended attributes out",
-        ),
-    ),
     ("user_xattr", Nothing(ALWAYS)),
     (
         "nouser_xattr",

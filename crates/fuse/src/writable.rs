@@ -71,6 +71,8 @@ pub(crate) struct Policy {
     pub(crate) ignores_case: bool,
     /// Requests for extended attributes are refused, and the kernel sends no more of them.
     pub(crate) hides_xattrs: bool,
+    /// Access lists cannot be read or set, and the kernel does not ask for them.
+    pub(crate) hides_acls: bool,
 }
 
 /// Driver of a file system that can change: one answers all requests of a mount.
@@ -88,7 +90,7 @@ type Answered = Result<Answer<Vec<u8>>, Errno>;
 
 /// Bits of `FUSE_INIT` that a writable mount requests. Locks (flock(2), POSIX) stay in the kernel,
 /// since all users of the mount go through it.
-pub(crate) fn wanted_flags(allows_others: bool) -> u64 {
+pub(crate) fn wanted_flags(allows_others: bool, has_acls: bool) -> u64 {
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
         | init::MAX_PAGES
@@ -101,10 +103,13 @@ pub(crate) fn wanted_flags(allows_others: bool) -> u64 {
         | init::NO_OPEN_SUPPORT
         | init::NO_OPENDIR_SUPPORT
         | init::DONT_MASK
-        | init::POSIX_ACL
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT;
-    if allows_others {
+    if has_acls {
+        wanted |= init::POSIX_ACL;
+    }
+    // Without access lists in the kernel, ids could not be mapped in them.
+    if allows_others && has_acls {
         wanted |= init::ALLOW_IDMAP;
     }
     wanted
@@ -200,6 +205,11 @@ impl WritableDriver {
             {
                 Err(Errno::NOSYS)
             }
+            Operation::Getxattr { name, .. } | Operation::Removexattr { name }
+                if self.hides(name) =>
+            {
+                Err(Errno::OPNOTSUPP)
+            }
             Operation::Getxattr { name, size } => self.getxattr(node, name, *size, out),
             Operation::Listxattr { size } => self.listxattr(by, *size, out),
             Operation::Setxattr { body } => self.setxattr(node, body),
@@ -273,6 +283,11 @@ impl WritableDriver {
             // The kernel remembers ENOSYS and no longer sends these requests.
             _ => Err(Errno::NOSYS),
         }
+    }
+
+    /// Whether `name` is an access list on a mount that has none.
+    fn hides(&self, name: &[u8]) -> bool {
+        self.policy.hides_acls && (name == weald_format::ACL_ACCESS || name == names::ACL_DEFAULT)
     }
 
     /// Whether the options `sync` and `dirsync` want the change to be durable before the answer. The
@@ -548,6 +563,7 @@ impl WritableDriver {
         if names.iter().any(|name| is_trusted(name)) && !caller.sees_trusted() {
             names.retain(|name| !is_trusted(name));
         }
+        names.retain(|name| !self.hides(name));
         let mut list = Vec::new();
         for name in names {
             list.extend_from_slice(&name);

@@ -111,6 +111,9 @@ pub struct WritableOptions {
     /// capability of each file that is written. Modes decide; they give nobody more than the hidden
     /// access lists do.
     pub hides_xattrs: bool,
+    /// `noacl`: access lists cannot be read or set and do not count. The modes of files that have one
+    /// give nobody more than the list does.
+    pub hides_acls: bool,
 }
 
 impl WritableOptions {
@@ -122,6 +125,8 @@ impl WritableOptions {
             "remount" => self.is_remount = true,
             "xattr" => self.hides_xattrs = false,
             "noxattr" => self.hides_xattrs = true,
+            "acl" => self.hides_acls = false,
+            "noacl" => self.hides_acls = true,
             word => return self.live.apply(word),
         }
         true

@@ -11,7 +11,7 @@
 //!
 //! After a crash the store is in one of these states, and [`crate::recover`] continues from there.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, Disk, DiskFile};
 use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::segment::read_record;
@@ -54,7 +54,7 @@ pub struct Collected {
     pub copied_len: u64,
     /// Number of removed blocks.
     pub blocks_forgotten: u64,
-    /// Dead bytes that remain in segments that were not worth copying.
+    /// Dead bytes that remain on the disk in segments that were not worth copying.
     pub dead_len: u64,
     /// Bytes of dead blocks in remaining segments whose space was freed in place.
     pub punched_len: u64,
@@ -79,6 +79,20 @@ fn blocks_len(row: &SegmentRow) -> u64 {
 /// Bytes of a segment that belong to no live block.
 pub(crate) fn dead_len(row: &SegmentRow) -> u64 {
     blocks_len(row).saturating_sub(row.live_len)
+}
+
+/// Bytes on the disk that belong to no live block of the segment: those that were freed in place do
+/// not count.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn debt(disk: &dyn Disk, number: u64, row: &SegmentRow) -> Result<u64> {
+    let dead = dead_len(row);
+    if dead == 0 {
+        return Ok(0);
+    }
+    let allocated = disk.allocated_len(&layout::segment(number))?;
+    Ok(allocated.map_or(dead, |len| dead.min(len.saturating_sub(row.live_len))))
 }
 
 impl StoreWriter {
@@ -137,8 +151,9 @@ impl StoreWriter {
         }
         self.punch_dead(&mut done)?;
         let mut dead = 0;
-        self.each_segment(&mut |_, row| {
-            dead += dead_len(&row);
+        let disk = self.store.disk.clone();
+        self.each_segment(&mut |number, row| {
+            dead += debt(&*disk, number, &row)?;
             Ok(())
         })?;
         done.dead_len = dead;

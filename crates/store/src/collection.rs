@@ -11,7 +11,7 @@
 //! changed in another way is left to the next collection. So is one whose copies have lost their
 //! segment.
 
-use crate::collect::{CollectOptions, Collected, dead_len};
+use crate::collect::{CollectOptions, Collected, debt};
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::layout;
@@ -337,10 +337,10 @@ impl Collection {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn finish(&mut self, engine: &dyn Engine) -> Result<()> {
+    pub fn finish(&mut self, store: &Store, engine: &dyn Engine) -> Result<()> {
         let mut dead = 0;
-        each_row(engine, Table::Segments, &mut |_, value| {
-            dead += dead_len(&SegmentRow::parse(value)?);
+        each_row(engine, Table::Segments, &mut |number, value| {
+            dead += debt(&*store.disk, number, &SegmentRow::parse(value)?)?;
             Ok(())
         })?;
         self.done.dead_len = dead;

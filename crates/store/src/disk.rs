@@ -171,15 +171,32 @@ pub trait Disk: Debug + Send + Sync {
         None
     }
 
-    /// Total and free space. A disk without a limit has 2^62 bytes.
+    /// Whether changes stay in memory, and are gone with it.
+    fn is_in_memory(&self) -> bool {
+        false
+    }
+
+    /// Processes that hold a lock on the byte at `offset` of the file `name`, as far as this user may
+    /// see them.
+    fn holders_of_lock(&self, _name: &str, _offset: u64) -> Vec<u32> {
+        Vec::new()
+    }
+
+    /// Bytes that the file `name` takes on the disk: less than its length where ranges were freed.
+    /// `None` if the disk does not tell, 0 for a file that is missing.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn allocated_len(&self, _name: &str) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Total and free space. A disk without a limit, or that does not tell, has 2^62 bytes.
     ///
     /// # Errors
     /// `Io`.
     fn space(&self) -> Result<DiskSpace> {
-        Ok(DiskSpace {
-            total: 1 << 62,
-            free: 1 << 62,
-        })
+        Ok(DiskSpace::UNKNOWN)
     }
 }
 
@@ -190,6 +207,14 @@ pub struct DiskSpace {
     pub total: u64,
     /// Bytes that can still be written.
     pub free: u64,
+}
+
+impl DiskSpace {
+    /// A disk whose space is not known.
+    pub const UNKNOWN: Self = Self {
+        total: 1 << 62,
+        free: 1 << 62,
+    };
 }
 
 /// A directory of the host's file system.
@@ -413,9 +438,29 @@ impl Disk for HostDisk {
         Some([stat.dev, stat.ino])
     }
 
+    fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
+        crate::users::holders(&self.shown.join(name), offset)
+    }
+
+    fn allocated_len(&self, name: &str) -> Result<Option<u64>> {
+        use std::os::unix::fs::MetadataExt;
+        match self
+            .open_file(name, Access::Read)
+            .and_then(|file| file.metadata())
+        {
+            Ok(metadata) => Ok(Some(metadata.blocks().saturating_mul(512))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Some(0)),
+            Err(error) => Err(self.failed(name, error)),
+        }
+    }
+
     fn space(&self) -> Result<DiskSpace> {
         let state = self.dir().and_then(|dir| Ok(rustix::fs::fstatvfs(dir)?));
         let state = state.map_err(|e| self.failed("", e))?;
+        if state.f_blocks == 0 {
+            // Some FUSE programs answer so. A full disk still has blocks.
+            return Ok(DiskSpace::UNKNOWN);
+        }
         let bytes = |blocks: u64| blocks.saturating_mul(state.f_frsize);
         Ok(DiskSpace {
             total: bytes(state.f_blocks),

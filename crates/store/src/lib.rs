@@ -41,6 +41,7 @@ mod store;
 mod superblock;
 mod sync_log;
 mod tail;
+mod users;
 mod volume;
 mod writer;
 mod writer_lock;

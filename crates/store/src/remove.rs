@@ -9,6 +9,7 @@ use crate::engine::{Batch, Table};
 use crate::import::COUNT_BATCH;
 use crate::layout;
 use crate::store::{Store, read_file};
+use crate::users::in_use;
 use crate::writer::{Count, REMOVED, StoreWriter, counter};
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Error, ErrorKind, Result};
@@ -39,11 +40,8 @@ impl Removal {
             Some(lock) => lock,
             None if is_forced => Vec::new(),
             None => {
-                let what = format!(
-                    "{}:{name}: is in use: unmount it first, or use --force",
-                    store.disk.shown()
-                );
-                return Err(Error::new(ErrorKind::Busy, what));
+                let advice = "unmount it first, or use --force";
+                return Err(in_use(&*store.disk, name, map.image_id, advice));
             }
         };
         Ok(Self {

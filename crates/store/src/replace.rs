@@ -4,9 +4,10 @@ use crate::disk::DiskFile;
 use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::store::{read_file, write_file};
+use crate::users::in_use;
 use crate::writer::StoreWriter;
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, Result};
 
 /// Lock that prevents readers from opening an image.
 #[derive(Debug)]
@@ -24,11 +25,7 @@ impl StoreWriter {
         let map = self.store.map(name)?;
         match self.store.lock_out_readers(map.image_id)? {
             Some(files) => Ok(ImageLock { _files: files }),
-            None => {
-                let shown = self.store.disk.shown();
-                let what = format!("{shown}:{name}: is in use: {advice}");
-                Err(Error::new(ErrorKind::Busy, what))
-            }
+            None => Err(in_use(&*self.store.disk, name, map.image_id, advice)),
         }
     }
 

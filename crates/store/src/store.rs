@@ -178,6 +178,11 @@ impl Store {
         }
     }
 
+    /// Whether changes stay in memory: see [`Store::for_reading`].
+    pub fn keeps_changes_in_memory(&self) -> bool {
+        self.disk.is_in_memory()
+    }
+
     /// Keeps programs without groups of rows out of the store: to them, its tables would look
     /// empty. The writer has the lock, and calls this before it opens the tables.
     ///

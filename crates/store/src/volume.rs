@@ -121,14 +121,16 @@ impl BlockReader {
         Ok(file)
     }
 
-    /// Bytes of segments that belong to no live block.
+    /// Bytes of segments on the disk that belong to no live block. Those that were freed in place do
+    /// not count.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn dead_len(&self) -> Result<u64> {
         let mut dead = 0;
-        each_row(&*self.engine, Table::Segments, &mut |_, value| {
-            dead += crate::collect::dead_len(&SegmentRow::parse(value)?);
+        each_row(&*self.engine, Table::Segments, &mut |number, value| {
+            let row = SegmentRow::parse(value)?;
+            dead += crate::collect::debt(&*self.store.disk, number, &row)?;
             Ok(())
         })?;
         Ok(dead)

@@ -71,7 +71,8 @@ pub struct OpenStore {
     pub(crate) gate: RwLock<()>,
     /// Stored bytes of blocks.
     pub(crate) reader: Arc<BlockReader>,
-    /// Whether nothing can be changed.
+    /// Whether nothing can be changed, because the disk cannot be written to. A volume that is mounted
+    /// read-only does not keep others from changing.
     pub(crate) is_read_only: bool,
     ignores_barriers: bool,
     /// Bytes that can still be written, as of the last look at the disk.
@@ -146,7 +147,7 @@ impl OpenStore {
                 open: BTreeSet::new(),
             }),
             gate: RwLock::new(()),
-            is_read_only: options.is_read_only,
+            is_read_only: store.keeps_changes_in_memory(),
             ignores_barriers: options.ignores_barriers && !options.is_read_only,
             free: AtomicU64::new(0),
             reserve: AtomicU64::new(0),
@@ -168,7 +169,10 @@ impl OpenStore {
     pub fn accept(&self, options: &OpenOptions) -> Result<()> {
         let shown = self.store.shown();
         if self.is_read_only && !options.is_read_only {
-            let what = format!("{shown}: a volume of it is mounted read-only: unmount it first");
+            let what = format!(
+                "{shown}: a volume of it is mounted while the disk could not be written to: unmount \
+                 that first"
+            );
             return Err(Error::new(ErrorKind::Busy, what));
         }
         if !options.is_read_only && options.ignores_barriers != self.ignores_barriers {
@@ -254,7 +258,7 @@ impl OpenStore {
         drop(members);
         // A failure of this moment is noted here, or by the thread that saw it.
         if let Some(failure) = &*self.failure.lock() {
-            state.write().failure.get_or_insert(failure.clone());
+            state.write().fail(|| failure.clone());
         }
     }
 
@@ -269,7 +273,7 @@ impl OpenStore {
         };
         for member in &*self.members.read() {
             if let Some(state) = member.state.upgrade() {
-                state.write().failure.get_or_insert(why.clone());
+                state.write().fail(|| why.clone());
             }
             if let Some(signal) = member.signal.upgrade() {
                 signal.wake_waiting();

@@ -3,7 +3,7 @@
 use crate::layer::Layer;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use weald_format::volume::QuotaRow;
 use weald_format::{Error, ErrorKind};
 
@@ -59,6 +59,8 @@ pub struct State {
     pub risk_since: Option<Instant>,
     /// The error that made the volume read-only.
     pub failure: Option<String>,
+    /// When that was.
+    pub failed_at: Option<SystemTime>,
 }
 
 impl State {
@@ -82,6 +84,7 @@ impl State {
             dirty_since: None,
             risk_since: None,
             failure: None,
+            failed_at: None,
         }
     }
 
@@ -89,6 +92,25 @@ impl State {
     pub fn take_active(&mut self) -> Layer {
         let new = self.active.above();
         std::mem::replace(&mut self.active, new)
+    }
+
+    /// Makes the volume read-only for the reason `why`; the first reason stays.
+    pub fn fail(&mut self, why: impl FnOnce() -> String) {
+        if self.failure.is_none() {
+            self.failure = Some(why());
+            self.failed_at = Some(SystemTime::now());
+        }
+    }
+
+    /// Seconds since the oldest change that is not durable. After a failure nothing becomes durable,
+    /// so that the time grows on.
+    pub fn seconds_at_risk(&self) -> f64 {
+        let since = self
+            .risk_since
+            .or(self.dirty_since.filter(|_| self.failure.is_some()));
+        let risk = since.map_or(0.0, |since| since.elapsed().as_secs_f64());
+        let failed = self.failed_at.and_then(|at| at.elapsed().ok());
+        risk.max(failed.map_or(0.0, |since| since.as_secs_f64()))
     }
 
     /// Takes the active layer for a record of the sync log. Returns it and the record's number.

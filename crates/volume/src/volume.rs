@@ -18,7 +18,7 @@ use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 use weald_format::volume::VolumeRow;
 use weald_format::{Error, ErrorKind, Result};
 use weald_store::Store;
@@ -53,6 +53,8 @@ pub struct Status {
     pub commits: u64,
     /// The error of storage that made the volume read-only.
     pub failure: Option<String>,
+    /// When that was.
+    pub failed_at: Option<SystemTime>,
 }
 
 /// An open volume.
@@ -268,7 +270,7 @@ impl Volume {
         let why = with_causes(error);
         log::error!("the volume became read-only: {why}");
         let mut state = self.core.state.write();
-        state.failure.get_or_insert(why);
+        state.fail(|| why);
         drop(state);
         self.signal.wake_waiting();
     }
@@ -365,12 +367,11 @@ impl Volume {
             shared_len: usage.logical_len.saturating_sub(usage.unshared_len),
             stored_len: usage.stored_len,
             dirty_len: state.written_at_risk(),
-            at_risk: state
-                .risk_since
-                .map_or(0.0, |since| since.elapsed().as_secs_f64()),
+            at_risk: state.seconds_at_risk(),
             dead_len: usage.dead_len,
             commits: self.commits.load(Ordering::Relaxed),
             failure: state.failure.clone(),
+            failed_at: state.failed_at,
         })
     }
 

@@ -16,7 +16,7 @@ const STACKED_MAX: usize = 1000;
 fn has_died(entry: &MountEntry, runtime_dir: Option<&RuntimeDir>) -> bool {
     let server = runtime_dir.map(|runtime_dir| runtime_dir.mount_server(entry.device));
     // A server that lives may be stuck, so that the mount is asked only without one.
-    !matches!(server, Some(Ok(Some(_)))) && is_dead(&entry.dir)
+    !matches!(server, Some(Ok(Some(_)))) && is_dead(entry)
 }
 
 fn own_runtime_dir() -> Option<RuntimeDir> {

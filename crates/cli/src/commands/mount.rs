@@ -60,6 +60,9 @@ pub struct MountArgs {
     pub log: Option<PathBuf>,
     #[command(flatten)]
     pub kernel: KernelArgs,
+    /// Print errors only, no warnings
+    #[arg(short, long, conflicts_with = "foreground")]
+    pub quiet: bool,
     /// Be the background server: take the opened image and mount point from standard input, write
     /// to standard output when the mount is complete
     #[arg(long, hide = true)]
@@ -125,13 +128,18 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         ),
         (
             "remount",
-            "Change ro, rw, sync, dirsync, async, suid, dev, exec and the words for access times of \
+            "Change ro, rw, sync, async, suid, dev, exec and the words for access times of \
              a volume that is mounted, and nothing else.",
         ),
         (
-            "acl, user_xattr, discard, noquota, errors=remount-ro, data=WORD",
-            "Accepted, because volumes are so in any case. noacl, nouser_xattr, usrquota and the \
-             like are refused.",
+            "acl, noacl",
+            "With noacl, access lists cannot be read or set and do not count. The mode of a file \
+             that has one gives nobody more than its list does (default: acl).",
+        ),
+        (
+            "user_xattr, discard, noquota, errors=remount-ro, data=WORD",
+            "Accepted, because volumes are so in any case. nouser_xattr, usrquota and the like are \
+             refused.",
         ),
         (
             "xattr, noxattr",
@@ -382,6 +390,7 @@ impl MountArgs {
             foreground: false,
             log: None,
             kernel: KernelArgs::default(),
+            quiet: false,
             ready_stdout: false,
         }
     }
@@ -428,6 +437,9 @@ impl MountArgs {
 /// # Errors
 /// Any error before the mount is complete.
 pub fn run(mut args: MountArgs) -> Result<ExitCode> {
+    if args.quiet {
+        log::set_max_level(log::LevelFilter::Error);
+    }
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
         if VolumeMountOptions::parse(&args.options)?

@@ -109,7 +109,7 @@ pub fn remount(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
     let device = weald_fuse::device_of(&path).with_context(shown)?;
     let runtime_dir = RuntimeDir::find(&mount::runtime_dir_path())?;
     let server = runtime_dir.as_ref().map(|dir| dir.mount_server(device));
-    let Some((runtime_dir, mut server)) = runtime_dir.as_ref().zip(server.transpose()?.flatten())
+    let Some((runtime_dir, server)) = runtime_dir.as_ref().zip(server.transpose()?.flatten())
     else {
         bail!("{}: no server of this user has it mounted", dir.display());
     };
@@ -127,6 +127,8 @@ pub fn remount(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
     for word in words.iter().flat_map(|list| list.split(',')) {
         live.apply(word);
     }
+    // The kernel cannot change this flag, so that /proc/mounts would not show it.
+    live.is_dirsync = report.live.unwrap_or_default().is_dirsync;
     if live.is_sync || live.is_dirsync {
         VolumeMountOptions::parse([report.options.join(",").as_str(), "sync"])?;
     }
@@ -160,7 +162,10 @@ pub fn remount(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
 
 /// Refuses words for what a remount cannot change, unless the mount has them.
 fn refuse_fixed(old: &[String], words: &[String]) -> Result<()> {
-    const FIXED: [&str; 12] = [
+    const FIXED: [&str; 15] = [
+        "acl",
+        "noacl",
+        "dirsync",
         "commit-interval",
         "cache",
         "fsync",
@@ -177,7 +182,11 @@ fn refuse_fixed(old: &[String], words: &[String]) -> Result<()> {
     let had: Vec<&str> = old.iter().flat_map(|list| list.split(',')).collect();
     for word in words.iter().flat_map(|list| list.split(',')) {
         let key = word.split_once('=').map_or(word, |(key, _)| key);
-        let is_default = matches!(word, "xattr" if !had.contains(&"noxattr"));
+        let is_default = match word {
+            "xattr" => !had.contains(&"noxattr"),
+            "acl" => !had.contains(&"noacl"),
+            _ => false,
+        };
         if FIXED.contains(&key) && !had.contains(&word) && !is_default {
             bail!("option '{word}': a remount cannot change it: unmount the volume, then mount it");
         }

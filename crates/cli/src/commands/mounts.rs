@@ -111,11 +111,7 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
             (_, true) => {
                 servers.iter_mut().for_each(make_labels_safe);
                 output.text(&prometheus(&servers))?;
-                output.text(&format!(
-                    "# HELP weald_dead_mounts Mounts whose server has died.\n\
-                     # TYPE weald_dead_mounts gauge\nweald_dead_mounts {}\n",
-                    dead.len()
-                ))?;
+                output.text(&dead_metric(&dead))?;
             }
             _ => {
                 put_tables(&mut output, &servers, args.latency)?;
@@ -220,6 +216,21 @@ fn put_dead_table(output: &mut Output, mounts: &[MountEntry]) -> Result<()> {
         [dir, shown(mount.source.as_bytes())]
     }));
     put_rows(output, &rows, 2)
+}
+
+fn dead_metric(mounts: &[MountEntry]) -> String {
+    let label = |text: &str| safe_line(text).replace('\\', r"\\").replace('"', "\\\"");
+    let line = |mount: &MountEntry| {
+        format!(
+            "weald_dead_mount{{dir=\"{}\",image=\"{}\"}} 1\n",
+            label(&mount.dir.to_string_lossy()),
+            label(&mount.source.to_string_lossy())
+        )
+    };
+    let lines: String = mounts.iter().map(line).collect();
+    format!(
+        "# HELP weald_dead_mount A mount whose server has died.\n# TYPE weald_dead_mount gauge\n{lines}"
+    )
 }
 
 fn put_dead_json(output: &mut Output, mount: &MountEntry) -> Result<()> {

@@ -12,7 +12,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use weald_daemon::{MountServer, RuntimeDir};
 use weald_format::ErrorKind;
-use weald_fuse::{Busy, holders_elsewhere, shown_holders, users_of};
+use weald_fuse::{Busy, Identity, holders_elsewhere, mount_at, shown_holders, users_of};
 use weald_views::kernel;
 
 /// How long to wait in silence until the server releases the mount.
@@ -80,8 +80,14 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         unmount(&dir, true).with_context(shown)?;
         return dead::clear(&dir).map(|()| ExitCode::SUCCESS);
     }
-    let mut served = server_of(device);
-    if let Some((runtime_dir, server)) = &mut served
+    let source = mount_at(&dir).map(|entry| entry.source).unwrap_or_default();
+    let what = Identity {
+        device,
+        dir: dir.clone(),
+        source,
+    };
+    let served = server_of(device);
+    if let Some((runtime_dir, server)) = &served
         && server.is_volume()
     {
         flush(runtime_dir, server, &dir).with_context(shown)?;
@@ -90,8 +96,8 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         .map_err(|error| with_users(error, device))
         .with_context(shown)?;
     dead::clear(&dir)?;
-    if let Some((runtime_dir, server)) = &mut served {
-        wait_for_end(runtime_dir, server, (&args.dir, device)).with_context(shown)?;
+    if let Some((runtime_dir, server)) = &served {
+        wait_for_end(runtime_dir, server, (&args.dir, &what)).with_context(shown)?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -142,7 +148,7 @@ fn server_of(device: (u32, u32)) -> Option<(RuntimeDir, MountServer)> {
 
 /// Writes the volume on `dir` to disk, so that an error reaches the user while the volume is still
 /// mounted.
-fn flush(runtime_dir: &RuntimeDir, server: &mut MountServer, dir: &Path) -> Result<()> {
+fn flush(runtime_dir: &RuntimeDir, server: &MountServer, dir: &Path) -> Result<()> {
     let pid = server.pid();
     let mut on_wait = || {
         log::warn!("{}: process {pid} writes the volume to disk", dir.display());
@@ -166,18 +172,27 @@ fn flush(runtime_dir: &RuntimeDir, server: &mut MountServer, dir: &Path) -> Resu
 /// well, or a process keeps it, says so after a while.
 fn wait_for_end(
     runtime_dir: &RuntimeDir,
-    server: &mut MountServer,
-    (dir, device): (&Path, (u32, u32)),
+    server: &MountServer,
+    (dir, what): (&Path, &Identity),
 ) -> Result<()> {
     if server.wait(SERVER_END_TIMEOUT) {
         return Ok(());
     }
-    let others = holders_elsewhere(device);
-    let number = format!("{}:{}", device.0, device.1);
+    let others = holders_elsewhere(what);
+    let number = format!("{}:{}", what.device.0, what.device.1);
     let is_kept = || {
         let found = volume::mount_of(Ask::Mounts, |mount| mount.device == number);
         matches!(found, Ok(Some((_, mount))) if !mount.is_over)
     };
+    if others.is_empty() && !server.is_volume() {
+        log::warn!(
+            "{}: unmounted, but the server, process {}, still has the image open: a process may \
+             have a file of it open, or the server is stopped",
+            dir.display(),
+            server.pid()
+        );
+        return Ok(());
+    }
     if others.is_empty() && !is_kept() {
         // The server closes the volume, which takes as long as the disk does.
         return server

@@ -15,10 +15,11 @@ use clap::{Args, Subcommand, ValueHint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weald_daemon::{
     MountReport, Place, RuntimeDir, VolumeProperties, parse_device, reports, space_reports,
 };
+use weald_fuse::Identity;
 use weald_store::{Store, WriteOptions};
 
 /// Sections of the help.
@@ -114,6 +115,12 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
     })
 }
 
+/// How long a server may take to notice that the kernel has ended its mount.
+const NOTICE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Pause between two looks at a mount that is ending.
+const PAUSE: Duration = Duration::from_millis(20);
+
 /// Information that the command requests from the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ask {
@@ -160,6 +167,20 @@ impl Named {
             open_dir(Path::new(store))?;
         }
         bail!("{words}: expected STORE:NAME, with the directory of a store before the colon")
+    }
+
+    /// As [`Named::open`]; a store stands for all its volumes.
+    fn open_all(path: &Path) -> anyhow::Result<Vec<Self>> {
+        if weald_store::split(path).is_some() || !weald_store::is_store(path) {
+            return Ok(vec![Self::open(path)?]);
+        }
+        let names = open_dir(path)?.volume_names()?;
+        let dir = path.canonicalize()?;
+        let each = names.into_iter().map(|name| {
+            let (store, dir) = (open_dir(path)?, dir.clone());
+            Ok(Self { store, dir, name })
+        });
+        each.collect()
     }
 
     /// `STORE:NAME` in messages.
@@ -223,10 +244,17 @@ impl Named {
         let mut path = self.dir.clone().into_os_string().into_vec();
         path.push(b':');
         path.extend_from_slice(self.name.as_bytes());
+        let begun = Instant::now();
         loop {
             let found = mount_of(ask, |mount| mount.image.as_bytes() == path)?;
             match &found {
                 Some((pid, mount)) if mount.is_over => wait_for_closing(*pid, mount)?,
+                // After umount(2), a moment passes until the server has noticed.
+                Some((_, mount))
+                    if begun.elapsed() < NOTICE_TIMEOUT && place_of(mount) == Place::Nowhere =>
+                {
+                    std::thread::sleep(PAUSE);
+                }
                 _ => return Ok(found),
             }
         }
@@ -235,14 +263,16 @@ impl Named {
 
 /// Where a mount is.
 pub fn place_of(mount: &MountReport) -> Place {
-    let device = parse_device(&mount.device).unwrap_or_default();
-    Place::of(device, Path::new(&mount.dir), mount.is_over)
+    let what = Identity {
+        device: parse_device(&mount.device).unwrap_or_default(),
+        dir: Path::new(&mount.dir).to_owned(),
+        source: mount.image.clone(),
+    };
+    Place::of(&what, mount.is_over)
 }
 
 /// Waits while the server `pid` closes what it had mounted.
 fn wait_for_closing(pid: u32, mount: &MountReport) -> anyhow::Result<()> {
-    /// The server forgets the mount a moment after it has released it.
-    const PAUSE: Duration = Duration::from_millis(20);
     let device = parse_device(&mount.device).unwrap_or_default();
     let server = match RuntimeDir::find(&runtime_dir_path())? {
         Some(runtime_dir) => runtime_dir.mount_server(device)?,

@@ -124,7 +124,10 @@ impl Ground {
         let entries = fs::read_dir(&self.run).into_iter().flatten();
         let paths = entries.map(|entry| entry.expect("entry").path());
         paths
-            .filter(|path| path.extension().is_some_and(|e| e != "lock"))
+            .filter(|path| {
+                path.extension()
+                    .is_some_and(|e| e != "lock" && e != "mounts")
+            })
             .collect()
     }
 

@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use weald_testkit::command::{refused, succeeded, text};
-use weald_testkit::mounts::{PATIENCE, Server, eventually};
+use weald_testkit::mounts::{PATIENCE, Server, eventually, finish};
 
 #[test]
 fn mounts_share_a_server_that_ends_with_the_last() {
@@ -73,7 +73,8 @@ fn mounts_and_socket_of_a_killed_server_are_cleaned_up() {
         assert!(matches!(error.raw_os_error(), Some(103 | 107)), "{error}");
     }
     assert_eq!(ground.sockets().len(), 1, "left behind");
-    succeeded(&ground.weald(&["mounts"]));
+    let shown = finish(&mut ground.command(&["mounts"])).expect(0).text();
+    assert!(shown.contains("m1") && shown.contains("m2"), "{shown}");
     ground.umount("m1");
     ground.mount("a", "m1", &[]);
     ground.umount("m2");
@@ -258,7 +259,7 @@ fn a_lasting_server_replaces_only_an_idle_one() {
     let server = ground.server();
     assert_eq!(ground.reports("server")[0]["cache"]["len_max"], 64 << 20);
     let taker = ground.connect();
-    send_frame(&taker, r#"{"protocol":8,"request":"TakeOver"}"#);
+    send_frame(&taker, r#"{"protocol":9,"request":"TakeOver"}"#);
     assert_eq!(receive_frame(&taker)["Server"]["ends_when_idle"], false);
     drop(taker);
     refused(&ground.weald(&words), "a server runs already");
@@ -267,4 +268,53 @@ fn a_lasting_server_replaces_only_an_idle_one() {
     assert_eq!(ground.server(), server);
     kill_process(server, Signal::TERM).expect("kill");
     ground.until_unserved();
+}
+
+/// Would catch: a unit of systemd whose server was killed and that starts an empty one: the mounts
+/// stay dead. A mount that was unmounted meanwhile stays unmounted.
+#[test]
+fn a_lasting_server_that_was_killed_brings_its_mounts_back() {
+    let ground = Ground::new();
+    ["a", "b"].iter().for_each(|name| ground.build(name));
+    succeeded(&ground.weald(&["serve", "--background"]));
+    for (name, dir) in [("a", "m1"), ("b", "m2"), ("a", "m3")] {
+        ground.mount(name, dir, &[]);
+    }
+    ground.umount("m3");
+    kill_process(ground.server(), Signal::KILL).expect("kill");
+    ground.until_unserved();
+    ground.umount("m2");
+    let said = finish(&mut ground.command(&["serve", "--background"])).expect(0);
+    assert!(said.stderr.contains("m1: mounted again"), "{}", said.stderr);
+    ground.compare("a", "m1");
+    let mounts = ground.reports("mount");
+    assert_eq!(mounts.len(), 1, "{mounts:?}");
+    ground.umount("m1");
+    // Nothing is left to bring back.
+    kill_process(ground.server(), Signal::KILL).expect("kill");
+    ground.until_unserved();
+    succeeded(&ground.weald(&["serve", "--background"]));
+    assert!(ground.reports("mount").is_empty());
+    kill_process(ground.server(), Signal::TERM).expect("ended");
+    ground.until_unserved();
+}
+
+/// Would catch: the same image twice on one directory, of which an unmount takes one away.
+#[test]
+fn an_image_is_not_mounted_twice_on_one_directory() {
+    let ground = Ground::new();
+    ground.build("a");
+    ground.build("b");
+    ground.mount("a", "m1", &[]);
+    for isolated in [&[][..], &["--isolated"]] {
+        let mut words = vec!["mount"];
+        words.extend(isolated);
+        words.extend(["a", "m1"]);
+        refused(&ground.weald(&words), "already: unmount it there first");
+    }
+    ground.mount("b", "m1", &[]);
+    ground.compare("b", "m1");
+    ground.umount("m1");
+    ground.compare("a", "m1");
+    ground.umount("m1");
 }

@@ -4,6 +4,7 @@
 mod adding;
 mod case;
 mod collecting;
+mod figures;
 mod images;
 mod leaving_out;
 mod many;

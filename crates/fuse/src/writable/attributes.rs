@@ -250,6 +250,9 @@ impl WritableDriver {
             XATTR_REPLACE => XattrMode::Replace,
             _ => return Err(Errno::INVAL),
         };
+        if self.hides(wanted.name) {
+            return Err(Errno::OPNOTSUPP);
+        }
         self.nodes.change(node);
         if wanted.name == ACL_ACCESS {
             let kills_set_gid = wanted.more_flags & SETXATTR_ACL_KILL_SGID != 0;
@@ -314,7 +317,8 @@ impl WritableDriver {
     /// The attributes of an inode as the mount shows them. Where access lists are hidden, the mode
     /// gives nobody more than they do.
     pub(super) fn shown(&self, stat: &Stat) -> Stat {
-        let permissions = match self.policy.hides_xattrs && stat.permissions & 0o077 != 0 {
+        let hides_acls = self.policy.hides_xattrs || self.policy.hides_acls;
+        let permissions = match hides_acls && stat.permissions & 0o077 != 0 {
             true => self.permissions_of_hidden_acl(stat),
             false => stat.permissions,
         };

@@ -188,6 +188,18 @@ impl Disk for ReadOnlyDisk {
         self.below.identity()
     }
 
+    fn is_in_memory(&self) -> bool {
+        true
+    }
+
+    fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
+        self.below.holders_of_lock(name, offset)
+    }
+
+    fn allocated_len(&self, name: &str) -> Result<Option<u64>> {
+        self.below.allocated_len(name)
+    }
+
     fn space(&self) -> Result<DiskSpace> {
         self.below.space()
     }

@@ -80,3 +80,31 @@ fn only_writers_open_the_lock() {
     let writers = superblock & 0o222;
     assert_eq!(lock, writers | writers << 1, "{lock:o}");
 }
+
+/// Would catch: a store that counts as full on a file system that tells no size, as FUSE programs
+/// without statfs do.
+#[test]
+fn a_file_system_without_a_size_has_room() {
+    use super::{Disk, DiskSpace};
+    let space = HostDisk::new(Path::new("/proc")).space();
+    assert_eq!(space.expect("statvfs"), DiskSpace::UNKNOWN);
+    let tmp = HostDisk::new(&std::env::temp_dir()).space();
+    assert_ne!(tmp.expect("statvfs"), DiskSpace::UNKNOWN);
+}
+
+/// Would catch: bytes of a file that were freed in place and count as taken.
+#[test]
+fn freed_ranges_take_no_space() {
+    use super::Disk;
+    let place = tempfile::tempdir().expect("a directory");
+    let disk = HostDisk::new(place.path());
+    let file = disk.open("f", super::Access::Create).expect("made");
+    file.write_at(&[1; 1 << 20], 0).expect("written");
+    file.sync().expect("synced");
+    let len = || disk.allocated_len("f").expect("known").expect("told");
+    let before = len();
+    assert!(before >= 1 << 20, "{before}");
+    file.punch(0, 1 << 19).expect("freed");
+    assert!(len() <= before - (1 << 19) + 4096, "{}", len());
+    assert_eq!(disk.allocated_len("gone").expect("known"), Some(0));
+}

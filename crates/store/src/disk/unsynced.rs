@@ -56,6 +56,18 @@ impl Disk for UnsyncedDisk {
         self.0.identity()
     }
 
+    fn is_in_memory(&self) -> bool {
+        self.0.is_in_memory()
+    }
+
+    fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
+        self.0.holders_of_lock(name, offset)
+    }
+
+    fn allocated_len(&self, name: &str) -> Result<Option<u64>> {
+        self.0.allocated_len(name)
+    }
+
     fn space(&self) -> Result<DiskSpace> {
         self.0.space()
     }

@@ -233,7 +233,7 @@ impl Collecting {
             }
             Phase::Remove => return self.remove(shared),
             Phase::Finish => {
-                self.collection.finish(engine)?;
+                self.collection.finish(&shared.store, engine)?;
                 self.phase = Phase::Over;
             }
             Phase::Over => return Ok(CollectStep::Done),

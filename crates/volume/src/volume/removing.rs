@@ -51,7 +51,7 @@ impl OpenStore {
         }
         self.refuse_failed()?;
         if self.is_read_only {
-            let what = "the volume is mounted read-only, and so is its store";
+            let what = "the disk of the store could not be written to when its volume was mounted";
             return Err(Error::new(ErrorKind::Busy, what));
         }
         Ok(writing)

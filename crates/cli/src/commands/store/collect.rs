@@ -1,6 +1,7 @@
 //! `weald store gc` and `salvage`.
 
 use super::import_target::open_lock;
+use super::show::allocated_len;
 use super::{StoreDir, open, show_path, views, writer_name};
 use crate::commands::mount::runtime_dir_path;
 use crate::commands::mount_kernel::STORE_VIEWS;
@@ -15,6 +16,7 @@ use anyhow::bail;
 use clap::Args;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -190,6 +192,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         }
         other => other?,
     };
+    let before = disk_len(Path::new(&store.shown()))?;
     if below_percent > 0 && !store.volume_names()?.is_empty() {
         drop(writer);
         settle_volumes(&store, &flag)?;
@@ -218,14 +221,15 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         writer.engine().compact()?;
     }
     let views = views::collect_gone(&store)?;
+    let freed = before.saturating_sub(disk_len(Path::new(&store.shown()))?);
     let mut output = Output::new();
     if args.json {
-        let mut object = json(&done, &reencoded);
+        let mut object = json(&done, &reencoded, freed);
         put_views(&mut object, &views);
         output.json(&object.into())?;
     } else if !args.quiet {
         output.text(&reencoded_text(&reencoded))?;
-        output.text(&text(&done))?;
+        output.text(&text(&done, freed))?;
         output.text(&views_text(&views))?;
     }
     output.finish()?;
@@ -265,21 +269,23 @@ fn gc_mounted(
     }
     let lock = open_lock(Path::new(&store.shown()))?;
     let is_over = || flag.load(Ordering::Relaxed);
+    let before = disk_len(Path::new(&store.shown()))?;
     let done = match RuntimeDir::find(&runtime_dir_path())? {
         Some(dir) => weald_daemon::collect(&dir, lock.as_fd(), options, &is_over)?,
         None => None,
     };
     let done = done.ok_or_else(|| busy.duplicate())?;
+    let freed = before.saturating_sub(disk_len(Path::new(&store.shown()))?);
     let skips = args.reencode_below.is_none();
     let views = views::collect_gone(store)?;
     let mut output = Output::new();
     if args.json {
-        let mut object = json(&done, &Reencoded::default());
+        let mut object = json(&done, &Reencoded::default(), freed);
         put_views(&mut object, &views);
         object.insert("is_reencoding_skipped".into(), skips.into());
         output.json(&object.into())?;
     } else if !args.quiet {
-        output.text(&text(&done))?;
+        output.text(&text(&done, freed))?;
         output.text(&views_text(&views))?;
         if skips {
             output.text(
@@ -343,8 +349,9 @@ fn reencoded_text(done: &Reencoded) -> String {
     text
 }
 
-fn json(done: &Collected, reencoded: &Reencoded) -> Object {
+fn json(done: &Collected, reencoded: &Reencoded, freed: u64) -> Object {
     let numbers = [
+        ("freed_len", freed),
         ("segments_removed", done.segments_removed),
         ("removed_len", done.removed_len),
         ("copied_len", done.copied_len),
@@ -356,26 +363,29 @@ fn json(done: &Collected, reencoded: &Reencoded) -> Object {
         ("reencoded_new_len", reencoded.new_len),
         ("skipped_image_count", reencoded.skipped_count),
         ("too_large_block_count", reencoded.too_large_count),
-        ("unused_len", done.dead_len.saturating_sub(done.punched_len)),
+        ("unused_len", done.dead_len),
     ];
     json::numbers(&numbers)
 }
 
-fn text(done: &Collected) -> String {
-    let freed = done
-        .removed_len
-        .saturating_sub(done.copied_len)
-        .saturating_add(done.punched_len);
+/// `freed` are the bytes by which the files of the store shrank on the disk.
+fn text(done: &Collected, freed: u64) -> String {
     format!(
-        "{} returned: {} segment files removed ({}), {} copied, {} freed in place; \
-         {} stay unused\n",
+        "{} returned to the disk: {} segment files removed, {} copied, {} freed in place; {} stay \
+         unused\n",
         bytes(freed),
         count(done.segments_removed),
-        bytes(done.removed_len),
         bytes(done.copied_len),
         bytes(done.punched_len),
-        bytes(done.dead_len.saturating_sub(done.punched_len)),
+        bytes(done.dead_len),
     )
+}
+
+/// Bytes that the segments and tables of a store take on the disk.
+fn disk_len(store: &Path) -> anyhow::Result<u64> {
+    let meta = std::fs::metadata(store.join("meta"));
+    let meta = meta.map_or(0, |meta| meta.blocks().saturating_mul(512));
+    Ok(allocated_len(&store.join("segments"))?.saturating_add(meta))
 }
 
 /// Sections of the help.

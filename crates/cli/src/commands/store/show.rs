@@ -166,7 +166,7 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
 
 /// Bytes of disk space of the files in `dir`: less than their length where `gc` freed space in
 /// place.
-fn allocated_len(dir: &Path) -> anyhow::Result<u64> {
+pub(super) fn allocated_len(dir: &Path) -> anyhow::Result<u64> {
     let mut len = 0;
     for entry in std::fs::read_dir(dir)? {
         // A file may have gone since it was listed.
@@ -204,13 +204,16 @@ impl Numbers {
             ("segment_count", info.segment_count),
             ("segments_len", info.segments_len),
             ("allocated_len", self.allocated_len),
-            ("unused_len", self.unused_len),
+            ("without_image_len", self.unused_len),
             ("maps_len", info.maps_len),
             ("view_count", self.views.view_count),
             ("mounted_view_count", self.views.mounted_view_count),
             ("views_len", self.views.len),
         ];
         let mut object = json::numbers(&numbers);
+        // Volumes use some of what no image has.
+        let unused = (self.volume_count == 0).then_some(self.unused_len);
+        object.insert("unused_len".into(), unused.into());
         object.insert("uuid".into(), uuid.into());
         object
     }

@@ -11,9 +11,9 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_daemon::{MountReport, Place, VolumeProperties};
-use weald_format::ErrorKind;
-use weald_vfs::shown;
+use weald_daemon::{MountReport, Place, VolumeProperties, VolumeReport};
+use weald_format::{ErrorKind, Timestamp};
+use weald_vfs::{safe_line, shown, utc_seconds};
 
 /// Sections of the help.
 pub const LS_HELP: Help = Help {
@@ -185,6 +185,22 @@ fn failure_of(mount: &MountReport) -> Option<&str> {
     mount.space.as_ref()?.failure.as_deref()
 }
 
+/// Since when and why a volume is read-only.
+pub(super) fn failure_text(report: &VolumeReport) -> Option<String> {
+    let failure = report.failure.as_deref()?;
+    let time = report.failed_at.and_then(|at| i64::try_from(at).ok());
+    Some(match time {
+        Some(seconds) => {
+            let time = Timestamp {
+                seconds,
+                nanoseconds: 0,
+            };
+            format!("{} UTC: {}", utc_seconds(time), safe_line(failure))
+        }
+        None => safe_line(failure).into_owned(),
+    })
+}
+
 fn info_json(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -> Object {
     let mut object = json(name, Some(volume));
     object.insert("is_mounted".into(), mounted.is_some().into());
@@ -195,6 +211,8 @@ fn info_json(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
         object.insert("is_mounted_here".into(), is_here.into());
         object.insert("options".into(), mount.options.join(",").into());
         object.insert("failure".into(), failure_of(mount).into());
+        let failed_at = mount.space.as_ref().and_then(|space| space.failed_at);
+        object.insert("failed_at".into(), failed_at.into());
     }
     object
 }
@@ -217,11 +235,11 @@ fn info_text(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
                 "mounted",
                 match place_of(mount) {
                     Place::Here(_) => format!("{}, by process {pid}", shown(mount.dir.as_bytes())),
-                    place => format!("no longer here: {}", place.describe(*pid)),
+                    place => format!("not here: it {}", place.describe(*pid)),
                 },
             ));
-            if let Some(failure) = failure_of(mount) {
-                lines.push(("read-only since", failure.to_owned()));
+            if let Some(failure) = mount.space.as_ref().and_then(failure_text) {
+                lines.push(("read-only since", failure));
             }
         }
     }

@@ -1,11 +1,14 @@
 //! `weald volume stat`: the space of a volume, and what a power cut would take.
 
-use super::{Ask, Named, VolumePath};
+use super::show::failure_text;
+use super::{Ask, Named};
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::json::Object;
+use crate::json::{Object, hex};
 use crate::output::Output;
 use crate::progress::bytes;
-use clap::Args;
+use clap::{Args, ValueHint};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_daemon::VolumeReport;
 use weald_vfs::safe_line;
@@ -23,9 +26,13 @@ pub const HELP: Help = Help {
          volume's blocks that overwrites left without use. Ranges of 4 KiB and more are punched \
          out if the file system can do that, and segments without a live block are removed within \
          a minute. Of a block of which less than 80% is used, a mounted volume writes the rest \
-         again when nothing waits. What is left is for weald store gc.",
+         again when nothing waits. What is left is for weald store gc. What was punched out is no \
+         debt.",
         "Dirty bytes are written and not yet on disk. Seconds at risk is the age of the oldest of \
-         them. A power cut now would take back that much time, except for synced data.",
+         them. A power cut now would take back that much time, except for synced data. After an \
+         error of the disk the time grows on.",
+        "With --prometheus, the labels are the name of the volume, the path of its store without \
+         symlinks, and the UUID of the store.",
         "Of a mounted volume, the server of this user answers.",
     ],
     examples: &[
@@ -38,8 +45,9 @@ pub const HELP: Help = Help {
             "weald volume stat --json /srv/store:home | jq .dirty_len",
         ),
         (
-            "Export metrics to Prometheus",
-            "weald volume stat --prometheus /srv/store:home > /var/lib/node_exporter/home.prom",
+            "Export metrics of all volumes of a store to Prometheus",
+            "weald volume stat --prometheus /srv/store > /var/lib/node_exporter/weald.prom.new && \
+             mv /var/lib/node_exporter/weald.prom.new /var/lib/node_exporter/weald.prom",
         ),
     ],
     exit_status: DONE_OR_FAILED,
@@ -49,9 +57,10 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub(super) struct StatArgs {
-    #[command(flatten)]
-    path: VolumePath,
-    /// Print one JSON object
+    /// Volumes: STORE:NAME, or STORE for all volumes of a store
+    #[arg(value_name = "STORE:NAME", value_hint = ValueHint::DirPath, required = true)]
+    volumes: Vec<PathBuf>,
+    /// Print one JSON object per volume
     #[arg(long)]
     json: bool,
     /// Print metrics in the text format of Prometheus
@@ -60,33 +69,46 @@ pub(super) struct StatArgs {
 }
 
 pub(super) fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
-    let named = Named::open(&args.path.volume)?;
-    named.find()?;
-    let report = match named
-        .mounted(Ask::Space)?
-        .and_then(|(_, mount)| mount.space)
-    {
-        Some(report) => report,
-        None => {
-            let options = OpenOptions {
-                is_read_only: true,
-                writer_name: format!("process {} (weald volume stat)", std::process::id()),
-                ..OpenOptions::default()
-            };
-            let volume = Volume::open(&named.store, &named.name, options)?;
-            let report = VolumeReport::from(volume.status()?);
-            volume.close()?;
-            report
+    let mut measured = Vec::new();
+    for path in &args.volumes {
+        for named in Named::open_all(path)? {
+            named.find()?;
+            measured.push((report(&named)?, named));
         }
-    };
+    }
     let mut output = Output::new();
-    match (args.json, args.prometheus) {
-        (true, _) => output.json(&json(&named.name, &report).into())?,
-        (_, true) => output.text(&metrics(&named.shown(), &report))?,
-        _ => output.text(&text(&report))?,
+    if args.prometheus {
+        output.text(&metrics(&measured))?;
+    }
+    for (report, named) in measured.iter().filter(|_| !args.prometheus) {
+        if args.json {
+            output.json(&json(&named.name, report).into())?;
+            continue;
+        }
+        if measured.len() > 1 {
+            writeln!(output, "{:<20}{}", "volume", safe_line(&named.shown()))?;
+        }
+        output.text(&text(report))?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Figures of a volume: of its server, or of the tables.
+fn report(named: &Named) -> anyhow::Result<VolumeReport> {
+    let mounted = named.mounted(Ask::Space)?;
+    if let Some(report) = mounted.and_then(|(_, mount)| mount.space) {
+        return Ok(report);
+    }
+    let options = OpenOptions {
+        is_read_only: true,
+        writer_name: format!("process {} (weald volume stat)", std::process::id()),
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open(&named.store, &named.name, options)?;
+    let report = VolumeReport::from(volume.status()?);
+    volume.close()?;
+    Ok(report)
 }
 
 /// Logical to stored bytes; 1 for an empty volume.
@@ -114,6 +136,7 @@ fn json(name: &str, report: &VolumeReport) -> Object {
     object.insert("ratio".into(), ratio(report).into());
     object.insert("risk_seconds".into(), report.risk_seconds.into());
     object.insert("failure".into(), report.failure.clone().into());
+    object.insert("failed_at".into(), report.failed_at.into());
     object
 }
 
@@ -129,8 +152,8 @@ fn text(report: &VolumeReport) -> String {
         ("dirty", bytes(report.dirty_len)),
         ("seconds at risk", format!("{:.1}", report.risk_seconds)),
     ];
-    if let Some(failure) = &report.failure {
-        lines.push(("read-only since", failure.clone()));
+    if let Some(failure) = failure_text(report) {
+        lines.push(("read-only since", failure));
     }
     lines
         .iter()
@@ -141,7 +164,7 @@ fn text(report: &VolumeReport) -> String {
 /// A metric: name, help text, value.
 type Metric = (&'static str, &'static str, fn(&VolumeReport) -> f64);
 
-const METRICS: [Metric; 8] = [
+const METRICS: [Metric; 7] = [
     (
         "weald_volume_logical_bytes",
         "Bytes of all files, holes left out.",
@@ -163,11 +186,6 @@ const METRICS: [Metric; 8] = [
         |report| report.stored_len as f64,
     ),
     (
-        "weald_volume_debt_bytes",
-        "Bytes of the store's segments that belong to no block.",
-        |report| report.dead_len as f64,
-    ),
-    (
         "weald_volume_dirty_bytes",
         "Bytes that are written and not yet on disk.",
         |report| report.dirty_len as f64,
@@ -184,17 +202,47 @@ const METRICS: [Metric; 8] = [
     ),
 ];
 
-fn metrics(volume: &str, report: &VolumeReport) -> String {
-    let label = safe_line(volume).replace('\\', r"\\").replace('"', "\\\"");
-    METRICS
+/// The store's debt, which its volumes share.
+const DEBT: Metric = (
+    "weald_store_debt_bytes",
+    "Bytes of the store's segments on the disk that belong to no block.",
+    |report| report.dead_len as f64,
+);
+
+/// All figures: each metric once, with a line for each volume.
+fn metrics(measured: &[(VolumeReport, Named)]) -> String {
+    let mut stores = BTreeSet::new();
+    let labels = |named: &Named| {
+        let store = label(&named.dir.to_string_lossy());
+        format!("store=\"{store}\",uuid=\"{}\"", hex(&named.store.uuid()))
+    };
+    let of_volumes = measured.iter().map(|(report, named)| {
+        let name = label(&named.name);
+        (format!("volume=\"{name}\",{}", labels(named)), report)
+    });
+    let of_volumes: Vec<_> = of_volumes.collect();
+    let of_stores = measured
         .iter()
-        .map(|(name, help, value)| {
-            let value = value(report);
-            format!(
-                "# HELP {name} {help}\n# TYPE {name} gauge\n{name}{{volume=\"{label}\"}} {value}\n"
-            )
-        })
-        .collect()
+        .filter(|(_, named)| stores.insert(named.store.uuid()));
+    let of_stores: Vec<_> = of_stores
+        .map(|(report, named)| (labels(named), report))
+        .collect();
+    let mut text: String = METRICS.iter().map(|one| metric(one, &of_volumes)).collect();
+    text.push_str(&metric(&DEBT, &of_stores));
+    text
+}
+
+fn metric((name, help, value): &Metric, lines: &[(String, &VolumeReport)]) -> String {
+    let lines = lines
+        .iter()
+        .map(|(labels, report)| format!("{name}{{{labels}}} {}\n", value(report)));
+    let lines: String = lines.collect();
+    format!("# HELP {name} {help}\n# TYPE {name} gauge\n{lines}")
+}
+
+/// The format has escapes only for quotes, backslashes and newlines.
+fn label(text: &str) -> String {
+    safe_line(text).replace('\\', r"\\").replace('"', "\\\"")
 }
 
 #[cfg(test)]
@@ -206,8 +254,12 @@ mod tests {
     fn figures_of_an_empty_volume_are_numbers() {
         let empty = VolumeReport::default();
         assert_eq!(ratio(&empty), 1.0);
-        let metrics = metrics("/a\"b:v", &empty);
-        assert!(metrics.contains("weald_volume_dirty_bytes{volume=\"/a\\\"b:v\"} 0\n"));
+        let text = metric(
+            &DEBT,
+            &[(format!("store=\"{}\"", label("/a\"b\\")), &empty)],
+        );
+        let line = "weald_store_debt_bytes{store=\"/a\\\"b\\\\\"} 0\n";
+        assert!(text.ends_with(line), "{text}");
         let json = json("v", &empty);
         assert_eq!(json["ratio"], 1.0);
     }

@@ -1,0 +1,175 @@
+//! Numbers that the commands print about space and failures, and the order in which volumes of a
+//! store are mounted.
+
+use super::{Ground, VOLUME};
+use serde_json::Value;
+
+/// Would catch: two lines of fstab that race at boot, since a read-only mount keeps a later one from
+/// writing.
+#[test]
+fn read_only_and_writable_volumes_are_mounted_in_either_order() {
+    let ground = Ground::new();
+    ground.weald(&["volume", "create", "-q", "store:w"]);
+    ground.sh("mkdir a b");
+    for first in ["ro", "rw"] {
+        let second = if first == "ro" { "rw" } else { "ro" };
+        let (ro, rw) = if first == "ro" {
+            ("a", "b")
+        } else {
+            ("b", "a")
+        };
+        ground.weald(&["mount", "-o", first, VOLUME, "a"]);
+        ground.weald(&["mount", "-o", second, "store:w", "b"]);
+        ground.sh(&format!(
+            "echo {first} > {rw}/f; sync {rw}/f; ! touch {ro}/g 2> log; grep -q Read-only log"
+        ));
+        ground.sh("\"$WEALD\" umount a; \"$WEALD\" umount b");
+    }
+    ground.assert_clean();
+    ground.sh("\"$WEALD\" mount store:w a; [ \"$(cat a/f)\" = rw ] || [ \"$(cat a/f)\" = ro ]; \"$WEALD\" umount a");
+}
+
+/// Would catch: ranges that were punched out and count as debt, and a collection that tells another
+/// space than the disk got back.
+#[test]
+fn debt_and_returned_space_are_those_of_the_disk() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    let on_disk = || -> u64 {
+        let blocks =
+            "stat -c %b store/segments/* store/meta | awk '{ n += $1 } END { print n * 512 }'";
+        ground.sh(blocks).trim().parse().expect("a number")
+    };
+    ground.sh("for i in $(seq 6); do
+            head -c 200000 /dev/urandom > mnt/small$i; head -c 9000000 /dev/urandom > mnt/large$i
+            sync mnt; rm mnt/large$i; sync mnt
+        done");
+    ground.umount();
+    let stat = ground.weald(&["volume", "stat", "--json", VOLUME]);
+    let stat: Value = serde_json::from_str(&stat).expect("JSON");
+    let debt = stat["dead_len"].as_u64().expect("a number");
+    assert!(debt <= on_disk(), "{debt} of {}", on_disk());
+    let before = on_disk();
+    let done = ground.weald(&["store", "gc", "--json", "store"]);
+    let done: Value = serde_json::from_str(&done).expect("JSON");
+    let freed = done["freed_len"].as_u64().expect("a number");
+    assert_eq!(freed, before.saturating_sub(on_disk()), "{done}");
+    let unused = done["unused_len"].as_u64().expect("a number");
+    assert!(unused <= on_disk(), "{done}");
+}
+
+/// Would catch: the data of volumes that is called unused.
+#[test]
+fn data_of_volumes_is_not_unused() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh("head -c 500000 /dev/urandom > mnt/f");
+    ground.umount();
+    let info = |ground: &Ground| -> Value {
+        let text = ground.weald(&["store", "info", "--json", "store"]);
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let with = info(&ground);
+    assert!(with["unused_len"].is_null(), "{with}");
+    assert!(with["without_image_len"].as_u64() > Some(400_000), "{with}");
+    ground.weald(&["volume", "rm", VOLUME]);
+    assert!(info(&ground)["unused_len"].is_u64());
+}
+
+/// Would catch: labels as the user typed them, and a metric that is described twice.
+#[test]
+fn metrics_of_several_volumes_have_one_head_and_canonical_labels() {
+    let ground = Ground::new();
+    ground.weald(&["volume", "create", "-q", "store:w"]);
+    ground.sh("ln -s store link; mkdir deep");
+    let typed = [
+        vec!["store"],
+        vec!["link"],
+        vec!["deep/../store:v", "link:w"],
+    ];
+    let texts = typed.map(|names| {
+        let mut words = vec!["volume", "stat", "--prometheus"];
+        words.extend(names);
+        ground.weald(&words)
+    });
+    let store = ground.at("store");
+    for text in &texts {
+        assert_eq!(*text, texts[0]);
+        let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# ")).collect();
+        let mut unique = heads.clone();
+        unique.sort_unstable();
+        unique.dedup();
+        assert_eq!(unique.len(), heads.len(), "{text}");
+        for name in ["v", "w"] {
+            let line = format!(
+                "weald_volume_failed{{volume=\"{name}\",store=\"{}\",uuid=\"",
+                store.display()
+            );
+            assert!(text.contains(&line), "{text}");
+        }
+        assert_eq!(
+            text.matches("\nweald_store_debt_bytes{").count(),
+            1,
+            "{text}"
+        );
+    }
+    let both = ground.weald(&["volume", "stat", "store:v", "store:w"]);
+    assert!(
+        both.starts_with("volume") && both.matches("logical").count() == 2,
+        "{both}"
+    );
+}
+
+/// Would catch: a failure without its time, and a risk that stands still at 0 while nothing becomes
+/// durable.
+#[test]
+fn a_failed_volume_says_since_when_and_its_risk_grows() {
+    let ground = Ground::new();
+    ground.sh(
+        "mkdir host; truncate -s 200M disk; mkfs.ext4 -q -F disk; mount -o loop,errors=remount-ro disk host
+        \"$WEALD\" store create -q host/s; \"$WEALD\" volume create -q host/s:v; mkdir mnt",
+    );
+    ground.weald(&["mount", "-o", "commit-interval=3600", "host/s:v", "mnt"]);
+    ground.sh("echo x > mnt/f; sync mnt");
+    // The file system of the store becomes read-only, as after an error of its disk.
+    ground.sh(
+        "device=$(findmnt -no SOURCE host); echo 1 > /sys/fs/ext4/${device#/dev/}/trigger_fs_error
+         head -c 100000 /dev/urandom > mnt/g || true; ! sync mnt 2> log",
+    );
+    let info = ground.weald(&["volume", "info", "host/s:v"]);
+    let line = info
+        .lines()
+        .find(|line| line.starts_with("read-only since"));
+    let line = line.unwrap_or_else(|| panic!("{info}"));
+    assert!(line.contains(" UTC: "), "{line}");
+    let risk = || -> f64 {
+        let stat = ground.weald(&["volume", "stat", "--json", "host/s:v"]);
+        let stat: Value = serde_json::from_str(&stat).expect("JSON");
+        assert!(stat["failed_at"].as_u64() > Some(1_600_000_000), "{stat}");
+        stat["risk_seconds"].as_f64().expect("a number")
+    };
+    let first = risk();
+    weald_testkit::mounts::eventually("a growing risk", || risk() > first.max(0.0));
+    ground.sh("\"$WEALD\" umount --lazy mnt; umount -l host");
+}
+
+/// Would catch: an image in use without a word by whom.
+#[test]
+fn an_image_in_use_names_its_user() {
+    let ground = Ground::new();
+    ground.sh(
+        "mkdir tree im; echo x > tree/f; \"$WEALD\" build -q tree img.weald
+         \"$WEALD\" store import -q store img.weald",
+    );
+    ground.weald(&["mount", "--isolated", "store:img", "im"]);
+    let dir = ground.at("im");
+    ground.refused(
+        &["store", "rm", "store:img"],
+        &[
+            "is in use by process",
+            "(weald)",
+            &format!("mounted on {}", dir.display()),
+        ],
+    );
+    ground.sh("\"$WEALD\" umount im; \"$WEALD\" store rm store:img");
+}

@@ -1,0 +1,103 @@
+//! Processes that have an image of a store open, for the message of a command that cannot have it.
+
+use crate::disk::Disk;
+use crate::layout;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use weald_format::{Error, ErrorKind};
+
+/// Most processes that a message names.
+const NAMED_MAX: usize = 4;
+
+/// The error of a command that needs the image `name` for itself, while others have it open;
+/// `advice` says what to do.
+pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_id: u64, advice: &str) -> Error {
+    let shown = disk.shown();
+    let pids = disk.holders_of_lock(layout::SUPERBLOCK, layout::IMAGE_LOCKS + image_id);
+    let source = std::fs::canonicalize(&shown).map(|dir| format!("{}:{name}", dir.display()));
+    let source = source.unwrap_or_default();
+    let mut users: Vec<String> = pids.iter().map(|pid| describe(*pid, &source)).collect();
+    let more = users.len().saturating_sub(NAMED_MAX);
+    users.truncate(NAMED_MAX);
+    if more > 0 {
+        users.push(format!("{more} more"));
+    }
+    let by = match users.is_empty() {
+        // Only root sees the files of other users' processes.
+        true => String::new(),
+        false => format!(" by {}", users.join(", ")),
+    };
+    let what = format!("{shown}:{name}: is in use{by}: {advice}");
+    Error::new(ErrorKind::Busy, what)
+}
+
+/// A process: its number, name and user, and where it has `source` mounted.
+fn describe(pid: u32, source: &str) -> String {
+    let proc = format!("/proc/{pid}");
+    let name = std::fs::read_to_string(format!("{proc}/comm")).unwrap_or_default();
+    let safe = |c: char| if c.is_control() { '?' } else { c };
+    let name: String = name.trim_end().chars().map(safe).collect();
+    let mut text = format!("process {pid} ({name})");
+    if let Ok(metadata) = std::fs::metadata(&proc) {
+        text.push_str(&format!(" of user {}", metadata.uid()));
+    }
+    let table = std::fs::read_to_string(format!("{proc}/mountinfo")).unwrap_or_default();
+    let dirs: Vec<&str> = table
+        .lines()
+        .filter_map(|line| dir_of(line, source))
+        .collect();
+    if let Some(dir) = dirs.first() {
+        text.push_str(&format!(", mounted on {dir}"));
+    }
+    text
+}
+
+/// The mount point in a line of mountinfo, with the kernel's escapes, if the mount has this source.
+fn dir_of<'a>(line: &'a str, source: &str) -> Option<&'a str> {
+    let (mount, file_system) = line.split_once(" - ")?;
+    let found = file_system.split(' ').nth(1)?;
+    let is_it = found.replace("\\040", " ") == source;
+    mount.split(' ').nth(4).filter(|_| is_it)
+}
+
+/// Processes that hold a lock of an open file on the byte at `offset` of `file`.
+///
+/// # Source
+/// proc_pid_fdinfo(5), the field `lock`.
+pub(crate) fn holders(file: &Path, offset: u64) -> Vec<u32> {
+    let Ok(metadata) = std::fs::metadata(file) else {
+        return Vec::new();
+    };
+    let inode = format!(":{}", metadata.ino());
+    let offset = offset.to_string();
+    let holds = |pid: &u32| {
+        let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
+        infos.into_iter().flatten().flatten().any(|info| {
+            let text = std::fs::read_to_string(info.path()).unwrap_or_default();
+            let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
+            locks.any(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                let is_inode = words.iter().any(|word| word.ends_with(&inode));
+                is_inode && words.iter().rev().nth(1) == Some(&offset.as_str())
+            })
+        })
+    };
+    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
+    // This process may be trying the lock itself.
+    let own = std::process::id();
+    pids.filter(|pid| *pid != own).filter(holds).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mount_is_found_by_its_source() {
+        let line = "9 1 0:50 / /mnt/a rw shared:1 - fuse.weald /s\\040t:img ro";
+        assert_eq!(dir_of(line, "/s t:img"), Some("/mnt/a"));
+        assert_eq!(dir_of(line, "/s:img"), None);
+        assert_eq!(dir_of("9 1", "/s:img"), None);
+    }
+}
