@@ -131,8 +131,8 @@ impl OutputFile {
     }
 
     /// Prepares an output with the name `name` in the open directory `dir`, whatever path leads
-    /// there; errors call it `shown`. What has the name is never opened or followed: a commit with
-    /// `overwrite` replaces it.
+    /// there; errors call it `shown`. A file that has the name is never opened, and a symlink never
+    /// followed: a commit with `overwrite` replaces either.
     ///
     /// # Errors
     /// `Io`, `Full`.

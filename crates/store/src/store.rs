@@ -203,7 +203,7 @@ impl Store {
         self.superblock.uuid
     }
 
-    /// What tells the store from all others that are open: see [`Disk::identity`].
+    /// Identity of the store among all that are open: see [`Disk::identity`].
     pub fn identity(&self) -> Option<[u64; 2]> {
         self.disk.identity()
     }

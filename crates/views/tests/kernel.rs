@@ -126,7 +126,7 @@ fn views_beyond_the_limit_are_removed_before_another_is_made() {
     // Both do not fit: the first one makes room.
     assert!(view(&images[1], 150_000, true).expect("view"));
     assert_eq!((count("images"), count("objects")), (2, 1));
-    // What does not fit alone is refused, and nothing of it is left.
+    // A view that does not fit alone is refused, and nothing of it is left.
     let refused = view(&images[0], 90_000, true).expect_err("a limit");
     assert_eq!(refused.kind(), weald_format::ErrorKind::Limit);
     assert!(

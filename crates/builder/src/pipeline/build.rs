@@ -200,7 +200,7 @@ fn scan_options<'a>(
     }
 }
 
-/// Whether the tree of an image has this digest. What the image claims is not believed: somebody
+/// Whether the tree of an image has this digest. The claim of the image is not believed: somebody
 /// else may have made it. Its contents were read and hashed when it was opened.
 fn is_tree_of(indexed: &IndexedImage, digest: &Digest) -> bool {
     let image = &indexed.image;

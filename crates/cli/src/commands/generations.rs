@@ -14,7 +14,9 @@ use weald_image::{Generation, ImageStart, generations};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Columns: number, bytes that the generation appended, image digest, tree digest.",
+        "Columns: number, bytes that the generation appended, image digest, tree digest. The image \
+         digest was computed; the tree digest is what the image claims, and weald check compares \
+         it with the tree.",
         "A generation ends with its footer: the image file truncated there is that generation. \
          The digests of a generation never change, so --digest and -o digest= select it even if \
          others follow.",

@@ -19,7 +19,10 @@ use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 /// Sections of the help.
 pub const HELP: Help = Help {
     lists: &[],
-    notes: &[],
+    notes: &[
+        "The image digest was computed when the image was opened, and authenticates all of \
+         it. The tree digest is what the image claims: weald check compares it with the tree.",
+    ],
     examples: &[
         (
             "Show digests, counts and sections",
@@ -156,7 +159,7 @@ fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
     let (tree, extents) = (tree_len(sections), extents_len(sections));
     let lines = [
         ("image digest", summary.image_digest.to_string()),
-        ("tree digest", summary.tree_digest.to_string()),
+        ("tree digest", format!("{} (claimed)", summary.tree_digest)),
         ("generation", summary.generation.to_string()),
         (
             "image",

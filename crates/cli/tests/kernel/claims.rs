@@ -1,4 +1,4 @@
-//! What an image claims about itself must not decide what another image shows. Each forged image
+//! An image must not decide by its claims what another image shows. Each forged image
 //! has right digests of all its records: only its tree digest, or a kept fs-verity digest, is that
 //! of something else.
 

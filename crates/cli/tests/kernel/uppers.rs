@@ -214,7 +214,7 @@ fn a_view_beyond_the_limit_is_refused() {
     limited("b.weald", "400K").expect(0);
     ground.umount();
     assert_eq!(walk(&ground, "cache/images"), 2);
-    // What is sparse takes no room.
+    // Holes take no room.
     let file = fs::File::create(ground.dir("c").join("hole")).expect("create");
     file.set_len(1 << 40).expect("a hole");
     ground

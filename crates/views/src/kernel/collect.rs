@@ -162,7 +162,7 @@ pub fn trim(cache: &ViewCache, len_max: u64) -> Result<Option<Collected>> {
     }
 }
 
-/// What a cache holds.
+/// Views and bytes of a cache.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
     /// Views, also those that are not complete.
@@ -173,7 +173,7 @@ pub struct Usage {
     pub len: u64,
 }
 
-/// What `cache` holds.
+/// Counts views and bytes of `cache`.
 ///
 /// # Errors
 /// `Io`.

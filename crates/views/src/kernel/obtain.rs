@@ -1,5 +1,5 @@
-//! Gets the view of an image within the limit of the cache. Objects of a view that was not completed
-//! are removed at once.
+//! Gets the view of an image within the limit of the cache. Objects of a view that was not
+//! completed are removed at once.
 
 use super::cache::{View, ViewCache, ViewOptions};
 use super::collect::{collect, trim, used_len};
@@ -65,7 +65,7 @@ fn room(image: &Image, cache: &ViewCache, options: &ViewOptions<'_>) -> Result<u
     Ok(limit.len_max.saturating_sub(used_len(cache)?))
 }
 
-/// What a limit that is too small is told to the user as.
+/// The message about a limit that is too small.
 fn beyond(needed: u64, limit: u64) -> String {
     format!(
         "the files of the image have {needed} bytes, and the limit of the view cache is {limit}, \
@@ -74,7 +74,7 @@ fn beyond(needed: u64, limit: u64) -> String {
     )
 }
 
-/// What a full disk is told to the user as.
+/// The message about a full disk.
 fn full(cache: &ViewCache, needed: u64) -> String {
     let stat = rustix::fs::fstatvfs(cache.images());
     let free = stat.map_or(0, |stat| stat.f_bavail.saturating_mul(stat.f_frsize));

@@ -33,7 +33,8 @@ pub const LS_HELP: Help = Help {
     notes: &[
         "Columns: bytes of the image as a file; bytes that no other image of the store shares, \
          which removing it would return; tree digest; name. A volume has the word volume in \
-         place of the digest; weald volume stat shows its space.",
+         place of the digest; weald volume stat shows its space. The tree digest is what the \
+         image claims: weald store import and weald check compare it with the tree.",
     ],
     examples: &[
         ("List what a store has", "weald store ls /srv/store"),
@@ -187,7 +188,7 @@ struct Numbers {
     shared_len: u64,
     /// Number of volumes. Their blocks are among those that no image refers to.
     volume_count: u64,
-    /// What mounts by the kernel keep beside the images.
+    /// Views that mounts by the kernel keep beside the images.
     views: Usage,
 }
 
