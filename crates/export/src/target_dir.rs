@@ -11,13 +11,15 @@
 //!   of a child and recognised by device and inode number. Another directory there is an error and
 //!   is never written to.
 
-use crate::restore::ACL_DEFAULT;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, Result};
 use weald_image::Inode;
 use weald_vfs::shown;
+
+/// Name of the extended attribute with the default ACL of a directory.
+pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// A directory of the target.
 pub(crate) struct TargetDir {
@@ -26,13 +28,13 @@ pub(crate) struct TargetDir {
     handle: Mutex<Handle>,
     /// Attributes to set at the end; `None` for a directory that keeps its own.
     pub(crate) attributes: Option<Inode>,
-    /// What new entries inherit from the directory.
+    /// Properties that new entries inherit from the directory.
     pub(crate) heritage: Heritage,
     /// The walk has left the directory; its descriptor stays open until it is finished.
     pub(crate) is_kept: AtomicBool,
 }
 
-/// What new entries inherit from a directory that existed before the extraction.
+/// Properties that new entries inherit from a directory that existed before the extraction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Heritage {
     /// An ACL, which the extraction removes from them.

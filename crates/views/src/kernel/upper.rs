@@ -14,9 +14,12 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use weald_format::{Error, ErrorKind, FileKind, Result};
+use weald_format::{ACL_ACCESS, Error, ErrorKind, FileKind, Result};
 use weald_image::Image;
 use weald_sys::NewTimes;
+
+/// Name of the extended attribute with the default ACL of a directory.
+const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Suffix of the layer's name that gives the name of the default work directory.
 const WORK_SUFFIX: &str = ".weald-work";
@@ -161,8 +164,15 @@ fn open(path: &Path) -> Result<((OwnedFd, PathBuf), bool)> {
     let real = std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .map_err(|error| Error::io("/proc/self/fd", error))?;
     if is_new {
-        weald_sys::chmod_fd(&fd, WORK_MODE)
-            .map_err(|error| Error::io(path.display().to_string(), error))?;
+        let failed = |error| Error::io(path.display().to_string(), error);
+        // An inherited ACL would let in whom the image does not.
+        for name in [ACL_DEFAULT, ACL_ACCESS] {
+            match weald_sys::remove_xattr_fd(&fd, name) {
+                Err(error) if !weald_sys::is_without_xattr(&error) => return Err(failed(error)),
+                _ => {}
+            }
+        }
+        weald_sys::chmod_fd(&fd, WORK_MODE).map_err(failed)?;
     }
     Ok(((fd, real), is_new))
 }
@@ -363,5 +373,30 @@ pub fn remove_work_dir(path: &Path) -> io::Result<()> {
         Ok(_) => std::fs::remove_dir_all(path),
         Err(rustix::io::Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    /// Would catch: a user whom an ACL beside the layer lets into the whole mount.
+    #[test]
+    fn a_new_layer_inherits_no_acl() {
+        let temp = tempfile::tempdir().expect("a directory");
+        let set = Command::new("setfacl")
+            .args(["-d", "-m", "u:1234:rwx"])
+            .arg(temp.path())
+            .status();
+        assert!(set.expect("setfacl").success());
+        let ((fd, _), is_new) = open(&temp.path().join("upper")).expect("made");
+        assert!(is_new);
+        for name in [ACL_DEFAULT, ACL_ACCESS] {
+            let found = weald_sys::get_xattr_at(&fd, b"", name);
+            assert!(found.is_err_and(|error| weald_sys::is_without_xattr(&error)));
+        }
+        let stat = weald_sys::stat_fd(&fd).expect("stat");
+        assert_eq!(stat.permissions, WORK_MODE);
     }
 }
