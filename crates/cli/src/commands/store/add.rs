@@ -4,6 +4,7 @@ use super::import_target::ImportTarget;
 use super::{open_dir, random_uuid, refuse_two_names, show_path, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
+use crate::messages;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
@@ -16,11 +17,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use weald_builder::{
-    Added, BuildOptions, Observer, StoreSource, StoreTarget, build_into_store, image_to_continue,
+    Added, BuildOptions, Observer, Problem, StoreSource, StoreTarget, build_into_store,
+    image_to_continue,
 };
+use weald_format::{Error, ErrorKind};
 use weald_image::{Image, OpenOptions};
 use weald_store::disk::HostDisk;
-use weald_store::{SEGMENT_LEN_DEFAULT, Store, StoredImage, WriteOptions, check_name};
+use weald_store::{SEGMENT_LEN_DEFAULT, Store, StoreWriter, StoredImage, WriteOptions, check_name};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -36,7 +39,8 @@ pub const HELP: Help = Help {
          directory.",
         "If a volume of the store is mounted, by the same user, add builds the image in a \
          temporary store in the store's directory, and the server of the volume takes what is \
-         new. This costs a copy of the image that is continued, for as long as the command runs. \
+         new. This costs a copy of the image that is continued, for as long as the command runs. A \
+         damaged image is named and not continued, with exit status 1. \
          --index-memory is for the temporary store then.",
     ],
     examples: &[
@@ -181,20 +185,25 @@ fn add_to_mounted(
     let temporary = tempfile::Builder::new()
         .prefix(".add-")
         .tempdir_in(store.shown())?;
-    let dir = temporary.path().join("store");
-    let own = Store::create(
-        Arc::new(HostDisk::new(&dir)),
-        random_uuid()?,
-        SEGMENT_LEN_DEFAULT,
-    )?;
-    let write_options = WriteOptions {
-        index_len: args.index_memory,
-        ..WriteOptions::new(writer_name("add"))
-    };
-    let mut writer = own.write(write_options)?;
-    let like = image_to_continue(store, name, args.like.as_deref())?;
-    if let Some(like) = &like {
-        writer.import(like, &StoredImage::open(store.clone(), like)?)?;
+    let mut dir = temporary.path().join("store");
+    let (mut own, mut writer) = temporary_store(&dir, args.index_memory)?;
+    let mut like = image_to_continue(store, name, args.like.as_deref())?;
+    let mut problem_count = 0;
+    if let Some(old) = &like {
+        let opened = StoredImage::open(store.clone(), old);
+        match opened.and_then(|image| writer.import(old, &image)) {
+            Err(error) if is_damage(&error) => {
+                let what = messages::one_line(&error.context("damaged, and not continued"));
+                let path = old.as_bytes().to_vec();
+                observer.problem(&Problem { path, what });
+                problem_count = 1;
+                like = None;
+                drop(writer);
+                dir = temporary.path().join("without");
+                (own, writer) = temporary_store(&dir, args.index_memory)?;
+            }
+            imported => drop(imported?),
+        }
     }
     let target = StoreTarget {
         writer,
@@ -204,7 +213,27 @@ fn add_to_mounted(
     };
     let mut added = add(args, target, options, observer)?;
     added.imported = mounted.import(name, &StoredImage::open(own, name)?)?;
+    added.report.problem_count += problem_count;
     Ok(added)
+}
+
+/// Whether an error is about bytes of an image that cannot be read.
+fn is_damage(error: &Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Io
+    )
+}
+
+/// Makes a store at `dir`.
+fn temporary_store(dir: &Path, index_len: u64) -> anyhow::Result<(Store, StoreWriter)> {
+    let disk = Arc::new(HostDisk::new(dir));
+    let store = Store::create(disk, random_uuid()?, SEGMENT_LEN_DEFAULT)?;
+    let writer = store.write(WriteOptions {
+        index_len,
+        ..WriteOptions::new(writer_name("add"))
+    })?;
+    Ok((store, writer))
 }
 
 fn add(
