@@ -1,7 +1,7 @@
 //! Everything that operations of a volume change: its layers, and what became of them.
 
 use crate::layer::Layer;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weald_format::volume::QuotaRow;
@@ -47,6 +47,8 @@ pub struct State {
     pub is_frozen_logged: bool,
     /// All quotas, by directory.
     pub quotas: BTreeMap<u64, QuotaRow>,
+    /// Lengths of sets of many attributes, by inode, so that they are counted once.
+    pub xattr_set_lens: HashMap<u64, u64>,
     /// Number of changes so far.
     pub sequence: u64,
     /// Number of changes that are durable, in the sync log or in the tables.
@@ -78,6 +80,7 @@ impl State {
             frozen: None,
             is_frozen_logged: false,
             quotas,
+            xattr_set_lens: HashMap::new(),
             sequence: 0,
             durable: 0,
             committed: 0,

@@ -14,6 +14,14 @@ use weald_vfs::{Nanoseconds, Outcome, XattrMode};
 const SHORT_SET_COUNT: u32 =
     (XATTR_SET_LEN_MAX / xattr_len(XATTR_NAME_LEN_MAX, XATTR_VALUE_LEN_MAX)) as u32 - 1;
 
+/// Inodes whose sets are remembered at once.
+const SET_LENS_MAX: usize = 4096;
+
+/// Bytes that an attribute adds to a set, as the format counts them.
+fn in_set(name: &[u8], value: &[u8]) -> u64 {
+    xattr_len(name.len(), value.len()) as u64
+}
+
 impl Core {
     /// Value of an attribute, if it is set.
     ///
@@ -70,18 +78,28 @@ impl Core {
     /// # Errors
     /// ENOENT.
     pub fn xattrs_len(&self, state: &State, ino: u64) -> Outcome<u64> {
+        self.sum_xattrs(state, ino, &counted_xattr_len)
+    }
+
+    /// The sum of `len_of` for all attributes.
+    fn sum_xattrs(
+        &self,
+        state: &State,
+        ino: u64,
+        len_of: &dyn Fn(&[u8], &[u8]) -> u64,
+    ) -> Outcome<u64> {
         if self.inode(state, ino)?.xattr_count == 0 {
             return Ok(0);
         }
         let mut lens: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
         self.tables.each_xattr(ino, &mut |name, value| {
-            lens.insert(name.to_vec(), counted_xattr_len(name, value));
+            lens.insert(name.to_vec(), len_of(name, value));
         })?;
         let layers: Vec<_> = self.layers(state).collect();
         for layer in layers.into_iter().rev() {
             for ((_, name), value) in layer.xattrs_of(ino) {
                 match value {
-                    Some(value) => lens.insert(name.clone(), counted_xattr_len(name, value)),
+                    Some(value) => lens.insert(name.clone(), len_of(name, value)),
                     None => lens.remove(name),
                 };
             }
@@ -116,7 +134,7 @@ impl Core {
             (XattrMode::Replace, false) => return Err(Errno::NODATA.into()),
             _ => {}
         }
-        self.check_set_len(state, ino, (name, value))?;
+        let set_len = self.set_len_with(state, ino, (name, value), old.as_deref())?;
         let old_len = old.map_or(0, |old| counted_xattr_len(name, &old));
         let change = (counted_xattr_len(name, value) as i64 - old_len as i64, 0);
         let quota = self.inode(state, ino)?.quota;
@@ -128,26 +146,43 @@ impl Core {
         row.ctime = now;
         row.xattr_count = row.xattr_count.saturating_add(u32::from(!exists));
         state.active.put_xattr(ino, name, Some(value.into()));
+        if let Some(len) = set_len {
+            if state.xattr_set_lens.len() >= SET_LENS_MAX {
+                state.xattr_set_lens.clear();
+            }
+            state.xattr_set_lens.insert(ino, len);
+        }
         Ok(())
     }
 
-    /// Refuses an attribute that makes the set of `ino` too long for an image.
-    fn check_set_len(&self, state: &State, ino: u64, new: (&[u8], &[u8])) -> Outcome<()> {
-        if self.inode(state, ino)?.xattr_count < SHORT_SET_COUNT {
-            return Ok(());
+    /// Length of the set of `ino` with a new value in place of an old one, as the format counts it;
+    /// `None` for a set of so few attributes that it cannot be too long. Refuses one that no image
+    /// holds. Sets with many attributes are counted once and then remembered, so that the time of a
+    /// change does not grow with their number.
+    fn set_len_with(
+        &self,
+        state: &State,
+        ino: u64,
+        (name, value): (&[u8], &[u8]),
+        old: Option<&[u8]>,
+    ) -> Outcome<Option<u64>> {
+        let known = state.xattr_set_lens.get(&ino).copied();
+        if known.is_none() && self.inode(state, ino)?.xattr_count < SHORT_SET_COUNT {
+            return Ok(None);
         }
-        let mut len = XATTR_SET_LEN_MIN + xattr_len(new.0.len(), new.1.len());
-        for name in self.xattr_names(state, ino)? {
-            if name == new.0 {
-                continue;
+        let len = match known {
+            Some(len) => len,
+            None => {
+                let sum = self.sum_xattrs(state, ino, &in_set)?;
+                sum.saturating_add(XATTR_SET_LEN_MIN as u64)
             }
-            let value = self.find_xattr(state, ino, &name)?;
-            len += xattr_len(name.len(), value.map_or(0, |value| value.len()));
-            if len > XATTR_SET_LEN_MAX {
-                return Err(Errno::NOSPC.into());
-            }
+        };
+        let (old_len, new_len) = (old.map_or(0, |old| in_set(name, old)), in_set(name, value));
+        let len = len.saturating_sub(old_len).saturating_add(new_len);
+        match len > XATTR_SET_LEN_MAX as u64 && new_len > old_len {
+            true => Err(Errno::NOSPC.into()),
+            false => Ok(Some(len)),
         }
-        Ok(())
     }
 
     /// Removes an attribute.
@@ -170,6 +205,9 @@ impl Core {
         row.ctime = now;
         row.xattr_count = row.xattr_count.saturating_sub(1);
         state.active.put_xattr(ino, name, None);
+        if let Some(len) = state.xattr_set_lens.get_mut(&ino) {
+            *len = len.saturating_sub(in_set(name, &old));
+        }
         Ok(())
     }
 }
