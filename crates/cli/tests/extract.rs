@@ -182,8 +182,9 @@ fn an_acl_of_a_directory_in_the_target_is_not_inherited() {
     for as_user in ["", "setpriv --reuid 1001 --regid 1001 --clear-groups"] {
         // Into a directory that is there without its entries.
         bench.sh(&format!(
-            "rm -rf out; mkdir -p out/d out/d/sub; setfacl -m u:1234:rwx,d:u:1234:rwx out/d out/d/sub
-             chown -R 1001:1001 out; {as_user} $WEALD extract -q plain out; chmod 777 out/d; {denied}
+            "rm -rf out; mkdir -p out/d/sub; setfacl -m u:1234:rwx,d:u:1234:rwx out/d out/d/sub
+             chown -R 1001:1001 out; {as_user} $WEALD extract -q plain out
+             chmod 777 out/d; {denied}
              getfacl -pn out/d/f out/d/hard out/d/fifo > acls; ! grep :1234: acls
              ! getfacl -pn out/d/listed | grep :1234:; getfacl -pn out/d/listed | grep user:7:r
              getfacl -pn out/d | grep default:user:1234"

@@ -23,7 +23,7 @@ pub(crate) struct Caller {
     pub(crate) pid: u32,
 }
 
-/// What `/proc/PID/status` says.
+/// Fields of `/proc/PID/status`.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Credentials {
     /// The user id that counts for files, as the server's user namespace sees it.

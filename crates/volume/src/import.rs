@@ -91,8 +91,9 @@ fn of_image(error: Error) -> Refused {
     Refused { failure, is_local }
 }
 
-/// Creates the volume `name` with the files of an image, without those that are damaged. `secret`, `now` and `options` are as for
-/// [`crate::create`], except that the root directory is that of the image.
+/// Creates the volume `name` with the files of an image, without those that are damaged. `secret`,
+/// `now` and `options` are as for [`crate::create`], except that the root directory is that of the
+/// image.
 ///
 /// # Errors
 /// As [`crate::create`], and those of `observer`; `Corrupt` if the root of the image is damaged;

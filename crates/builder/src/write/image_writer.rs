@@ -28,7 +28,7 @@ pub enum Sink {
     Store(Arc<Mutex<dyn PartSink>>),
 }
 
-/// What was written to a file so far, and its length.
+/// Bytes written to a file so far, and their number.
 struct Written(FileSource, u64);
 
 impl ReadAt for Written {

@@ -152,8 +152,8 @@ fn a_failed_import_leaves_nothing() {
         );
     };
     refused(
-        &["--from", "bad.weald"],
-        &["bad.weald", "/noise", "damaged"],
+        &["--strict", "--from", "bad.weald"],
+        &["bad.weald", "noise", "damaged"],
     );
     refused(&["--from", "short.weald"], &["short.weald", "truncated"]);
     refused(&["--from", "none.weald"], &["none.weald"]);

@@ -149,6 +149,35 @@ fn a_volume_of_a_damaged_image_has_the_other_files() {
     assert!(said.starts_with("clean: "), "{said}");
 }
 
+/// Would catch: a damaged block of an older image that keeps every new one out of the store.
+#[test]
+fn an_image_is_added_beside_a_mount_although_an_older_one_is_damaged() {
+    let ground = Ground::new();
+    ground.sh("mkdir mnt");
+    ground.sh(FILES);
+    ground.sh("rm -r mnt/*");
+    ground.weald(&[
+        "store", "add", "-q", "-l0", "store", "whole", "--name", "old-1",
+    ]);
+    let content = fs::read(ground.at("whole/d/b")).expect("read");
+    damage(&ground.at("store/segments"), &content);
+    ground.mount(&[]);
+    ground.sh("rm -r whole/d; echo new > whole/new");
+    let added = ground
+        .0
+        .weald(&["store", "add", "-q", "store", "whole", "--name", "old-2"]);
+    let added = added.expect(1);
+    assert!(
+        added
+            .stderr
+            .starts_with("weald: old-1: damaged, and not continued"),
+        "{}",
+        added.stderr
+    );
+    assert_eq!(ground.weald(&["cat", "store:old-2", "new"]), "new\n");
+    ground.umount();
+}
+
 /// The rows of the volume, changed past its server.
 struct Rows {
     writer: weald_store::StoreWriter,
@@ -211,7 +240,8 @@ fn a_seal_leaves_out_what_no_image_can_have() {
     let dir = ground.mount(&[]);
     ground.sh(FILES);
     ground.sh(
-        "cd mnt; echo long > long; echo acl > acl; setfacl -m u:1000:- acl; setfattr -n user.a -v b acl
+        "cd mnt; echo long > long; echo acl > acl; setfacl -m u:1000:- acl
+         setfattr -n user.a -v b acl
          echo whole > whole; setfacl -m u:1000:r whole
          mkdir loop dots kind lost; for d in loop dots kind lost; do echo $d > $d/inner; done
          mkdir -p sum; for i in 1 2 3 4 5; do truncate -s 1E sum/$i; done; truncate -s 1M sum/6",

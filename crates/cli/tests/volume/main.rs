@@ -7,6 +7,7 @@ mod collecting;
 mod figures;
 mod images;
 mod leaving_out;
+mod limits;
 mod many;
 mod mounting;
 mod properties;

@@ -14,7 +14,7 @@ pub fn xattr_set_len(set: &[Xattr]) -> usize {
 /// Length of an empty set as `XATTR_SET_LEN_MAX` counts it, bytes.
 pub const XATTR_SET_LEN_MIN: usize = 1;
 
-/// What an attribute adds to the length of its set, bytes.
+/// Bytes that an attribute adds to the length of its set.
 pub const fn xattr_len(name_len: usize, value_len: usize) -> usize {
     name_len.saturating_add(value_len).saturating_add(4)
 }

@@ -196,7 +196,7 @@ enum Target<'a> {
 /// A seal that is done.
 struct Sealed<'a> {
     report: Report,
-    /// What the store says of an image in it.
+    /// Name of an image in the store, and figures about it.
     stored: Option<(&'a String, Imported)>,
     digests: Digests,
 }

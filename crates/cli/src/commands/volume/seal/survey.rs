@@ -1,5 +1,5 @@
-//! What of a volume an image cannot have, found before the volume is sealed: damaged rows, and what
-//! is beyond the limits of the format.
+//! Looks, before a volume is sealed, for the parts of it that an image cannot have: damaged rows,
+//! and things beyond the limits of the format.
 
 use super::walk::{Directory, Walk};
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ pub fn is_local(error: &Error) -> bool {
     )
 }
 
-/// What an image of a volume leaves out.
+/// Parts of a volume that its image leaves out.
 #[derive(Debug, Default)]
 pub struct LeftOut {
     /// By directory, names with all that is below them.
