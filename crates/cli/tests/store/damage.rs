@@ -456,10 +456,13 @@ fn either_copy_of_the_superblock_is_enough() {
     ground.sh("$WEALD volume create -q store:v; mkdir m; cp store/store whole");
     let dir = ground.0.dir("mnt");
     for file in ["store", "store.copy"] {
-        for damage in (0..6)
-            .map(|n| format!("head -c 16 /dev/urandom | dd of=store/{file} bs=1 seek={} conv=notrunc status=none", n * 16))
-            .chain([format!("rm store/{file}"), format!(": > store/{file}"), format!("cat whole >> store/{file}")])
-        {
+        let bytes_at = |at: usize| {
+            let dd = format!("dd of=store/{file} bs=1 seek={at} conv=notrunc status=none");
+            format!("head -c 16 /dev/urandom | {dd}")
+        };
+        let mut damages: Vec<String> = (0..6).map(|n| bytes_at(n * 16)).collect();
+        damages.extend(["rm ", ": > ", "cat whole >> "].map(|how| format!("{how}store/{file}")));
+        for damage in damages {
             ground.sh(&damage);
             // Readers work, and change nothing.
             ground.assert_exported("store", "v1");
@@ -467,10 +470,24 @@ fn either_copy_of_the_superblock_is_enough() {
             ground.0.mount(Path::new("store:v2"), &dir, &[]);
             let inode = "stat -c %i store/store 2>/dev/null || true";
             let before = ground.sh(inode);
-            let said = ground.0.weald(["store", "gc", "-q", "store"]).expect(0).stderr;
-            assert_eq!(said.lines().count(), usize::from(said.contains("made again from")), "{said}");
-            assert!(damage.starts_with("rm store/store.copy") || said.contains("made again from"), "{damage}: {said}");
-            assert!(before.is_empty() || ground.sh(inode) == before, "{damage}: another file");
+            let said = ground
+                .0
+                .weald(["store", "gc", "-q", "store"])
+                .expect(0)
+                .stderr;
+            assert_eq!(
+                said.lines().count(),
+                usize::from(said.contains("made again from")),
+                "{said}"
+            );
+            assert!(
+                damage.starts_with("rm store/store.copy") || said.contains("made again from"),
+                "{damage}: {said}"
+            );
+            assert!(
+                before.is_empty() || ground.sh(inode) == before,
+                "{damage}: another file"
+            );
             ground.refused(&["store", "rm", "store:v2"], &["store:v2: is in use"]);
             ground.0.umount(&dir);
             ground.sh("cmp whole store/store; cmp whole store/store.copy");

@@ -68,7 +68,9 @@ const DRILL: &str = r#"
 st=st.away
 fail() { echo "BAD $*"; }
 mv $st/segments/$SEGMENT keep
-if $SALVAGED; then $WEALD store salvage $st > salvaged 2>&1 || [ $? = 1 ] || fail "$(cat salvaged)"; fi
+if $SALVAGED; then
+    $WEALD store salvage $st > salvaged 2>&1 || [ $? = 1 ] || fail "$(cat salvaged)"
+fi
 for image in i1 i2 i3; do
     if said=$($WEALD mount $st:$image mi 2>&1); then
         read_all mi $image; $WEALD umount mi
