@@ -135,7 +135,7 @@ fn damage_of_tables_costs_what_it_hits() {
     let known = rows(&place).expect("tables");
     let mut random = Random::new(20);
     let (mut whole_count, mut damaged_count, mut refused_count) = (0, 0, 0);
-    for round in 0..100 {
+    for round in 0..200 {
         let at = random.below((whole.len() - DAMAGED_LEN) as u64) as usize;
         let after = place.crashed();
         let mut bytes = match round % 2 {
@@ -204,7 +204,7 @@ fn damage_of_tables_costs_what_it_hits() {
     }
     println!(
         "{whole_count} volumes whole, {damaged_count} damaged, {refused_count} stores refused, of \
-         100 places in {} bytes",
+         200 places in {} bytes",
         whole.len()
     );
     assert!(whole_count > 100 && damaged_count > 10 && refused_count < 10);
