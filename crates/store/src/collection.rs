@@ -16,45 +16,13 @@ use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::layout;
 use crate::segment::read_record;
+use crate::steps::Steps;
 use crate::store::{Store, read_file};
 use crate::volume::Dead;
 use crate::writer::{StoreWriter, each_row};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weald_format::store::{BlockRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow};
 use weald_format::{Error, ErrorKind, Result};
-
-/// Sizes of the steps in which the writer of an open store collects, removes and adds, so that
-/// other changes go on between them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steps {
-    /// Bytes that one step of a collection copies.
-    pub copy_len: u64,
-    /// Number of segments whose blocks are found in one pass over the rows.
-    pub segment_count: usize,
-    /// Parts of an image whose references one step counts or drops.
-    pub part_count: usize,
-}
-
-impl Default for Steps {
-    fn default() -> Self {
-        Self {
-            copy_len: 8 << 20,
-            segment_count: 32,
-            part_count: crate::import::COUNT_BATCH / 16,
-        }
-    }
-}
-
-impl Steps {
-    /// Steps that are small enough for simulations: each operation on a few blocks takes several.
-    pub fn small() -> Self {
-        Self {
-            copy_len: 6000,
-            segment_count: 3,
-            part_count: 3,
-        }
-    }
-}
 
 /// A segment that is being emptied.
 #[derive(Debug)]

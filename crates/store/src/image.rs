@@ -205,14 +205,6 @@ fn as_gone(error: Error) -> Error {
     }
 }
 
-/// The error of a block whose segment is missing, although its row is as it was. Readers would take
-/// "not found" for a file that does not exist.
-pub(crate) fn missing_segment(store: &Store, number: u64) -> Error {
-    let name = layout::segment(number);
-    let what = format!("{}/{name}: the segment is missing", store.disk.shown());
-    Error::corrupt("segment", 0, "S-2.8", what)
-}
-
 fn past_end(offset: u64) -> Error {
     let eof = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
     Error::io(format!("read at {offset} passes the end"), eof)

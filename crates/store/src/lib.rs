@@ -37,8 +37,10 @@ mod segment;
 pub mod simulated_disk;
 #[cfg(test)]
 mod simulation;
+mod steps;
 mod store;
 mod superblock;
+mod superblock_files;
 mod sync_log;
 mod tail;
 mod users;
@@ -49,7 +51,7 @@ mod writer_lock;
 pub use addition::{Addition, NewPart, PartsParser, PartsWriter};
 pub use check::{Checked, Finding};
 pub use collect::{CollectOptions, Collected};
-pub use collection::{Collection, NextCopy, Steps};
+pub use collection::{Collection, NextCopy};
 pub use image::StoredImage;
 pub use import::read_parts;
 pub use incoming::{Imported, Incoming, PartSink};
@@ -58,6 +60,7 @@ pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
 pub use salvage::Salvaged;
+pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 #[cfg(feature = "planted-bugs")]
 pub use sync_log::SyncLogBug;

@@ -200,6 +200,14 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
     }
 }
 
+/// The error of a block whose segment is missing, although its row is as it was. Readers would take
+/// "not found" for a file that does not exist.
+pub fn missing_segment(disk: &dyn Disk, number: u64) -> Error {
+    let name = layout::segment(number);
+    let what = format!("{}/{name}: the segment is missing", disk.shown());
+    Error::corrupt("segment", 0, "S-2.8", what)
+}
+
 /// Visits the headers of records and notes of a segment in order, from byte `start` to byte `end`
 /// (exclusive).
 ///

@@ -154,7 +154,7 @@ impl Store {
     /// `NotFound` if there is no store; `Unsupported` if a newer version of Weald made it;
     /// `Corrupt`, `Io`.
     pub fn open(disk: Arc<dyn Disk>) -> Result<Self> {
-        let superblock = crate::superblock::open(&*disk)?;
+        let superblock = crate::superblock_files::open(&*disk)?;
         Ok(Self { disk, superblock })
     }
 
@@ -194,8 +194,8 @@ impl Store {
         }
         let mut superblock = Self::open(self.disk.clone())?.superblock;
         superblock.incompat |= STORE_ROW_GROUPS;
-        crate::superblock::write(&*self.disk, layout::SUPERBLOCK, superblock)?;
-        crate::superblock::write(&*self.disk, layout::SUPERBLOCK_COPY, superblock)
+        crate::superblock_files::write(&*self.disk, layout::SUPERBLOCK, superblock)?;
+        crate::superblock_files::write(&*self.disk, layout::SUPERBLOCK_COPY, superblock)
     }
 
     /// UUID of the store.

@@ -110,7 +110,7 @@ impl BlockReader {
         let name = layout::segment(number);
         let file = match self.store.disk.open(&name, Access::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(crate::image::missing_segment(&self.store, number));
+                return Err(crate::segment::missing_segment(&*self.store.disk, number));
             }
             other => Arc::<dyn DiskFile>::from(other?),
         };

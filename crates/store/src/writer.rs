@@ -6,13 +6,13 @@
 //! therefore holds everything that was committed, and possibly files that no row refers to.
 //! [`crate::recover`] completes interrupted operations.
 
-use crate::collection::Steps;
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
 use crate::layout;
 use crate::mark::Mark;
 use crate::segment::{SegmentWriter, read_record};
+use crate::steps::Steps;
 use crate::store::{Store, open_engine};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
