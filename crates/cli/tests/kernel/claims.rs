@@ -2,14 +2,11 @@
 //! has right digests of all its records: only its tree digest, or a kept fs-verity digest, is that
 //! of something else.
 
-#[path = "../../../image/tests/support/mod.rs"]
-mod support;
-
 use crate::ground::{Ground, json, names};
+use crate::support::Parts;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
-use support::Parts;
 use weald_codec::fsverity_digest;
 
 /// The small tree, which every user may enter.

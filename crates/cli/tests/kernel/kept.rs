@@ -1,15 +1,12 @@
 //! Images whose kept fs-verity digests are wrong, on real mounts: an image of somebody else may
 //! promise anything.
 
-#[path = "../../../image/tests/support/mod.rs"]
-mod support;
-
 use crate::contents::OPTIONS;
 use crate::ground::{Ground, names};
 use crate::rootless::{as_nobody, said_or_too_old};
+use crate::support::Parts;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use support::Parts;
 use weald_testkit::compare;
 
 const OTHER_DIGEST: &str = "another fs-verity digest than the image keeps";

@@ -181,12 +181,11 @@ fn images_of_a_store_share_the_objects_in_it() {
     let listed = ground.weald(&["mounts", "--json"]).expect(0).text();
     let at = |name: &str| ground.at(name).display().to_string();
     // Other tests have mounts, too.
-    let lines = listed
+    let mut lines = listed
         .lines()
         .map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
     let json = lines
-        .filter(|json| json["dir"] == at("mnt"))
-        .last()
+        .find(|json| json["dir"] == at("mnt"))
         .expect("the mount");
     assert_eq!(json["type"], "kernel_mount");
     assert_eq!(json["image"], at("store:a"));

@@ -8,4 +8,6 @@ mod layers;
 mod life_cycle;
 mod refused;
 mod rootless;
+#[path = "../../../image/tests/support/mod.rs"]
+mod support;
 mod uppers;
