@@ -17,6 +17,8 @@ pub const VOLUME_VERSION_LOGGED: u64 = 2;
 pub const VOLUME_VERSION_COUNTED: u64 = 3;
 /// The same, and the sync log may hold changes.
 pub const VOLUME_VERSION_COUNTED_LOGGED: u64 = 4;
+/// Bits of a cookie that tell names with equal hashes apart.
+pub const COOKIE_SLOT_BITS: u32 = 7;
 /// Most pieces of one window.
 pub const PIECES_MAX: usize = 1 << 17;
 
@@ -129,6 +131,27 @@ impl VolumeRow {
         }
         Ok(row)
     }
+}
+
+/// Whether a directory can have an entry of this name: `.` and `..` are in every listing already.
+pub fn is_entry_name(name: &[u8]) -> bool {
+    !matches!(name, b"" | b"." | b"..") && !name.iter().any(|byte| matches!(byte, 0 | b'/'))
+}
+
+/// `name` as names of a volume are compared.
+pub fn fold_case(name: &[u8], is_case_insensitive: bool) -> std::borrow::Cow<'_, [u8]> {
+    match std::str::from_utf8(name) {
+        Ok(text) if is_case_insensitive => text.to_lowercase().into_bytes().into(),
+        _ => name.into(),
+    }
+}
+
+/// The first cookie of names with the hash of `name`, in a volume with this secret.
+pub fn first_cookie(secret: &[u8; 16], name: &[u8], is_case_insensitive: bool) -> u64 {
+    let key: [u8; 32] = array(&[*secret, *secret].concat());
+    let digest = blake3::keyed_hash(&key, &fold_case(name, is_case_insensitive));
+    let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
+    u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << COOKIE_SLOT_BITS
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {

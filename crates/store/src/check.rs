@@ -1,22 +1,29 @@
 //! The check: recounts everything that the tables contain, and reads every byte on request.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, Disk, DiskFile, ReadOnlyDisk};
+use crate::engine::redb::verify_pages;
+use crate::engine::{Table, VisitRow, number_of};
 use crate::layout;
-use crate::segment::{NotedRecord, each_noted, read_record};
+use crate::segment::{each_noted, read_record};
+use crate::store::ENGINE_CACHE_LEN;
 use crate::sync_log::DAMAGED_LOG_HINT;
-use crate::writer::StoreWriter;
+use crate::volume::{NEXT_SNAPSHOT, parse_extents};
+use crate::writer::{self, StoreWriter, counter};
 use std::collections::{BTreeMap, BTreeSet};
-use weald_format::container::RecordRef;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{
     BlockRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
 };
 use weald_format::sync_log::{DeltaItem, parse_body};
+use weald_format::volume::{VolumeRow, split_pair_key};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Finding {
-    /// The image that cannot be read completely, if the defect affects one.
+    /// The image or volume that cannot be read completely, if the defect affects one.
     pub image: Option<String>,
     /// Description of the defect.
     pub what: String,
@@ -39,16 +46,42 @@ pub struct Checked {
     pub findings: Vec<Finding>,
 }
 
+/// What a check knows of blocks.
+#[derive(Debug, Default)]
+pub struct BlockStates {
+    blocks: BTreeMap<u64, BlockRow>,
+    /// Unreadable blocks, each with the reason.
+    damaged: BTreeMap<u64, String>,
+    /// Bytes of records that were read and compared with their digests.
+    pub verified_len: u64,
+}
+
+impl BlockStates {
+    /// Why the first `end` decoded bytes of block `id` cannot be read; `None` if they can.
+    pub fn why_unreadable(&self, id: u64, end: u64) -> Option<String> {
+        match self.blocks.get(&id) {
+            None => Some(format!("block {id} has no row")),
+            Some(row) if row.record.raw_len < end => {
+                Some(format!("a piece ends behind block {id}"))
+            }
+            Some(_) => self.damaged.get(&id).cloned(),
+        }
+    }
+}
+
 /// Contents of all tables, and the results so far.
 #[derive(Default)]
 struct State {
-    blocks: BTreeMap<u64, BlockRow>,
+    of_blocks: BlockStates,
     segments: BTreeMap<u64, SegmentRow>,
-    /// Unreadable blocks, each with the reason.
-    damaged: BTreeMap<u64, String>,
-    /// Whether the references of at least one image could not be counted.
-    is_map_missing: bool,
+    volumes: Vec<(String, VolumeRow)>,
+    /// Whether the references of at least one image or volume could not be counted.
+    is_count_partial: bool,
+    /// Whether rows of blocks cannot be read, so that segments have live bytes of no block.
+    is_block_missing: bool,
     checked: Checked,
+    /// Defects of files of volumes, which a check of the volume names by path.
+    of_files: Vec<Finding>,
 }
 
 impl State {
@@ -63,33 +96,220 @@ impl State {
 
 impl StoreWriter {
     /// Compares tables, maps, segments and sync logs with each other; with `reads_data` it also
-    /// reads every record and verifies its digest. It needs the writer's lock and changes nothing.
+    /// reads every record and verifies its digest. Damaged rows are findings, and the check goes
+    /// on. It needs the writer's lock and changes nothing.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` if the tables cannot be read at all.
+    /// `Io`.
     ///
     /// # Cost
-    /// About 150 bytes of memory per block. Reads all headers, or all bytes with `reads_data`.
+    /// About 150 bytes of memory per block. Reads the tables three times, and all headers, or all
+    /// bytes with `reads_data`.
     pub fn check(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<Checked> {
+        let state = self.check_state(reads_data, tick)?;
+        let mut checked = state.checked;
+        checked.findings.extend(state.of_files);
+        Ok(checked)
+    }
+
+    /// As [`StoreWriter::check`], without the blocks that files of volumes lack: the second result
+    /// tells a check of the rows of each volume.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::check`].
+    pub fn check_store(
+        &self,
+        reads_data: bool,
+        tick: &mut dyn FnMut(&Checked),
+    ) -> Result<(Checked, BlockStates)> {
+        let state = self.check_state(reads_data, tick)?;
+        Ok((state.checked, state.of_blocks))
+    }
+
+    fn check_state(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<State> {
         let mut state = State::default();
-        self.each_block(&mut |id, row| {
-            state.blocks.insert(id, row);
-            Ok(())
-        })?;
-        self.each_segment(&mut |number, row| {
-            state.segments.insert(number, row);
-            Ok(())
-        })?;
-        state.checked.block_count = state.blocks.len() as u64;
+        if let Some(damage) = self.check_pages()? {
+            state.find(None, damage);
+        }
+        self.read_rows(&mut state)?;
+        state.checked.block_count = state.of_blocks.blocks.len() as u64;
         state.checked.segment_count = state.segments.len() as u64;
         self.check_sync_logs(&mut state)?;
         self.check_segments(&mut state, reads_data, tick)?;
-        let mut references = self.check_images(&mut state)?;
+        let mut references = BTreeMap::new();
+        self.check_images(&mut state, &mut references)?;
         self.check_extents(&mut state, &mut references)?;
         check_references(&mut state, &references);
         check_live_len(&mut state);
+        self.check_counters(&mut state)?;
         self.check_files(&mut state)?;
-        Ok(state.checked)
+        Ok(state)
+    }
+
+    /// What is wrong with the pages of the tables, which no reader verifies; `None` if nothing is.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn check_pages(&self) -> Result<Option<String>> {
+        let disk = ReadOnlyDisk::new(self.store.disk.clone());
+        let file = disk.open(layout::META, Access::Write)?;
+        let shown = format!("{}/{}", self.store.shown(), layout::META);
+        match verify_pages(Arc::from(file), &shown, ENGINE_CACHE_LEN) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Some(error.what().to_owned())),
+            other => other.map(|()| None),
+        }
+    }
+
+    /// Reads the rows of blocks, segments and volumes.
+    fn read_rows(&self, state: &mut State) -> Result<()> {
+        let mut blocks = BTreeMap::new();
+        let is_whole = self.each_readable(state, Table::Blocks, &mut |key, value| {
+            if let Some(id) = number_of(key) {
+                blocks.insert(id, BlockRow::parse(value)?);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        state.of_blocks.blocks = blocks;
+        state.is_block_missing = !is_whole;
+        let mut segments = BTreeMap::new();
+        self.each_readable(state, Table::Segments, &mut |key, value| {
+            if let Some(number) = number_of(key) {
+                segments.insert(number, SegmentRow::parse(value)?);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        state.segments = segments;
+        let mut volumes = Vec::new();
+        let is_whole = self.each_readable(state, Table::Volumes, &mut |key, value| {
+            let name = String::from_utf8_lossy(key).into_owned();
+            if !layout::is_replaced_key(&name) {
+                volumes.push((name, VolumeRow::parse(value)?));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        state.is_count_partial |= !is_whole;
+        let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
+        for (name, _) in volumes.iter().filter(|(name, _)| !shown.contains(name)) {
+            state.find(Some(name), "the file in volumes/ that shows it is missing");
+        }
+        for name in shown {
+            if !volumes.iter().any(|(known, _)| *known == name) {
+                state.find(Some(&name), "the volume has no row");
+            }
+        }
+        state.volumes = volumes;
+        Ok(())
+    }
+
+    /// Visits the rows of a table that can be read; the others are findings. Returns whether there
+    /// are none.
+    fn each_readable(
+        &self,
+        state: &mut State,
+        table: Table,
+        visit: &mut VisitRow<'_>,
+    ) -> Result<bool> {
+        let mut damage = Vec::new();
+        let read = self
+            .engine
+            .scan_readable(table, &[], visit, &mut |key, error| {
+                damage.push((key.to_vec(), error));
+                Ok(())
+            });
+        for (key, error) in &damage {
+            let what = damaged_rows(table, key, error, &state.volumes);
+            state.find(None, what);
+        }
+        match read {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                let what = format!("{}: table {}: {error}", layout::META, table.name());
+                state.find(None, what);
+                Ok(false)
+            }
+            other => other.map(|()| damage.is_empty()),
+        }
+    }
+
+    /// Checks that numbers are not given away twice.
+    fn check_counters(&self, state: &mut State) -> Result<()> {
+        let last_image = self.image_rows()?.iter().map(|(_, row)| row.image_id).max();
+        let last_volume = state
+            .volumes
+            .iter()
+            .map(|(_, row)| row.snapshot.into())
+            .max();
+        let last = [
+            (
+                writer::NEXT_BLOCK,
+                state.of_blocks.blocks.keys().next_back().copied(),
+            ),
+            (
+                writer::NEXT_SEGMENT,
+                state.segments.keys().next_back().copied(),
+            ),
+            (writer::NEXT_IMAGE, last_image),
+            (NEXT_SNAPSHOT, last_volume),
+        ];
+        for (key, last) in last {
+            let name = String::from_utf8_lossy(key).into_owned();
+            match counter(&*self.engine, key) {
+                Ok(next) if last.is_none_or(|last| last < next) => {}
+                Ok(next) => state.find(None, format!("counter {name}: {next} is in use already")),
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    state.find(None, format!("counter {name}: {error}"));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// What a check of these blocks finds; with `reads_data` it reads each record and verifies its
+    /// digest, otherwise only its header.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn check_blocks(&self, ids: &BTreeSet<u64>, reads_data: bool) -> Result<BlockStates> {
+        let mut states = BlockStates::default();
+        let mut by_place: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        for &id in ids {
+            match self.block_row(id) {
+                Ok(row) => {
+                    let place = (row.location.segment, row.location.offset);
+                    by_place.insert(place, id);
+                    states.blocks.insert(id, row);
+                }
+                Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let mut open: Option<(u64, Option<Box<dyn DiskFile>>)> = None;
+        for ((segment, offset), id) in by_place {
+            let name = layout::segment(segment);
+            if open.as_ref().is_none_or(|(number, _)| *number != segment) {
+                let file = match self.store.disk.open(&name, Access::Read) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                    other => Some(other?),
+                };
+                open = Some((segment, file));
+            }
+            let file = open.as_ref().and_then(|(_, file)| file.as_deref());
+            let (Some(row), Some(file)) = (states.blocks.get(&id), file) else {
+                let why = format!("{name}: the segment is missing");
+                states.damaged.insert(id, why);
+                continue;
+            };
+            let why = why_damaged(file, file.len()?, row, reads_data)?;
+            match why {
+                Some(why) => {
+                    let why = format!("{name}, byte {offset}: {why}");
+                    states.damaged.insert(id, why);
+                }
+                None if reads_data => states.verified_len += row.len(),
+                None => {}
+            }
+        }
+        Ok(states)
     }
 
     fn check_segments(
@@ -99,7 +319,7 @@ impl StoreWriter {
         tick: &mut dyn FnMut(&Checked),
     ) -> Result<()> {
         let mut by_segment: BTreeMap<u64, Vec<(u64, BlockRow)>> = BTreeMap::new();
-        for (&id, row) in &state.blocks {
+        for (&id, row) in &state.of_blocks.blocks {
             by_segment
                 .entry(row.location.segment)
                 .or_default()
@@ -131,6 +351,7 @@ impl StoreWriter {
         let lost = |state: &mut State, why: &str| {
             for (id, row) in blocks.iter().filter(|(_, row)| row.references > 0) {
                 state
+                    .of_blocks
                     .damaged
                     .insert(*id, format!("{name}, byte {}: {why}", row.location.offset));
             }
@@ -138,7 +359,8 @@ impl StoreWriter {
         let file = match self.store.disk.open(&name, Access::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 // After a crash a segment that received no record may have a row without a file.
-                if row.len > SEGMENT_SUPERBLOCK_LEN as u64 && !row.is_emptied {
+                let is_needed = row.live_len > 0 && !row.is_emptied;
+                if row.len > SEGMENT_SUPERBLOCK_LEN as u64 && is_needed {
                     state.find(None, format!("{name}: the segment is missing"));
                     lost(state, "the segment is missing");
                 }
@@ -150,7 +372,7 @@ impl StoreWriter {
             return Ok(());
         }
         let len = file.len()?;
-        if len < row.len {
+        if len < row.len && row.live_len > 0 {
             state.find(
                 None,
                 format!("{name}: {len} bytes, {} were committed", row.len),
@@ -163,14 +385,13 @@ impl StoreWriter {
         {
             state.find(None, format!("{name}: {error}"));
         }
-        let segment = (&*name, &*file, (uuid, number));
-        check_blocks(state, segment, row.len.min(len), blocks, reads_data);
-        Ok(())
+        let end = row.len.min(len);
+        check_notes(state, (&name, &*file, (uuid, number)), end, blocks)?;
+        check_blocks(state, (&name, &*file), end, blocks, reads_data)
     }
 
     /// Checks rows and maps of the images, and counts the references to each block in the maps.
-    fn check_images(&self, state: &mut State) -> Result<BTreeMap<u64, u64>> {
-        let mut references: BTreeMap<u64, u64> = BTreeMap::new();
+    fn check_images(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
         let mut known = BTreeSet::new();
         for (name, row) in self.image_rows()? {
             known.insert(name.clone());
@@ -182,7 +403,7 @@ impl StoreWriter {
             let map = match self.store.map(&name) {
                 Ok(map) => map,
                 Err(error) => {
-                    state.is_map_missing = true;
+                    state.is_count_partial = true;
                     state.find(Some(&name), error.to_string());
                     continue;
                 }
@@ -190,21 +411,32 @@ impl StoreWriter {
             if Digest::of(&map.encode(self.store.superblock.uuid)) != row.map_digest {
                 state.find(Some(&name), "its map is not the one that was committed");
             }
+            let mut without_row: Vec<u64> = Vec::new();
             for (id, location, record) in map.blocks() {
                 *references.entry(id).or_default() += 1;
-                let why = match state.blocks.get(&id) {
-                    None => Some(format!("block {id} has no row")),
+                let why = match state.of_blocks.blocks.get(&id) {
+                    None => {
+                        without_row.push(id);
+                        None
+                    }
                     Some(row) if row.record != *record => Some(format!(
                         "block {id} is another one in the table than in the map"
                     )),
                     Some(row) if row.location != location => {
                         Some(format!("block {id} has moved, and the map does not say so"))
                     }
-                    Some(_) => state.damaged.get(&id).cloned(),
+                    Some(_) => state.of_blocks.damaged.get(&id).cloned(),
                 };
                 if let Some(why) = why {
                     state.find(Some(&name), why);
                 }
+            }
+            if let Some(first) = without_row.first() {
+                let what = match without_row.len() {
+                    1 => format!("block {first} has no row"),
+                    count => format!("{count} blocks have no row, the first is block {first}"),
+                };
+                state.find(Some(&name), what);
             }
         }
         for name in self
@@ -215,62 +447,101 @@ impl StoreWriter {
         {
             state.find(None, format!("{name}: its map has no row"));
         }
-        Ok(references)
+        Ok(())
     }
 
-    /// Counts the references to each block in the extents of volumes, and reports the blocks that
+    /// Counts the references to each block in the extents of volumes, and finds the blocks that
     /// cannot be read.
     fn check_extents(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
-        let names = self.volume_rows()?;
-        let names: BTreeMap<u32, String> = names
-            .into_iter()
-            .map(|(name, row)| (row.snapshot, name))
+        let names: BTreeMap<u32, String> = state
+            .volumes
+            .iter()
+            .map(|(name, row)| (row.snapshot, name.clone()))
             .collect();
-        self.each_piece(&mut |snapshot, ino, piece| {
-            let name = names.get(&snapshot).map_or("", |name| name.as_str());
-            let count = references.entry(piece.block).or_default();
-            *count += 1;
-            let why = match state.blocks.get(&piece.block) {
-                None => Some(format!("block {} has no row", piece.block)),
-                Some(row)
-                    if row.record.raw_len < u64::from(piece.offset) + u64::from(piece.len) =>
-                {
-                    Some(format!("a piece ends behind block {}", piece.block))
+        let mut found = Vec::new();
+        let of_blocks = &state.of_blocks;
+        let mut is_whole = true;
+        let read = self.engine.scan_readable(
+            Table::Extents,
+            &[],
+            &mut |key, value| {
+                let (snapshot, ino, _) = split_pair_key(key)?;
+                for piece in parse_extents(value)?.0 {
+                    *references.entry(piece.block).or_default() += 1;
+                    let end = u64::from(piece.offset) + u64::from(piece.len);
+                    if let Some(why) = of_blocks.why_unreadable(piece.block, end) {
+                        found.push(Finding {
+                            image: Some(names.get(&snapshot).cloned().unwrap_or_default()),
+                            what: format!("inode {ino}: {why}"),
+                        });
+                    }
                 }
-                Some(_) => state.damaged.get(&piece.block).cloned(),
-            };
-            if let Some(why) = why {
-                state.find(Some(name), format!("inode {ino}: {why}"));
-            }
-            Ok(())
-        })
+                Ok(ControlFlow::Continue(()))
+            },
+            &mut |_, _| {
+                is_whole = false;
+                Ok(())
+            },
+        );
+        // The check of the rows of the volume reports this damage.
+        match read {
+            Err(error) if error.kind() == ErrorKind::Corrupt => is_whole = false,
+            other => other?,
+        }
+        state.is_count_partial |= !is_whole;
+        state.of_files = found;
+        Ok(())
     }
 
     /// Verifies the records of the sync logs whose changes the tables do not have.
     fn check_sync_logs(&self, state: &mut State) -> Result<()> {
-        for (name, row) in self.volume_rows()? {
-            let records = match self.read_sync_log(&row, &|log| log) {
-                Ok(records) => records,
+        for (name, row) in state.volumes.clone() {
+            let blocks = &state.of_blocks.blocks;
+            let raw_len = |id: u64| Ok(blocks.get(&id).map(|row| row.record.raw_len));
+            match self.check_log(&row, &raw_len) {
+                Ok((count, damage)) => {
+                    state.checked.log_record_count += count;
+                    for what in damage {
+                        state.find(Some(&name), format!("{what}: {DAMAGED_LOG_HINT}"));
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
                     state.find(Some(&name), error.to_string());
-                    continue;
                 }
                 Err(error) => return Err(error),
-            };
-            if let Some(damage) = &records.damage {
-                state.find(Some(&name), format!("{damage}: {DAMAGED_LOG_HINT}"));
-            }
-            for body in records.first.iter().chain(&records.second) {
-                state.checked.log_record_count += 1;
-                if let Err(error) = check_body(body, row.snapshot, &state.blocks) {
-                    let count = state.checked.log_record_count;
-                    let path = layout::sync_log(row.snapshot);
-                    let what = format!("{path}: record {count}: {error}: {DAMAGED_LOG_HINT}");
-                    state.find(Some(&name), what);
-                }
             }
         }
         Ok(())
+    }
+
+    /// Verifies the records of the sync log of the volume with this row whose changes the tables do
+    /// not have. Returns their number, and what is wrong.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Io`.
+    pub fn check_sync_log(&self, row: &VolumeRow) -> Result<(u64, Vec<String>)> {
+        self.check_log(row, &|id| match self.block_row(id) {
+            Ok(row) => Ok(Some(row.record.raw_len)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
+            Err(error) => Err(error),
+        })
+    }
+
+    fn check_log(&self, row: &VolumeRow, raw_len: &RawLen<'_>) -> Result<(u64, Vec<String>)> {
+        let records = self.read_sync_log(row, &|log| log)?;
+        let mut wrong: Vec<String> = records.damage.iter().map(Error::to_string).collect();
+        let mut count = 0;
+        for body in records.first.iter().chain(&records.second) {
+            count += 1;
+            match check_body(body, row.snapshot, raw_len) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    let path = layout::sync_log(row.snapshot);
+                    wrong.push(format!("{path}: record {count}: {error}"));
+                }
+                other => other?,
+            }
+        }
+        Ok((count, wrong))
     }
 
     /// Reports files without a row.
@@ -288,61 +559,138 @@ impl StoreWriter {
     }
 }
 
-/// Checks the headers in the first `end` bytes of a segment, and that each block has one.
-fn check_blocks(
+/// Compares the numbers of blocks with the notes in the first `end` bytes of a segment.
+fn check_notes(
     state: &mut State,
     (name, file, identity): (&str, &dyn DiskFile, (Uuid, u64)),
     end: u64,
     blocks: &[(u64, BlockRow)],
-    reads_data: bool,
-) {
-    let mut headers: BTreeMap<u64, NotedRecord> = BTreeMap::new();
+) -> Result<()> {
+    let by_offset = blocks
+        .iter()
+        .map(|(id, row)| (row.location.offset, (*id, *row)));
+    let by_offset: BTreeMap<u64, (u64, BlockRow)> = by_offset.collect();
     let walked = each_noted(file, identity, end, &mut |found| {
-        headers.insert(found.offset, found);
-        Ok(())
-    });
-    if let Err(error) = walked {
-        state.find(None, format!("{name}: {error}"));
-    }
-    for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
-        let at = block.location.offset;
-        let found = headers.get(&at);
-        let noted = found.and_then(|found| found.noted).map(|(_, noted)| noted);
-        // Equal records have several blocks.
-        let is_equal = |noted: &u64| {
-            let other = state.blocks.get(noted);
-            other.is_some_and(|other| other.record == block.record)
+        let (Some((_, noted)), Some((id, row))) = (found.noted, by_offset.get(&found.offset))
+        else {
+            return Ok(());
         };
-        if let Some(noted) = noted.filter(|noted| noted != id && !is_equal(noted)) {
+        // Equal records have several blocks.
+        let other = state.of_blocks.blocks.get(&noted);
+        let is_equal = other.is_some_and(|other| other.record == row.record);
+        if row.references > 0 && noted != *id && !is_equal {
+            let at = found.offset;
             let what = format!("{name}, byte {at}: a note calls block {id} block {noted}");
             state.find(None, what);
         }
-        let why = match at.saturating_add(block.len()) > end {
-            true => Some("lies behind the end of the segment".to_owned()),
-            false => block_damage(file, block, found.map(|f| &f.record), reads_data),
-        };
-        match why {
+        Ok(())
+    });
+    match walked {
+        // Damage between the records of blocks harms nobody.
+        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+        other => other,
+    }
+}
+
+/// Checks that each block in use begins with its header in the first `end` bytes of a segment. What
+/// lies between them belongs to nobody.
+fn check_blocks(
+    state: &mut State,
+    (name, file): (&str, &dyn DiskFile),
+    end: u64,
+    blocks: &[(u64, BlockRow)],
+    reads_data: bool,
+) -> Result<()> {
+    for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
+        match why_damaged(file, end, block, reads_data)? {
             Some(why) => {
-                state
-                    .damaged
-                    .insert(*id, format!("{name}, byte {at}: {why}"));
+                let at = block.location.offset;
+                let why = format!("{name}, byte {at}: {why}");
+                state.of_blocks.damaged.insert(*id, why);
             }
             None if reads_data => state.checked.verified_len += block.len(),
             None => {}
         }
     }
+    Ok(())
 }
 
+/// Why the record of `block` cannot be read in the first `end` bytes of a segment. Without
+/// `reads_data`, only its header is read.
+fn why_damaged(
+    file: &dyn DiskFile,
+    end: u64,
+    block: &BlockRow,
+    reads_data: bool,
+) -> Result<Option<String>> {
+    let at = block.location.offset;
+    if at.saturating_add(block.len()) > end {
+        return Ok(Some("lies behind the end of the segment".to_owned()));
+    }
+    if reads_data {
+        return match read_record(file, block.location, &block.record) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Some(error.what().to_owned())),
+            Err(error) => Ok(Some(error.to_string())),
+            Ok(_) => Ok(None),
+        };
+    }
+    let mut header = [0; HEADER_LEN];
+    file.read_at(&mut header, at)?;
+    let why = match RecordRef::parse_header(&header, 0) {
+        Err(_) => Some("no record begins here".to_owned()),
+        Ok(header) if header != block.record => {
+            Some("another record lies here than the table says".to_owned())
+        }
+        Ok(_) => None,
+    };
+    Ok(why)
+}
+
+/// Says which rows of a table cannot be read: those from `key` on, to the next group.
+fn damaged_rows(
+    table: Table,
+    key: &[u8],
+    error: &Error,
+    volumes: &[(String, VolumeRow)],
+) -> String {
+    let place = match (table, number_of(key)) {
+        (Table::Blocks, Some(id)) => format!("from block {id} on"),
+        (Table::Segments, Some(number)) => format!("of segment {number}"),
+        (Table::Counters | Table::Images | Table::Volumes, _) => {
+            format!("{:?}", String::from_utf8_lossy(key))
+        }
+        _ => match key.split_first_chunk() {
+            Some((number, rest)) => {
+                let number = u32::from_be_bytes(*number);
+                let named = volumes.iter().find(|(_, row)| row.snapshot == number);
+                let name = named.map_or_else(|| number.to_string(), |(name, _)| name.clone());
+                let ino = rest.first_chunk().map_or(0, |ino| u64::from_be_bytes(*ino));
+                format!("of volume {name} from inode {ino} on")
+            }
+            None => "at its beginning".to_owned(),
+        },
+    };
+    format!(
+        "{}: table {}: rows {place} cannot be read: {}",
+        layout::META,
+        table.name(),
+        error.what()
+    )
+}
+
+/// Finds the decoded length of a block; `None` if there is no such block.
+type RawLen<'a> = dyn Fn(u64) -> Result<Option<u64>> + 'a;
+
 /// Checks the changes of a record of the sync log: rows, ranges, and the blocks that it names.
-fn check_body(body: &[u8], snapshot: u32, blocks: &BTreeMap<u64, BlockRow>) -> Result<()> {
+fn check_body(body: &[u8], snapshot: u32, raw_len: &RawLen<'_>) -> Result<()> {
     let bad = |what: String| Error::corrupt("sync log", 0, "V-6.6", what);
     parse_body(body, &mut |item| match item {
         DeltaItem::Row(table, key, value) => table.check_row(snapshot, key, value),
-        DeltaItem::Block(ino, _, len, block, offset) => match blocks.get(&block) {
+        DeltaItem::Block(ino, _, len, block, offset) => match raw_len(block)? {
             None => Err(bad(format!("inode {ino}: block {block} has no row"))),
-            Some(row) if row.record.raw_len < len.saturating_add(offset.into()) => Err(bad(
-                format!("inode {ino}: a range ends behind block {block}"),
-            )),
+            Some(raw_len) if raw_len < len.saturating_add(offset.into()) => Err(bad(format!(
+                "inode {ino}: a range ends behind block {block}"
+            ))),
             Some(_) => Ok(()),
         },
         DeltaItem::Bytes(..) | DeltaItem::Hole(..) | DeltaItem::Drop(_) => Ok(()),
@@ -350,30 +698,11 @@ fn check_body(body: &[u8], snapshot: u32, blocks: &BTreeMap<u64, BlockRow>) -> R
     .map(drop)
 }
 
-fn block_damage(
-    file: &dyn DiskFile,
-    block: &BlockRow,
-    header: Option<&RecordRef>,
-    reads_data: bool,
-) -> Option<String> {
-    match header {
-        None => Some("no record begins here".to_owned()),
-        Some(header) if *header != block.record => {
-            Some("another record lies here than the table says".to_owned())
-        }
-        Some(_) if !reads_data => None,
-        Some(_) => {
-            let read = read_record(file, block.location, &block.record);
-            read.err().map(|error| error.to_string())
-        }
-    }
-}
-
 fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {
-    for (id, row) in &state.blocks {
+    for (id, row) in &state.of_blocks.blocks {
         let counted = references.get(id).copied().unwrap_or(0);
-        // The missing references may be those of a map that cannot be read.
-        let is_explained = state.is_map_missing && counted < row.references;
+        // The missing references may be those of a map or of rows that cannot be read.
+        let is_explained = state.is_count_partial && counted < row.references;
         if counted != row.references && !is_explained {
             let what = format!(
                 "block {id}: the table has {} references, maps and volumes have {counted}",
@@ -386,12 +715,18 @@ fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {
 
 fn check_live_len(state: &mut State) {
     let mut live: BTreeMap<u64, u64> = BTreeMap::new();
-    for row in state.blocks.values().filter(|row| row.references > 0) {
+    for row in state
+        .of_blocks
+        .blocks
+        .values()
+        .filter(|row| row.references > 0)
+    {
         *live.entry(row.location.segment).or_default() += row.len();
     }
     for (number, row) in &state.segments {
         let counted = live.get(number).copied().unwrap_or(0);
-        if counted != row.live_len {
+        let is_explained = state.is_block_missing && counted < row.live_len;
+        if counted != row.live_len && !is_explained {
             let what = format!(
                 "segment {number}: the table has {} live bytes, its blocks have {counted}",
                 row.live_len

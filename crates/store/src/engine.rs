@@ -18,8 +18,8 @@ pub use rows_file::{RowsFile, RowsWriter};
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::Result;
 use weald_format::row_group::Shape;
+use weald_format::{Error, Result};
 
 /// The tables. A numeric key is stored as eight bytes in big-endian order, so that the byte order
 /// of keys is the order of the numbers.
@@ -165,6 +165,10 @@ impl Batch {
 /// Callback that receives the rows of a range in ascending order of keys; `Break` ends the scan.
 pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 
+/// Callback that receives damage of a scan: the key of the group or row that cannot be read, and
+/// why. An error ends the scan.
+pub type VisitDamage<'a> = dyn FnMut(&[u8], Error) -> Result<()> + 'a;
+
 /// An ordered, transactional key-value store with one writer.
 pub trait Engine: Debug + Send + Sync {
     /// Returns the value of `key`.
@@ -179,6 +183,22 @@ pub trait Engine: Debug + Send + Sync {
     /// # Errors
     /// `Io`, `Corrupt`, and the errors of `visit`.
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()>;
+
+    /// As [`Engine::scan`], past the groups and rows that differ from their checksums.
+    ///
+    /// # Errors
+    /// As [`Engine::scan`], and the errors of `damaged`.
+    fn scan_readable(
+        &self,
+        table: Table,
+        start: &[u8],
+        visit: &mut VisitRow<'_>,
+        damaged: &mut VisitDamage<'_>,
+    ) -> Result<()> {
+        // An engine without checksums meets no such damage.
+        let _ = damaged;
+        self.scan(table, start, visit)
+    }
 
     /// Applies `batch`, which is durable when the call returns.
     ///

@@ -49,7 +49,7 @@ mod writer;
 mod writer_lock;
 
 pub use addition::{Addition, NewPart, PartsParser, PartsWriter};
-pub use check::{Checked, Finding};
+pub use check::{BlockStates, Checked, Finding};
 pub use collect::{CollectOptions, Collected};
 pub use collection::{Collection, NextCopy};
 pub use image::StoredImage;
@@ -59,7 +59,7 @@ pub use layout::{LOCK as LOCK_FILE, check_name};
 pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
-pub use salvage::Salvaged;
+pub use salvage::{DamagedImage, DamagedVolume, Loss, Names, SalvageOptions, Salvaged, path_of};
 pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 #[cfg(feature = "planted-bugs")]

@@ -1,105 +1,200 @@
 //! Salvage: rebuilds the metadata of a store from its image maps and segments.
 //!
 //! Maps list the blocks of an image with their digests; segments list the records that they
-//! contain. Only volumes need the old tables. All rows that can be read are taken over, and what is
-//! lost is listed. The old file stays as `meta.old`.
+//! contain. Only volumes need the old tables. All rows that can be read are taken over, `tree`
+//! makes a tree of them, and what is lost is listed. The old file stays as `meta.old`.
+//!
+//! A block that cannot be read keeps its row, so that references are counted, a writer can open the
+//! store, and all works again when a missing segment is back. Such a row never names space in which
+//! another record lies.
 
+mod block_ids;
+mod losses;
+mod segments;
 mod tables;
+mod tree;
 mod volumes;
+
+pub use losses::{Loss, Names, path_of};
 
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::layout;
 use crate::mark::Mark;
-use crate::segment::{each_item, read_note};
 use crate::store::{Store, create_engine, is_bad_file, read_file, write_file};
 use crate::volume::NEXT_SNAPSHOT;
 use crate::writer;
+use segments::Segments;
 use std::collections::BTreeMap;
 use tables::{Counters, OldTables};
 use volumes::OldVolume;
-use weald_format::container::{Codec, RecordRef, RecordType};
-use weald_format::segment_note::SegmentItem;
+use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
 use weald_format::store::{
-    BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow,
+    BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN,
+    SegmentRow,
 };
 use weald_format::{Digest, Error, ErrorKind, Result};
+
+/// Options of a salvage.
+#[derive(Debug, Clone, Default)]
+pub struct SalvageOptions {
+    /// Name of this writer, for the error of a second one.
+    pub writer_name: String,
+    /// Do not read the data of blocks, only their headers.
+    pub skips_data: bool,
+}
+
+/// An image of which something is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DamagedImage {
+    /// Its name.
+    pub name: String,
+    /// What is wrong.
+    pub what: String,
+    /// What is lost, by path. A salvage of a store alone does not know it.
+    pub losses: Vec<Loss>,
+}
+
+/// A volume of which something is lost.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct DamagedVolume {
+    /// Its name.
+    pub name: String,
+    /// What is lost.
+    pub losses: Vec<Loss>,
+    /// Number of files and directories that got a name in `lost+found`.
+    pub adopted_count: u64,
+}
 
 /// Results of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Salvaged {
     /// Names of the complete images.
     pub images: Vec<String>,
-    /// Names of incomplete images, each with the reason. Their maps are renamed to a name that ends
-    /// in `.damaged`.
-    pub damaged: Vec<(String, String)>,
+    /// The images of which blocks cannot be read. The rest of them can be read.
+    pub damaged: Vec<DamagedImage>,
+    /// Names of the images whose maps cannot be read, each with the reason. Their maps are renamed
+    /// to a name that ends in `.damaged`.
+    pub set_aside: Vec<(String, String)>,
     /// Names of the volumes of which nothing is lost.
     pub volumes: Vec<String>,
-    /// Names of the other volumes, each with what is lost. They stay, with all that can be read.
-    pub damaged_volumes: Vec<(String, Vec<String>)>,
+    /// The other volumes. They stay, with all that can be read.
+    pub damaged_volumes: Vec<DamagedVolume>,
     /// Names of volumes of which nothing can be read.
     pub lost_volumes: Vec<String>,
     /// Number of blocks that images and volumes refer to.
     pub block_count: u64,
+    /// Number of these blocks that cannot be read.
+    pub lost_block_count: u64,
     /// Number of segments.
     pub segment_count: u64,
+    /// Bytes of records that were read and compared with their digests.
+    pub verified_len: u64,
 }
 
-/// Blocks, records and segments found so far.
+/// Blocks and segments of the new tables.
 #[derive(Default)]
 struct Found {
-    /// Locations of each record; the key is the digest.
-    records: BTreeMap<[u8; 32], Vec<(Location, RecordRef)>>,
-    segments: BTreeMap<u64, SegmentRow>,
+    /// Rows of blocks, and why some cannot be read.
     blocks: BTreeMap<u64, BlockRow>,
-    /// The last commit that a note names.
-    commit: u64,
+    lost: BTreeMap<u64, String>,
+    next_block: u64,
+    /// The segment that does not exist, where blocks lie of which nothing is known.
+    nowhere: u64,
+    nowhere_len: u64,
+}
+
+impl Salvaged {
+    /// Number of images and volumes of which something is lost.
+    pub fn damaged_count(&self) -> usize {
+        let image_count = self.damaged.len() + self.set_aside.len();
+        image_count + self.damaged_volumes.len() + self.lost_volumes.len()
+    }
+}
+
+impl Found {
+    /// A place in no segment for a record of `len` bytes.
+    fn no_place(&mut self, len: u64) -> Location {
+        let offset = self.nowhere_len;
+        self.nowhere_len += HEADER_LEN as u64 + len;
+        Location {
+            segment: self.nowhere,
+            offset,
+        }
+    }
+
+    /// A row of a block with `len` bytes of which nothing is known: reads of it fail, and its
+    /// references are counted.
+    fn unknown_row(&mut self, len: u64) -> BlockRow {
+        BlockRow {
+            location: self.no_place(len),
+            references: 0,
+            record: RecordRef {
+                record_type: RecordType::Data,
+                codec: Codec::None,
+                offset: 0,
+                stored_len: len,
+                raw_len: len,
+                digest: Digest::default(),
+            },
+        }
+    }
+
+    fn new_id(&mut self) -> u64 {
+        self.next_block += 1;
+        self.next_block - 1
+    }
+
+    /// Why the first `end` decoded bytes of a block cannot be read.
+    fn why_lost(&self, id: u64, end: u64) -> Option<String> {
+        match self.blocks.get(&id) {
+            None => Some(format!("block {id} is not known")),
+            Some(row) if row.record.raw_len < end => Some(format!("block {id} is another one")),
+            Some(_) => self.lost.get(&id).cloned(),
+        }
+    }
+
+    fn count(&mut self, id: u64, references: u64) {
+        if let Some(row) = self.blocks.get_mut(&id) {
+            row.references += references;
+        }
+    }
+
+    /// Rows of the segments that are there, and of those that blocks name.
+    fn segment_rows(&self, segments: &Segments) -> BTreeMap<u64, SegmentRow> {
+        let there = segments.by_number.iter();
+        let mut rows: BTreeMap<u64, SegmentRow> = there
+            .map(|(number, segment)| {
+                let row = SegmentRow {
+                    len: segment.end,
+                    notes_len: segment.notes_len,
+                    is_lost: segment.is_damaged,
+                    ..SegmentRow::default()
+                };
+                (*number, row)
+            })
+            .collect();
+        for row in self.blocks.values().filter(|row| row.references > 0) {
+            let number = row.location.segment;
+            let segment = rows.entry(number).or_insert(SegmentRow {
+                len: SEGMENT_SUPERBLOCK_LEN as u64,
+                is_lost: true,
+                ..SegmentRow::default()
+            });
+            segment.live_len += row.len();
+            segment.len = segment.len.max(row.location.offset + row.len());
+        }
+        rows
+    }
 }
 
 /// Volumes of the old tables.
 #[derive(Default)]
 struct OldVolumes {
     volumes: Vec<OldVolume>,
-    /// Rows of the blocks that they refer to.
+    /// All rows of blocks.
     blocks: BTreeMap<u64, BlockRow>,
     counters: Counters,
-}
-
-/// The row of a block whose own row is lost: reads of it fail, and its references are counted.
-fn lost_block(segment: u64, len: u64) -> BlockRow {
-    BlockRow {
-        location: Location {
-            segment,
-            offset: weald_format::store::SEGMENT_SUPERBLOCK_LEN as u64,
-        },
-        references: 0,
-        record: RecordRef {
-            record_type: RecordType::Data,
-            codec: Codec::None,
-            offset: 0,
-            stored_len: len,
-            raw_len: len,
-            digest: Digest::default(),
-        },
-    }
-}
-
-/// Counts the references of volumes to a block, whose record is looked for if it is not where the
-/// old row says.
-fn count_volume(found: &mut Found, id: u64, row: &BlockRow, references: u64) {
-    let locations = found.records.get(&row.record.digest.0);
-    let locations = locations.into_iter().flatten();
-    let locations: Vec<Location> = locations
-        .filter(|(_, r)| *r == row.record)
-        .map(|(l, _)| *l)
-        .collect();
-    let location = match locations.first() {
-        Some(first) if !locations.contains(&row.location) => *first,
-        _ => row.location,
-    };
-    for _ in 0..references {
-        count(found, id, location, &row.record);
-    }
 }
 
 /// Name of the new metadata file until it is complete.
@@ -108,15 +203,15 @@ const META_NEW: &str = "meta.new";
 const META_OLD: &str = "meta.old";
 
 impl Store {
-    /// Rebuilds the metadata from maps and segments. A second writer gets `writer_name` in its
-    /// error message.
+    /// Rebuilds the metadata from maps and segments, and the rows of volumes from the old tables.
     ///
     /// # Errors
     /// `Busy` if a writer has the lock; `Io`, `Full`. The old metadata then stays in place.
     ///
     /// # Cost
-    /// Reads the headers of all records; about 120 bytes of memory for each.
-    pub fn salvage(&self, writer_name: &str) -> Result<Salvaged> {
+    /// Reads all data that images and volumes refer to; with `skips_data`, the headers of all
+    /// records. About 200 bytes of memory for each record and each row of volumes.
+    pub fn salvage(&self, options: &SalvageOptions) -> Result<Salvaged> {
         let disk = &*self.disk;
         match disk.open(layout::LOCK, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -125,31 +220,60 @@ impl Store {
             // The lock says what is wrong with an existing file.
             _ => {}
         }
-        let _lock = crate::writer_lock::lock(self, writer_name)?;
-        let mut found = Found::default();
-        self.scan_segments(&mut found)?;
-        let mut volumes = self.old_volumes(&found)?;
+        let _lock = crate::writer_lock::lock(self, &options.writer_name)?;
+        let mut segments = Segments::scan(self)?;
+        let mut old = self.old_volumes(&segments)?;
         let mut salvaged = Salvaged::default();
-        let mut images = Vec::new();
-        for name in self.names()? {
-            match self.salvage_image(&name, &mut found) {
-                Ok(row) => {
-                    salvaged.images.push(name.clone());
-                    images.push((name, row));
-                }
-                Err(error) if is_bad_file(&error) => {
-                    salvaged.damaged.push((name, error.to_string()));
-                }
-                Err(error) => return Err(error),
+        let mut found = Found::default();
+        let images = self.blocks_of_images(&mut found, &mut salvaged)?;
+        let last_segment = segments.by_number.keys().next_back().copied();
+        let named = found.blocks.values().chain(old.blocks.values());
+        let last_segment = named
+            .map(|row| row.location.segment)
+            .chain(last_segment)
+            .max();
+        found.nowhere = last_segment
+            .unwrap_or(0)
+            .saturating_add(1)
+            .max(old.counters.next_segment);
+        found.nowhere_len = SEGMENT_SUPERBLOCK_LEN as u64;
+        blocks_of_volumes(&segments, &mut old, &mut found);
+        found.lost = segments.locate(self, &mut found.blocks, !options.skips_data)?;
+        for (id, why) in &mut found.lost {
+            let row = found.blocks.get(id);
+            if row.is_some_and(|row| row.location.segment == found.nowhere) {
+                *why = format!("the row of block {id} is lost");
             }
         }
-        self.salvage_volumes(&mut volumes, &mut found, &mut salvaged)?;
+        for id in found.lost.keys().copied().collect::<Vec<_>>() {
+            if let Some(row) = found.blocks.get(&id).copied()
+                && !segments.is_own_space(&row)
+            {
+                let location = found.no_place(row.record.stored_len);
+                found.blocks.insert(id, BlockRow { location, ..row });
+            }
+        }
+        let missing = self.missing_commits(&segments, &old.counters);
+        salvage_volumes(&mut old, &mut found, missing, &mut salvaged);
+        let is_there = |name: &String| old.volumes.iter().any(|volume| volume.key == *name);
+        salvaged.lost_volumes = self.volume_names()?;
+        salvaged.lost_volumes.retain(|name| !is_there(name));
+        let mut rows = Vec::new();
+        for name in images {
+            let row = self.salvage_image(&name, &mut found, &mut salvaged)?;
+            rows.push((name, row));
+        }
+        found.blocks.retain(|_, row| row.references > 0);
         salvaged.block_count = found.blocks.len() as u64;
-        salvaged.segment_count = found.segments.len() as u64;
-        let numbers: Vec<u32> = volumes.volumes.iter().map(|v| v.row.snapshot).collect();
+        let lost = found.lost.keys().filter(|id| found.blocks.contains_key(id));
+        salvaged.lost_block_count = lost.count() as u64;
+        salvaged.segment_count = segments.by_number.len() as u64;
+        salvaged.verified_len = segments.verified_len;
+        segments.renew_superblocks(self)?;
+        let numbers: Vec<u32> = old.volumes.iter().map(|v| v.row.snapshot).collect();
         self.keep_logs(&numbers)?;
-        self.write_metadata(&found, &images, volumes)?;
-        for (name, _) in &salvaged.damaged {
+        self.write_metadata((&found, &segments), &rows, old)?;
+        for (name, _) in &salvaged.set_aside {
             let aside = format!("{}/.{name}.damaged", layout::IMAGES);
             disk.rename(&layout::map(name), &aside)?;
         }
@@ -157,58 +281,69 @@ impl Store {
         Ok(salvaged)
     }
 
-    fn scan_segments(&self, found: &mut Found) -> Result<()> {
-        for name in self.disk.list(layout::SEGMENTS)? {
-            let Some(segment) = layout::segment_number(&name) else {
-                continue;
-            };
-            let file = self.disk.open(&layout::segment(segment), Access::Read)?;
-            let mut row = SegmentRow {
-                len: weald_format::store::SEGMENT_SUPERBLOCK_LEN as u64,
-                ..SegmentRow::default()
-            };
-            let range = (row.len, file.len()?);
-            let walked = each_item(&*file, range, &mut |offset, item| {
-                let location = Location { segment, offset };
-                row.len = offset + item.len();
-                match item {
-                    SegmentItem::Block(record) => {
-                        let record = RecordRef {
-                            offset: 0,
-                            ..record
-                        };
-                        let places = found.records.entry(record.digest.0).or_default();
-                        places.push((location, record));
-                    }
-                    SegmentItem::Note { stored_len, digest } => {
-                        row.notes_len += item.len();
-                        let uuid = self.superblock.uuid;
-                        let note = read_note(&*file, uuid, location, (stored_len, &digest));
-                        if let Ok(note) = note {
-                            found.commit = found.commit.max(note.commit);
-                        }
-                    }
-                }
-                Ok(())
-            });
-            match walked {
-                // A crash or damage made the rest of the segment unreadable.
-                Err(error) if error.kind() == ErrorKind::Corrupt => row.is_lost = true,
-                other => other?,
-            }
-            found.segments.insert(segment, row);
-        }
-        Ok(())
+    fn read_map(&self, name: &str) -> Result<ImageMap> {
+        let bytes = read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX)?;
+        self.parse_map(name, &bytes)
     }
 
-    /// Finds every block of an image, counts its references, and rewrites the map if blocks have
-    /// moved.
-    fn salvage_image(&self, name: &str, found: &mut Found) -> Result<ImageRow> {
-        let bytes = read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX)?;
-        let mut map = self.parse_map(name, &bytes)?;
-        let is_changed = locate(&mut map, found)?;
-        for (id, location, record) in map.blocks() {
-            count(found, id, location, record);
+    /// Adds the blocks that maps name. Returns the images whose maps can be read.
+    fn blocks_of_images(&self, found: &mut Found, salvaged: &mut Salvaged) -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for name in self.names()? {
+            match self.read_map(&name) {
+                Ok(map) => {
+                    for (id, location, record) in map.blocks() {
+                        found.blocks.entry(id).or_insert(BlockRow {
+                            location,
+                            references: 0,
+                            record: *record,
+                        });
+                    }
+                    names.push(name);
+                }
+                Err(error) if is_bad_file(&error) => {
+                    salvaged.set_aside.push((name, error.to_string()));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(names)
+    }
+
+    /// Counts the references of an image, and rewrites its map if blocks have moved.
+    fn salvage_image(
+        &self,
+        name: &str,
+        found: &mut Found,
+        salvaged: &mut Salvaged,
+    ) -> Result<ImageRow> {
+        let mut map = self.read_map(name)?;
+        let (mut is_changed, mut lost_count, mut why) = (false, 0u64, String::new());
+        for part in &mut map.parts {
+            let Part::Block { id, location, .. } = part else {
+                continue;
+            };
+            found.count(*id, 1);
+            if let Some(row) = found.blocks.get(id) {
+                is_changed |= row.location != *location;
+                *location = row.location;
+            }
+            if let Some(reason) = found.lost.get(id) {
+                lost_count += 1;
+                why.clone_from(reason);
+            }
+        }
+        match lost_count {
+            0 => salvaged.images.push(name.to_owned()),
+            _ => {
+                let of = map.blocks().count();
+                let what = format!("{lost_count} of {of} blocks cannot be read: {why}");
+                salvaged.damaged.push(DamagedImage {
+                    name: name.to_owned(),
+                    what,
+                    losses: Vec::new(),
+                });
+            }
         }
         let new = map.encode(self.superblock.uuid);
         if is_changed {
@@ -228,9 +363,9 @@ impl Store {
     ///
     /// # Errors
     /// `Io`; `Corrupt` if there are volumes and no row of any can be read.
-    fn old_volumes(&self, found: &Found) -> Result<OldVolumes> {
+    fn old_volumes(&self, segments: &Segments) -> Result<OldVolumes> {
         let names = self.volume_names()?;
-        match self.read_volumes(found) {
+        match self.read_volumes(segments) {
             Ok(volumes) if !volumes.volumes.is_empty() => Ok(volumes),
             Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                 Err(error)
@@ -252,7 +387,7 @@ impl Store {
         }
     }
 
-    fn read_volumes(&self, found: &Found) -> Result<OldVolumes> {
+    fn read_volumes(&self, segments: &Segments) -> Result<OldVolumes> {
         let mut old = OldTables::open(self)?;
         let mut volumes = OldVolumes {
             counters: old.counters()?,
@@ -263,53 +398,13 @@ impl Store {
                 volumes.blocks.insert(id, row);
             }
         }
-        let is_in_segment = |row: &BlockRow| {
-            let records = found.records.get(&row.record.digest.0);
-            records.is_some_and(|records| records.contains(&(row.location, row.record)))
-        };
         // Damage can hide that the tables are those of this store, but not that they fit.
-        if !volumes.counters.names_store && !volumes.blocks.values().any(is_in_segment) {
+        if !volumes.counters.names_store && !volumes.blocks.values().any(|row| segments.has(row)) {
             let what = format!("{}: belongs to another store", layout::META);
             return Err(Error::corrupt("store metadata", 0, "S-5.1", what));
         }
         volumes.volumes = OldVolume::read_all(&mut old)?;
         Ok(volumes)
-    }
-
-    /// Counts the references of volumes, and what is lost of them.
-    fn salvage_volumes(
-        &self,
-        old: &mut OldVolumes,
-        found: &mut Found,
-        salvaged: &mut Salvaged,
-    ) -> Result<()> {
-        for (id, row) in &found.blocks {
-            old.blocks.entry(*id).or_insert(*row);
-        }
-        let segment = found.segments.keys().next().copied().unwrap_or(1);
-        for volume in &mut old.volumes {
-            let losses = volume.recount(&old.blocks);
-            match (volume.is_shown(), losses.is_empty()) {
-                (false, _) => {}
-                (_, true) => salvaged.volumes.push(volume.key.clone()),
-                (_, false) => {
-                    let damaged = (volume.key.clone(), losses);
-                    salvaged.damaged_volumes.push(damaged);
-                }
-            }
-        }
-        for volume in &old.volumes {
-            for (id, references) in volume.references() {
-                let row = old.blocks.get(&id).copied();
-                let row = row.unwrap_or_else(|| lost_block(segment, references.len));
-                count_volume(found, id, &row, references.count);
-            }
-        }
-        let is_found = |name: &String| old.volumes.iter().any(|volume| volume.key == *name);
-        let mut lost = self.volume_names()?;
-        lost.retain(|name| !is_found(name));
-        salvaged.lost_volumes = lost;
-        Ok(())
     }
 
     /// Renames the sync logs of volumes that are lost, which the next writer would remove.
@@ -324,6 +419,22 @@ impl Store {
         Ok(())
     }
 
+    /// What is lost if the tables are older than the rest of the store. A note of the next commit
+    /// may be one of a commit that did not succeed.
+    fn missing_commits(&self, segments: &Segments, counters: &Counters) -> Option<Loss> {
+        let known = counters.commit;
+        let marked = Mark::read(self).unwrap_or(0);
+        let is_older = marked > known || segments.commit > known.saturating_add(1);
+        // Tables without the number may be damaged just there.
+        let newest = marked.max(segments.commit);
+        (is_older && known > 0).then(|| Loss {
+            why: format!("{} ends with commit {known}", layout::META),
+            ..Loss::new(format!(
+                "its changes in the commits of the store up to {newest}"
+            ))
+        })
+    }
+
     /// The newest commit of which anything tells.
     fn newest_commit(&self, noted: u64, known: u64) -> u64 {
         let marked = Mark::read(self).unwrap_or(0);
@@ -332,7 +443,7 @@ impl Store {
 
     fn write_metadata(
         &self,
-        found: &Found,
+        (found, segments): (&Found, &Segments),
         images: &[(String, ImageRow)],
         old: OldVolumes,
     ) -> Result<()> {
@@ -349,15 +460,14 @@ impl Store {
                 engine.commit(&std::mem::take(&mut batch))?;
             }
         }
-        for (number, row) in &found.segments {
-            batch.put(Table::Segments, &key_of(*number), row.encode());
+        for (number, row) in found.segment_rows(segments) {
+            batch.put(Table::Segments, &key_of(number), row.encode());
         }
         let mut next_image = 1;
         for (name, row) in images {
             next_image = next_image.max(row.image_id + 1);
             batch.put(Table::Images, name.as_bytes(), row.encode());
         }
-        let next = |last: Option<&u64>| last.map_or(1, |last| last + 1);
         let counters = old.counters;
         let numbers = old.volumes.iter().map(|volume| volume.row.snapshot);
         let numbers = numbers.chain(self.sync_logs()?);
@@ -371,20 +481,15 @@ impl Store {
                 }
             }
         }
+        // The next segment is a new one: nothing is appended to one whose end may be wrong.
         for (key, value) in [
-            (
-                writer::NEXT_BLOCK,
-                next(found.blocks.keys().next_back()).max(counters.next_block),
-            ),
-            (
-                writer::NEXT_SEGMENT,
-                next(found.segments.keys().next_back()).max(counters.next_segment),
-            ),
+            (writer::NEXT_BLOCK, found.next_block),
+            (writer::NEXT_SEGMENT, found.nowhere + 2),
             (writer::NEXT_IMAGE, next_image),
             (NEXT_SNAPSHOT, next_snapshot),
             (
                 writer::COMMIT,
-                self.newest_commit(found.commit, counters.commit) + 1,
+                self.newest_commit(segments.commit, counters.commit) + 1,
             ),
         ] {
             batch.put(Table::Counters, key, value.to_le_bytes().to_vec());
@@ -400,49 +505,82 @@ impl Store {
     }
 }
 
-/// Updates the locations in `map`. Returns whether any of them changed.
-fn locate(map: &mut ImageMap, found: &Found) -> Result<bool> {
-    let mut is_changed = false;
-    for part in &mut map.parts {
-        let Part::Block {
-            id,
-            location,
-            record,
-        } = part
-        else {
-            continue;
-        };
-        let locations = found.records.get(&record.digest.0);
-        let mut locations = locations
-            .into_iter()
-            .flatten()
-            .filter(|(_, r)| *r == *record);
-        let known = found.blocks.get(id).map(|row| row.location);
-        let place = match known {
-            Some(place) => Some(place),
-            None if locations.clone().any(|(place, _)| place == location) => Some(*location),
-            None => locations.next().map(|(place, _)| *place),
-        };
-        let Some(place) = place else {
-            let what = format!("block {id} is in no segment");
-            return Err(Error::corrupt("segment", 0, "S-2.8", what));
-        };
-        is_changed |= place != *location;
-        *location = place;
+/// Adds the blocks that volumes refer to: from their rows, from the order of records, or as lost.
+fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Found) {
+    let mut known = block_ids::between(segments, &old.blocks, old.counters.next_block);
+    let noted = segments.noted.iter();
+    known.extend(noted.map(|(id, (_, row))| (*id, *row)));
+    let ids = found
+        .blocks
+        .keys()
+        .chain(old.blocks.keys())
+        .chain(known.keys());
+    let next = ids.max().map_or(1, |last| last + 1);
+    found.next_block = next.max(old.counters.next_block);
+    for volume in &mut old.volumes {
+        let mut renamed = BTreeMap::new();
+        for (id, references) in volume.references() {
+            let row = old.blocks.get(&id).or_else(|| known.get(&id)).copied();
+            match (found.blocks.get(&id), row) {
+                // Tables that are older than the maps: the number was given away again.
+                (Some(of_map), Some(row)) if of_map.record != row.record => {
+                    let new = found.new_id();
+                    renamed.insert(id, new);
+                    found.blocks.insert(new, row);
+                }
+                (Some(_), _) => {}
+                (None, Some(row)) => drop(found.blocks.insert(id, row)),
+                (None, None) => {
+                    found.next_block = found.next_block.max(id.saturating_add(1));
+                    let row = found.unknown_row(references.len);
+                    found.blocks.insert(id, row);
+                }
+            }
+        }
+        volume.rename_blocks(&renamed);
     }
-    Ok(is_changed)
 }
 
-fn count(found: &mut Found, id: u64, location: Location, record: &RecordRef) {
-    let row = found.blocks.entry(id).or_insert(BlockRow {
-        location,
-        references: 0,
-        record: *record,
-    });
-    row.references += 1;
-    if row.references == 1
-        && let Some(segment) = found.segments.get_mut(&location.segment)
-    {
-        segment.live_len += row.len();
+/// Repairs volumes, and counts their references.
+fn salvage_volumes(
+    old: &mut OldVolumes,
+    found: &mut Found,
+    missing: Option<Loss>,
+    salvaged: &mut Salvaged,
+) {
+    for volume in &mut old.volumes {
+        // One that is being made or removed goes.
+        if volume.is_shown() {
+            let mut unknown = Vec::new();
+            let first = found.next_block;
+            let mut repaired = tree::repair(
+                volume,
+                tree::Blocks {
+                    why_lost: &|id, end| found.why_lost(id, end),
+                    lost_block: &mut |len| {
+                        unknown.push(len);
+                        first + unknown.len() as u64 - 1
+                    },
+                },
+            );
+            for len in unknown {
+                let id = found.new_id();
+                let row = found.unknown_row(len.into());
+                found.blocks.insert(id, row);
+                found.lost.insert(id, "its row is lost".to_owned());
+            }
+            repaired.losses.extend(missing.clone());
+            match repaired.losses.is_empty() {
+                true => salvaged.volumes.push(volume.key.clone()),
+                false => salvaged.damaged_volumes.push(DamagedVolume {
+                    name: volume.key.clone(),
+                    losses: repaired.losses,
+                    adopted_count: repaired.adopted_count,
+                }),
+            }
+        }
+        for (id, references) in volume.references() {
+            found.count(id, references.count);
+        }
     }
 }

@@ -465,7 +465,9 @@ fn salvage_restores_every_image() {
             "{refused}"
         );
         let store = Store::open(Arc::new(run.disk.clone())).expect("open");
-        let salvaged = store.salvage("a test").expect("salvage");
+        let salvaged = store
+            .salvage(&crate::SalvageOptions::default())
+            .expect("salvage");
         assert_eq!(
             (salvaged.images.len(), salvaged.damaged.len()),
             (3, 0),

@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{BlockRow, Part, SegmentRow};
-use weald_format::volume::{ExtentsRow, Piece, VolumeRow, split_key, split_pair_key};
+use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
 use weald_format::{Error, ErrorKind, Result, limits};
 
 /// Counts the numbers in front of the keys of volumes.
@@ -565,15 +565,6 @@ impl StoreWriter {
             })
     }
 
-    /// Visits all pieces of all volumes, those that are being removed included: number of the
-    /// volume, inode, piece.
-    pub(crate) fn each_piece(
-        &self,
-        visit: &mut dyn FnMut(u32, u64, Piece) -> Result<()>,
-    ) -> Result<()> {
-        each_piece(&*self.engine, visit)
-    }
-
     /// Makes the files in `volumes` agree with the rows, and completes removals.
     pub(crate) fn recover_volumes(&mut self) -> Result<()> {
         let rows = self.all_volume_rows()?;
@@ -598,19 +589,6 @@ impl StoreWriter {
     }
 }
 
-fn parse_extents(value: &[u8]) -> Result<ExtentsRow> {
+pub(crate) fn parse_extents(value: &[u8]) -> Result<ExtentsRow> {
     ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)
-}
-
-pub(crate) fn each_piece(
-    engine: &dyn Engine,
-    visit: &mut dyn FnMut(u32, u64, Piece) -> Result<()>,
-) -> Result<()> {
-    engine.scan(Table::Extents, &[], &mut |key, value| {
-        let (snapshot, ino, _) = split_pair_key(key)?;
-        for piece in parse_extents(value)?.0 {
-            visit(snapshot, ino, piece)?;
-        }
-        Ok(ControlFlow::Continue(()))
-    })
 }

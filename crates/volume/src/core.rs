@@ -32,7 +32,7 @@ pub struct Core {
     /// Options of the mount.
     pub options: OpenOptions,
     /// Key of the hash of names.
-    pub name_key: [u8; 32],
+    pub secret: [u8; 16],
     /// Whether names that differ in case only are equal.
     pub is_case_insensitive: bool,
     /// Runs operations of a test beside a commit.

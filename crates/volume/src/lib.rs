@@ -39,6 +39,7 @@ pub mod properties;
 mod quotas;
 mod reader;
 mod rebuild;
+mod salvage;
 mod signal;
 #[cfg(test)]
 mod simulation;
@@ -50,7 +51,7 @@ mod trim;
 mod volume;
 mod xattr;
 
-pub use check::{CheckOptions, Report, check};
+pub use check::{CheckOptions, Finding, Report, StoreReport, check, check_store};
 pub use create::{VolumeInfo, create, list, remove};
 pub use import::{ImportObserver, ImportSource, VolumeImport, create_from};
 pub use open_store::OpenStore;
@@ -58,6 +59,7 @@ pub use open_store::OpenStore;
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
+pub use salvage::salvage_store;
 pub use volume::{
     Adding, CollectStep, Collecting, Hold, Removing, Settled, Status, Volume, apply_sync_log,
     settle_all,

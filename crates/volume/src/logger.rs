@@ -121,7 +121,11 @@ impl Replay {
             };
             for body in bodies {
                 match decode(&body, row.snapshot) {
-                    Ok(newer) => layer.merge(newer),
+                    Ok(mut newer) => {
+                        // A salvage gives inodes to what has lost its own.
+                        newer.next_ino = newer.next_ino.max(row.next_ino);
+                        layer.merge(newer);
+                    }
                     Err(error) => {
                         replay.damage = Some(error);
                         replay.layers.push(layer);

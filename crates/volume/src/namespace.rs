@@ -10,12 +10,13 @@ use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::volume::{InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX, counted_xattr_len};
+use weald_format::volume::{
+    COOKIE_SLOT_BITS, InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX, counted_xattr_len,
+    first_cookie, fold_case,
+};
 use weald_format::{FileKind, Result};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
-/// Bits of a cookie that tell names with equal hashes apart.
-const SLOT_BITS: u32 = 7;
 /// Most names of an inode.
 const LINK_MAX: u32 = u32::MAX - 1;
 /// Entries that one look at a directory gathers.
@@ -26,23 +27,18 @@ pub type Found = (u64, Arc<NameRow>);
 
 impl Core {
     fn fold_case<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
-        match std::str::from_utf8(name) {
-            Ok(text) if self.is_case_insensitive => text.to_lowercase().into_bytes().into(),
-            _ => name.into(),
-        }
+        fold_case(name, self.is_case_insensitive)
     }
 
     /// The first cookie of names with the hash of `name`.
     fn base_cookie(&self, name: &[u8]) -> u64 {
-        let digest = blake3::keyed_hash(&self.name_key, &self.fold_case(name));
-        let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
-        u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << SLOT_BITS
+        first_cookie(&self.secret, name, self.is_case_insensitive)
     }
 
     fn slots(&self, state: &State, dir: u64, base: u64) -> Result<BTreeMap<u64, Arc<NameRow>>> {
         let mut slots: BTreeMap<_, _> = self.tables.slots(dir, base)?.iter().cloned().collect();
         let layers: Vec<_> = self.layers(state).collect();
-        let last = base | ((1 << SLOT_BITS) - 1);
+        let last = base | ((1 << COOKIE_SLOT_BITS) - 1);
         for layer in layers.into_iter().rev() {
             for ((_, cookie), row) in layer.names.range((dir, base)..=(dir, last)) {
                 match row {
@@ -78,7 +74,7 @@ impl Core {
     fn free_cookie(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<u64> {
         let base = self.base_cookie(name);
         let slots = self.slots(state, dir, base)?;
-        let mut cookies = base..base + (1 << SLOT_BITS);
+        let mut cookies = base..base + (1 << COOKIE_SLOT_BITS);
         cookies
             .find(|cookie| !slots.contains_key(cookie))
             .ok_or_else(|| Errno::NOSPC.into())

@@ -585,12 +585,16 @@ fn collections_and_salvage_keep_what_a_volume_uses() {
     assert!(collected.copied_len > 0);
     drop(writer);
     compare();
-    store.salvage("salvage").expect("salvage");
+    store
+        .salvage(&weald_store::SalvageOptions::default())
+        .expect("salvage");
     compare();
     // A salvage that cannot read the rows of volumes must not go on without them.
     let meta = place.dir.path().join("store/meta");
     std::fs::write(&meta, b"").expect("damage");
-    let error = store.salvage("salvage").expect_err("no rows");
+    let error = store
+        .salvage(&weald_store::SalvageOptions::default())
+        .expect_err("no rows");
     assert!(error.to_string().contains("backup"), "{error}");
 }
 
@@ -617,7 +621,7 @@ fn a_check_goes_on_behind_a_table_that_cannot_be_read() {
     drop(writer);
     let options = CheckOptions { reads_data: true };
     let report = check(&store, "v", &options).expect("a check");
-    let findings = report.findings.join("\n");
+    let findings: String = report.findings.iter().map(|f| format!("{f}\n")).collect();
     assert!(findings.contains("quota"), "{findings}");
     assert!(findings.contains("inode 4711"), "{findings}");
     assert_eq!((report.name_count, report.logical_len), (1, 300_000));

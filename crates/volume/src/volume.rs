@@ -128,15 +128,12 @@ impl Volume {
         let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
         let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
         let quotas = tables.quotas()?;
-        let mut name_key = [0; 32];
-        name_key[..16].copy_from_slice(&row.secret);
-        name_key[16..].copy_from_slice(&row.secret);
         let core = Core {
             state: Arc::new(RwLock::new(State::new(row.next_ino, quotas))),
             shared: shared.clone(),
             tables,
             blocks,
-            name_key,
+            secret: row.secret,
             is_case_insensitive: row.is_case_insensitive,
             #[cfg(test)]
             hook: crate::hook::Hook::default(),

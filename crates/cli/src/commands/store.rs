@@ -7,6 +7,7 @@ mod collect;
 mod export;
 mod import_target;
 mod remover;
+mod salvage;
 mod show;
 mod views;
 
@@ -87,7 +88,7 @@ enum StoreCommand {
     Rm(change::RmArgs),
     Gc(collect::GcArgs),
     Check(show::CheckArgs),
-    Salvage(collect::SalvageArgs),
+    Salvage(salvage::SalvageArgs),
 }
 
 /// A store on disk.
@@ -111,7 +112,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         StoreCommand::Rm(args) => change::rm(args),
         StoreCommand::Gc(args) => collect::gc(args),
         StoreCommand::Check(args) => show::check(args),
-        StoreCommand::Salvage(args) => collect::salvage(args),
+        StoreCommand::Salvage(args) => salvage::run(args),
     }
 }
 
@@ -138,7 +139,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "rm" => &change::RM_HELP,
         "gc" => &collect::GC_HELP,
         "check" => &show::CHECK_HELP,
-        "salvage" => &collect::SALVAGE_HELP,
+        "salvage" => &salvage::HELP,
         _ => return None,
     })
 }

@@ -5,13 +5,15 @@
 
 mod convert;
 mod readable;
+mod verify;
 
 pub(crate) use readable::{From, ReadableTables, Stored};
+pub(crate) use verify::verify_pages;
 
 use super::group_cache::GroupCache;
 use super::groups::{Editor, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
-use super::{Batch, Change, Engine, Snapshot, Table, VisitRow};
+use super::{Batch, Change, Engine, Snapshot, Table, VisitDamage, VisitRow};
 use crate::disk::DiskFile;
 use ::redb::{
     Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
@@ -299,9 +301,10 @@ impl RedbEngine {
         database: &Database,
         (table, start): (Table, &[u8]),
         visit: &mut VisitRow<'_>,
+        damaged: &mut VisitDamage<'_>,
     ) -> Result<()> {
         let read = database.begin_read().map_err(|e| self.failed(e))?;
-        self.scan_of(&read, (table, start), visit)
+        self.scan_of(&read, (table, start), visit, damaged)
     }
 
     fn scan_of(
@@ -309,19 +312,24 @@ impl RedbEngine {
         read: &ReadTransaction,
         (table, start): (Table, &[u8]),
         visit: &mut VisitRow<'_>,
+        damaged: &mut VisitDamage<'_>,
     ) -> Result<()> {
         let rows = read
             .open_table(definition(table))
             .map_err(|e| self.failed(e))?;
         if table.is_grouped() {
-            return self.scan_groups(&rows, (table, start), visit);
+            return self.scan_groups(&rows, (table, start), visit, damaged);
         }
         for row in rows.range(start..).map_err(|e| self.failed(e))? {
             let (key, value) = row.map_err(|e| self.failed(e))?;
-            let (key, value) = (
-                key.value(),
-                self.verified(table, key.value(), value.value())?,
-            );
+            let key = key.value();
+            let value = match self.verified(table, key, value.value()) {
+                Ok(value) => value,
+                Err(error) => {
+                    damaged(key, error)?;
+                    continue;
+                }
+            };
             if visit(key, value)?.is_break() {
                 break;
             }
@@ -352,6 +360,7 @@ impl RedbEngine {
         groups: &ReadOnlyTable<&'static [u8], &'static [u8]>,
         (table, start): (Table, &[u8]),
         visit: &mut VisitRow<'_>,
+        damaged: &mut VisitDamage<'_>,
     ) -> Result<()> {
         let mut first = groups.range(..=start).map_err(|e| self.failed(e))?;
         let first = first.next_back().transpose().map_err(|e| self.failed(e))?;
@@ -361,12 +370,22 @@ impl RedbEngine {
             let (bound, stored) = group.map_err(|e| self.failed(e))?;
             // Scans of a few rows repeat; a scan of the whole table would empty the cache.
             let rows = match &last {
-                None => self.opened(table, bound.value(), stored.value())?,
+                None => self.opened(table, bound.value(), stored.value()),
                 Some(last) if last.as_slice() >= bound.value() => {
                     let what = format!("table {}: groups overlap", table.name());
-                    return Err(damaged(&self.shown, &what));
+                    return Err(self::damaged(&self.shown, &what));
                 }
-                Some(_) => Arc::new(self.decoded(table, bound.value(), stored.value())?),
+                Some(_) => self
+                    .decoded(table, bound.value(), stored.value())
+                    .map(Arc::new),
+            };
+            let rows = match rows {
+                Ok(rows) => rows,
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    damaged(bound.value(), error)?;
+                    continue;
+                }
+                Err(error) => return Err(error),
             };
             for (key, value) in rows.within(rows.lower_bound(start)..rows.count()) {
                 if visit(key, value)?.is_break() {
@@ -483,7 +502,17 @@ impl Engine for RedbEngine {
     }
 
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        self.call(|database| self.scan_in(database, (table, start), visit))
+        self.scan_readable(table, start, visit, &mut |_, error| Err(error))
+    }
+
+    fn scan_readable(
+        &self,
+        table: Table,
+        start: &[u8],
+        visit: &mut VisitRow<'_>,
+        damaged: &mut VisitDamage<'_>,
+    ) -> Result<()> {
+        self.call(|database| self.scan_in(database, (table, start), visit, damaged))
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {
@@ -531,7 +560,9 @@ impl Snapshot for RedbSnapshot {
             return Err(unreadable_page(&engine.shown));
         }
         engine.noted(catch_panic(|| {
-            engine.scan_of(&self.read, (table, start), visit)
+            engine.scan_of(&self.read, (table, start), visit, &mut |_, error| {
+                Err(error)
+            })
         }))
     }
 }

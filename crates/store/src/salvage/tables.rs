@@ -15,6 +15,9 @@ use weald_format::{Error, Result};
 /// as far as the one before.
 const PROBES: u32 = 64;
 
+/// Numbers from here on are damage: no store had so many blocks.
+const COUNTER_MAX: u64 = 1 << 46;
+
 /// Rows by key.
 pub type ReadableRows = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -78,14 +81,18 @@ impl<'a> OldTables<'a> {
         let rows = self.read(Table::Counters, &[])?;
         let number = |key: &[u8]| {
             let value = rows.get(key)?.as_slice().try_into();
-            value.ok().map(u64::from_le_bytes)
+            let number = value.ok().map(u64::from_le_bytes);
+            // These rows have no checksums.
+            number.filter(|number| *number <= COUNTER_MAX)
         };
         let uuid = rows.get(UUID_KEY).map(Vec::as_slice);
         Ok(Counters {
             names_store: uuid == Some(self.store.superblock.uuid.as_slice()),
             next_block: number(writer::NEXT_BLOCK).unwrap_or(1),
             next_segment: number(writer::NEXT_SEGMENT).unwrap_or(1),
-            next_snapshot: number(NEXT_SNAPSHOT).unwrap_or(1),
+            next_snapshot: number(NEXT_SNAPSHOT)
+                .filter(|number| *number <= COUNTER_MAX >> 16)
+                .unwrap_or(1),
             commit: number(writer::COMMIT).unwrap_or(0),
         })
     }

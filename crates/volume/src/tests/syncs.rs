@@ -134,7 +134,7 @@ fn damage_before_the_last_record_is_reported() {
     assert_eq!(error.kind(), ErrorKind::Corrupt);
     assert!(error.to_string().contains("log=drop"), "{error}");
     let report = check(&after.store(), "v", &CheckOptions::default()).expect("check");
-    assert!(report.findings[0].contains("V-6.4"), "{report:?}");
+    assert!(report.findings[0].what.contains("V-6.4"), "{report:?}");
     let reads = OpenOptions {
         is_read_only: true,
         ..options()
@@ -218,7 +218,9 @@ fn collections_salvage_and_removal_know_the_log() {
     let check_cancelled = &mut |_: &_| std::ops::ControlFlow::Continue(());
     writer.collect(&all, check_cancelled).expect("collect");
     drop(writer);
-    store.salvage("salvage").expect("salvage");
+    store
+        .salvage(&weald_store::SalvageOptions::default())
+        .expect("salvage");
     crate::apply_sync_log(&store, "v").expect("applied");
     after.check();
     let volume = after.open();
@@ -411,7 +413,7 @@ fn damage_is_reported_but_for_the_two_records_under_way_last() {
             Err(error) => {
                 assert!(number < COUNT - 2, "record {number}: {error}");
                 assert!(error.to_string().contains("log=drop"), "{error}");
-                assert!(findings[0].contains("V-6.4"), "{findings:?}");
+                assert!(findings[0].what.contains("V-6.4"), "{findings:?}");
             }
             Ok(volume) => {
                 assert!(number >= COUNT - 2, "record {number}: nothing is said");

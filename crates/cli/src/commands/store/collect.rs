@@ -1,4 +1,4 @@
-//! `weald store gc` and `salvage`.
+//! `weald store gc`.
 
 use super::import_target::open_lock;
 use super::show::allocated_len;
@@ -11,7 +11,6 @@ use crate::json::{self, Object};
 use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count};
-use crate::status::exit_code;
 use anyhow::bail;
 use clap::Args;
 use std::ops::ControlFlow;
@@ -24,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weald_builder::{Observer, Problem, Progress, ReencodeOptions, Reencoded, reencode};
 use weald_daemon::RuntimeDir;
 use weald_format::{Error, ErrorKind};
-use weald_store::{CollectOptions, Collected, Salvaged, Store, WriteOptions};
+use weald_store::{CollectOptions, Collected, Store, WriteOptions};
 use weald_views::kernel::{self, ViewCache};
 use weald_volume::settle_all;
 
@@ -386,107 +385,4 @@ fn disk_len(store: &Path) -> anyhow::Result<u64> {
     let meta = std::fs::metadata(store.join("meta"));
     let meta = meta.map_or(0, |meta| meta.blocks().saturating_mul(512));
     Ok(allocated_len(&store.join("segments"))?.saturating_add(meta))
-}
-
-/// Sections of the help.
-pub const SALVAGE_HELP: Help = Help {
-    lists: &[],
-    notes: &[
-        "Salvage is for a store whose metadata file is damaged, lost or older than its images. \
-         It reads the image maps and the headers of all blocks. The old file stays as meta.old. \
-         An image of which something is missing is set aside as images/.NAME.damaged and named.",
-        "Volumes need the rows of the old file. Each row that can be read is taken over, and what \
-         is lost of a volume is listed, by path where it is known. Mount a damaged volume with \
-         '-o ro', copy what is left, and remove it with weald volume rm. Of a volume whose own row \
-         is lost, nothing can be read; its blocks stay until weald store gc, its log stays as \
-         volumes/.NUMBER.log.damaged. If no row of any \
-         volume can be read, salvage changes nothing and says so.",
-        "Contents are not tested: weald store check --data does that.",
-    ],
-    examples: &[(
-        "Rebuild the metadata of a store",
-        "weald store salvage /srv/store",
-    )],
-    exit_status: &[
-        ("0", "All images and volumes are complete."),
-        ("1", "Something of at least one image or volume is missing."),
-        ("2", "The command failed; standard error says why."),
-    ],
-};
-
-/// Rebuild the metadata of a store from its segments and image maps
-#[derive(Args, Debug)]
-#[command(after_help = SALVAGE_HELP.short(), after_long_help = SALVAGE_HELP.long())]
-pub(super) struct SalvageArgs {
-    #[command(flatten)]
-    location: StoreDir,
-    /// Print one JSON object
-    #[arg(long)]
-    json: bool,
-}
-
-pub(super) fn salvage(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.location.store)?;
-    let salvaged = store.salvage(&writer_name("salvage"))?;
-    let mut output = Output::new();
-    match args.json {
-        true => output.json(&salvaged_json(&salvaged).into())?,
-        false => output.text(&salvaged_text(&salvaged))?,
-    }
-    output.finish()?;
-    let damaged_count = salvaged.damaged.len() + salvaged.damaged_volumes.len();
-    Ok(exit_code(
-        (damaged_count + salvaged.lost_volumes.len()) as u64,
-    ))
-}
-
-fn salvaged_json(salvaged: &Salvaged) -> Object {
-    let damaged = salvaged
-        .damaged
-        .iter()
-        .map(|(name, what)| serde_json::json!({ "name": name, "what": what }));
-    let mut object = Object::new();
-    object.insert("images".into(), salvaged.images.clone().into());
-    object.insert("damaged".into(), damaged.collect());
-    let damaged = salvaged
-        .damaged_volumes
-        .iter()
-        .map(|(name, losses)| serde_json::json!({ "name": name, "losses": losses }));
-    object.insert("volumes".into(), salvaged.volumes.clone().into());
-    object.insert("damaged_volumes".into(), damaged.collect());
-    object.insert("lost_volumes".into(), salvaged.lost_volumes.clone().into());
-    object.insert("block_count".into(), salvaged.block_count.into());
-    object.insert("segment_count".into(), salvaged.segment_count.into());
-    object
-}
-
-fn salvaged_text(salvaged: &Salvaged) -> String {
-    let damaged = salvaged
-        .damaged
-        .iter()
-        .map(|(name, what)| format!("damaged: {name}: {}\n", crate::messages::detailed(what)));
-    let mut text: String = damaged.collect();
-    for (name, losses) in &salvaged.damaged_volumes {
-        for loss in losses {
-            let loss = crate::messages::detailed(loss);
-            text.push_str(&format!("damaged: volume {name}: lost: {loss}\n"));
-        }
-    }
-    for name in &salvaged.lost_volumes {
-        text.push_str(&format!(
-            "damaged: volume {name}: the tables have no row of it that can be read\n"
-        ));
-    }
-    let volume_count = salvaged.damaged_volumes.len() + salvaged.lost_volumes.len();
-    text.push_str(&format!(
-        "{} images are complete, {} are damaged; {} volumes are complete, {} are damaged; {} \
-         blocks in {} segment files\n",
-        count(salvaged.images.len() as u64),
-        count(salvaged.damaged.len() as u64),
-        count(salvaged.volumes.len() as u64),
-        count(volume_count as u64),
-        count(salvaged.block_count),
-        count(salvaged.segment_count),
-    ));
-    text
 }

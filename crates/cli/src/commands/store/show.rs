@@ -1,6 +1,7 @@
 //! `weald store ls`, `info` and `check`.
 
 use super::{StoreDir, open, views, writer_name};
+use crate::findings::{put_finding, shown_finding};
 use crate::help::Help;
 use crate::json::{self, Object, hex};
 use crate::messages;
@@ -14,8 +15,9 @@ use std::path::Path;
 use std::process::ExitCode;
 use weald_format::Error;
 use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
-use weald_store::{Checked, Finding, ImageInfo, StoreInfo, WriteOptions};
+use weald_store::{ImageInfo, StoreInfo, WriteOptions};
 use weald_views::kernel::Usage;
+use weald_volume::{CheckOptions, Finding, StoreReport, check_store};
 
 /// Exit status of commands that show images.
 const DONE_OR_DAMAGED: &[(&str, &str)] = &[
@@ -281,9 +283,11 @@ impl Numbers {
 pub const CHECK_HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Check compares tables, image maps and segments with each other, and with --data reads \
-         every block and compares it with its digest. Each finding is one line: 'damaged: IMAGE: \
-         REASON' for an image that cannot be read completely, 'structure: REASON' for the rest. \
+        "Check compares tables, image maps and segments with each other, opens every image with \
+         its base images, and compares the rows of every volume as weald volume check does. With \
+         --data it reads every block and compares it with its digest. Each finding is one line: \
+         'damaged: NAME: REASON' for an image or volume that cannot be read completely, for a \
+         volume with the path of the file, 'structure: REASON' for the rest. \
          The command weald check STORE:NAME names the damaged files of an image.",
         "Check verifies every record of the sync logs of volumes that waits for a commit. A \
          record that a crash left in part at the end is no damage: no sync acknowledged it.",
@@ -324,7 +328,10 @@ pub(super) struct CheckArgs {
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?.for_reading();
     let writer = store.write(WriteOptions::new(writer_name("check")))?;
-    let checked = writer.check(args.data, &mut |_| {})?;
+    let options = CheckOptions {
+        reads_data: args.data,
+    };
+    let checked = check_store(&writer, &options, &mut |_| {})?;
     if !args.quiet {
         let mut output = Output::new();
         for finding in &checked.findings {
@@ -340,9 +347,10 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 }
 
 fn print(finding: &Finding, is_json: bool, output: &mut Output) -> io::Result<()> {
+    let of = finding.image.as_ref().or(finding.volume.as_ref());
     if is_json {
         let mut object = Object::new();
-        let kind = match finding.image {
+        let kind = match of {
             Some(_) => "damaged",
             None => "structure",
         };
@@ -350,19 +358,24 @@ fn print(finding: &Finding, is_json: bool, output: &mut Output) -> io::Result<()
         if let Some(image) = &finding.image {
             object.insert("image".into(), image.as_str().into());
         }
-        object.insert("what".into(), finding.what.as_str().into());
+        if let Some(volume) = &finding.volume {
+            object.insert("volume".into(), volume.as_str().into());
+        }
+        put_finding(&mut object, finding);
         return output.json(&object.into());
     }
-    let what = messages::detailed(&finding.what);
-    match &finding.image {
-        Some(image) => writeln!(output, "damaged: {image}: {what}"),
+    let what = shown_finding(finding);
+    match of {
+        Some(name) => writeln!(output, "damaged: {name}: {what}"),
         None => writeln!(output, "structure: {what}"),
     }
 }
 
-fn checked_json(checked: &Checked) -> Object {
+fn checked_json(checked: &StoreReport) -> Object {
     let numbers = [
         ("image_count", checked.image_count),
+        ("volume_count", checked.volume_count),
+        ("inode_count", checked.inode_count),
         ("block_count", checked.block_count),
         ("segment_count", checked.segment_count),
         ("log_record_count", checked.log_record_count),
@@ -374,10 +387,11 @@ fn checked_json(checked: &Checked) -> Object {
     object
 }
 
-fn checked_text(checked: &Checked, reads_data: bool) -> String {
+fn checked_text(checked: &StoreReport, reads_data: bool) -> String {
     let what = format!(
-        "{} images, {} blocks, {} segment files",
+        "{} images, {} volumes, {} blocks, {} segment files",
         count(checked.image_count),
+        count(checked.volume_count),
         count(checked.block_count),
         count(checked.segment_count)
     );

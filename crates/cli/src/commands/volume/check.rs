@@ -1,9 +1,9 @@
 //! `weald volume check`.
 
 use super::{Named, VolumePath};
+use crate::findings::{put_finding, shown_finding};
 use crate::help::Help;
 use crate::json::{self, Object};
-use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count, verdict};
 use crate::status::exit_code;
@@ -15,10 +15,15 @@ use weald_volume::{CheckOptions, Report};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Check compares the tables of the volume with each other and with the store. Every name \
-         leads to an inode, every inode has as many names as it counts, and every piece of a file \
-         lies in a block. All counts of references and of space must equal a recount. With --data \
-         it also reads every block and compares it with its digest. Each finding is one line.",
+        "Check compares the rows of the volume with each other and with the blocks of its files. \
+         Every name leads to an inode, every inode has as many names as it counts, parents lead to \
+         the root, and every piece of a file lies in a block. All counts of space must equal a \
+         recount. With --data it also reads every block of the volume and compares it with its \
+         digest. Each finding is one line with the path of the file. Where names are lost, the \
+         number of the inode stands there. Rows that cannot be read are findings, and the check \
+         goes on.",
+        "Damage of other volumes and images of the store does not count: weald store check checks \
+         all of them.",
         "Check verifies every record of the sync log that waits for a commit. A record that a \
          crash left in part at the end is no damage: no sync acknowledged it.",
         "The volume must not be mounted. A volume needs no check after a crash: it is consistent \
@@ -75,10 +80,11 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         match args.json {
             true => {
                 let mut object = Object::new();
-                object.insert("finding".into(), finding.as_str().into());
+                object.insert("finding".into(), finding.to_string().into());
+                put_finding(&mut object, finding);
                 output.json(&object.into())?;
             }
-            false => writeln!(output, "damaged: {}", messages::detailed(finding))?,
+            false => writeln!(output, "damaged: {}", shown_finding(finding))?,
         }
     }
     match args.json {

@@ -1,0 +1,52 @@
+//! Numbers of blocks whose rows are lost, from the order of records in segments.
+//!
+//! Blocks get numbers in the order in which their records are appended, and a collection copies
+//! records in that order. So if as many records lie between two known blocks as there are numbers
+//! between theirs, these are their numbers.
+
+use super::segments::Segments;
+use std::collections::BTreeMap;
+use weald_format::store::{BlockRow, Location};
+
+/// The rows of blocks that lie between the blocks of `known`. `next` is the number that the next
+/// new block would have got.
+pub fn between(
+    segments: &Segments,
+    known: &BTreeMap<u64, BlockRow>,
+    next: u64,
+) -> BTreeMap<u64, BlockRow> {
+    let ids: BTreeMap<Location, u64> = known
+        .iter()
+        .filter(|(_, row)| segments.has(row))
+        .map(|(id, row)| (row.location, *id))
+        .collect();
+    let mut rows = BTreeMap::new();
+    let mut waiting: Vec<BlockRow> = Vec::new();
+    let mut last: Option<u64> = None;
+    let mut fill = |last: Option<u64>, id: u64, waiting: &mut Vec<BlockRow>| {
+        let is_exact = last.is_some_and(|last| last < id && id - last - 1 == waiting.len() as u64);
+        let first = last.unwrap_or(0) + 1;
+        for (no, row) in waiting.drain(..).enumerate().filter(|_| is_exact) {
+            rows.insert(first + no as u64, row);
+        }
+    };
+    for (&segment, found) in &segments.by_number {
+        for (&offset, record) in &found.records {
+            let location = Location { segment, offset };
+            match ids.get(&location) {
+                Some(id) => {
+                    fill(last, *id, &mut waiting);
+                    last = Some(*id);
+                }
+                None => waiting.push(BlockRow {
+                    location,
+                    references: 0,
+                    record: *record,
+                }),
+            }
+        }
+    }
+    fill(last, next, &mut waiting);
+    rows.retain(|id, _| !known.contains_key(id));
+    rows
+}

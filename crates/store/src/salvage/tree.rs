@@ -1,0 +1,693 @@
+//! Makes a tree of the rows of a volume that can be read, and lists what is lost.
+//!
+//! 1. Rows that make no sense go. A name that lies where no reader looks for it gets its place.
+//! 2. Directories and files whose inode is lost get another one, of root and without times, if
+//!    names or contents show what was there. Other names without an inode go.
+//! 3. What no name leads to from the root gets a name in `lost+found`: its inode number behind `#`.
+//!    Subtrees stay together.
+//! 4. All counts are made anew: links, parents, bytes, attributes, quotas.
+//!
+//! Everything takes a time that grows with the number of rows, however deep the tree is.
+
+use super::losses::{Loss, Names, Ranges, path_of};
+use super::volumes::OldVolume;
+use crate::engine::Table;
+use std::collections::{BTreeMap, BTreeSet};
+use weald_format::FileKind;
+use weald_format::volume::{
+    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, counted_xattr_len,
+    first_cookie, fold_case, is_entry_name, number_key, pair_key, split_key, split_pair_key,
+};
+
+/// The directory of everything whose place is lost.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+/// Inodes that records of the sync log may have made: a log is too short for more.
+const LOGGED_INODES_MAX: u64 = 1 << 32;
+/// Most windows of a file that are looked at for lost ones.
+const WINDOWS_MAX: u64 = 1 << 24;
+
+/// Key of a name: its directory and its cookie.
+type Place = (u64, u64);
+
+/// What a repair needs to know of blocks.
+pub struct Blocks<'a> {
+    /// Why the first bytes of a block cannot be read.
+    pub why_lost: &'a dyn Fn(u64, u64) -> Option<String>,
+    /// A block of this many bytes that cannot be read.
+    pub lost_block: &'a mut dyn FnMut(u32) -> u64,
+}
+
+/// The rows of a volume.
+struct Tree<'a> {
+    volume: &'a mut OldVolume,
+    inodes: BTreeMap<u64, InodeRow>,
+    names: BTreeMap<Place, NameRow>,
+    orphans: BTreeSet<u64>,
+    quotas: BTreeMap<u64, QuotaRow>,
+    /// Allocated bytes and the end of the content, from extents.
+    contents: BTreeMap<u64, (u64, u64)>,
+    xattr_counts: BTreeMap<u64, u32>,
+    /// Inodes that were made anew.
+    made: BTreeSet<u64>,
+    /// Losses of inodes, whose paths are known at the end.
+    of_inodes: Vec<(u64, String)>,
+    /// Damaged ranges of inodes, each with the reason.
+    of_ranges: Vec<(u64, String, String)>,
+    /// Losses of names: directory, name, what.
+    of_names: Vec<(u64, Vec<u8>, String)>,
+    losses: Vec<Loss>,
+    /// Files and directories that are in `lost+found` now.
+    adopted: BTreeSet<u64>,
+}
+
+/// Results of a repair.
+#[derive(Debug, Default)]
+pub struct Repaired {
+    pub losses: Vec<Loss>,
+    /// Number of files and directories that got a name in `lost+found`.
+    pub adopted_count: u64,
+}
+
+/// Repairs the rows of a volume.
+pub fn repair(volume: &mut OldVolume, blocks: Blocks<'_>) -> Repaired {
+    let mut tree = Tree::of(volume);
+    tree.restore_names();
+    tree.make_inodes();
+    tree.drop_second_names();
+    tree.adopt();
+    tree.count_links();
+    tree.count_contents(blocks);
+    tree.count_quotas();
+    tree.finish()
+}
+
+fn number(key: &[u8]) -> u64 {
+    split_key(key).map_or(0, |(_, number, _)| number)
+}
+
+impl<'a> Tree<'a> {
+    fn of(volume: &'a mut OldVolume) -> Self {
+        let mut tree = Self {
+            inodes: BTreeMap::new(),
+            names: BTreeMap::new(),
+            orphans: BTreeSet::new(),
+            quotas: BTreeMap::new(),
+            contents: BTreeMap::new(),
+            xattr_counts: BTreeMap::new(),
+            made: BTreeSet::new(),
+            of_inodes: Vec::new(),
+            of_ranges: Vec::new(),
+            of_names: Vec::new(),
+            losses: Vec::new(),
+            adopted: BTreeSet::new(),
+            volume,
+        };
+        for (key, value) in tree.volume.rows(Table::Inodes) {
+            if let Ok(row) = InodeRow::parse(value) {
+                tree.inodes.insert(number(key), row);
+            }
+        }
+        for (key, value) in tree.volume.rows(Table::Names) {
+            if let (Ok((_, dir, cookie)), Ok(row)) = (split_pair_key(key), NameRow::parse(value)) {
+                tree.names.insert((dir, cookie), row);
+            }
+        }
+        for (key, value) in tree.volume.rows(Table::Quotas) {
+            if let Ok(row) = QuotaRow::parse(value) {
+                tree.quotas.insert(number(key), row);
+            }
+        }
+        tree.orphans = tree
+            .volume
+            .rows(Table::Orphans)
+            .map(|(key, _)| number(key))
+            .collect();
+        for (key, _) in tree.volume.rows(Table::Xattrs) {
+            *tree.xattr_counts.entry(number(key)).or_default() += 1;
+        }
+        let chunk_len = tree.volume.row.chunk_len;
+        let is_bad = |key: &[u8], value: &[u8]| {
+            split_pair_key(key).is_err() || ExtentsRow::parse(value, chunk_len).is_err()
+        };
+        if let Some(rows) = tree.volume.tables.get_mut(&Table::Extents) {
+            rows.retain(|key, value| !is_bad(key, value));
+        }
+        for (key, value) in tree.volume.rows(Table::Extents) {
+            let window = split_pair_key(key).map_or(0, |(_, _, window)| window);
+            let start = window.saturating_mul(chunk_len.into());
+            for piece in super::volumes::pieces(value) {
+                let of = tree.contents.entry(number(key)).or_default();
+                of.0 += u64::from(piece.len);
+                of.1 = of.1.max(start.saturating_add(piece.end().into()));
+            }
+        }
+        tree
+    }
+
+    fn root(&self) -> u64 {
+        self.volume.row.root
+    }
+
+    fn is_dir(&self, ino: u64) -> bool {
+        let row = self.inodes.get(&ino);
+        row.is_some_and(|row| row.kind == FileKind::Directory)
+    }
+
+    fn cookie(&self, name: &[u8]) -> u64 {
+        let row = &self.volume.row;
+        first_cookie(&row.secret, name, row.is_case_insensitive)
+    }
+
+    /// A place for a new name in `dir`; `None` if the directory has the name.
+    fn free_place(&self, dir: u64, name: &[u8]) -> Option<Place> {
+        let folds = self.volume.row.is_case_insensitive;
+        let first = self.cookie(name);
+        let last = first | ((1 << COOKIE_SLOT_BITS) - 1);
+        let mut free = None;
+        for cookie in first..=last {
+            match self.names.get(&(dir, cookie)) {
+                Some(row) if fold_case(&row.name, folds) == fold_case(name, folds) => return None,
+                Some(_) => {}
+                None => drop(free.get_or_insert((dir, cookie))),
+            }
+        }
+        free
+    }
+
+    /// Puts names where readers look for them. Names that no directory can have go, and names of a
+    /// file that is no directory.
+    fn restore_names(&mut self) {
+        let root = self.root();
+        let is_wrong = |tree: &Self, (dir, cookie): Place, row: &NameRow| {
+            let is_in_file = tree.inodes.contains_key(&dir) && !tree.is_dir(dir);
+            let hash = tree.cookie(&row.name) >> COOKIE_SLOT_BITS;
+            !is_entry_name(&row.name) || is_in_file || hash != cookie >> COOKIE_SLOT_BITS
+        };
+        let wrong: Vec<Place> = self
+            .names
+            .iter()
+            .filter(|(place, row)| is_wrong(self, **place, row) || row.ino == root)
+            .map(|(place, _)| *place)
+            .collect();
+        for place in wrong {
+            let Some(row) = self.names.remove(&place) else {
+                continue;
+            };
+            let can_stay = is_entry_name(&row.name) && row.ino != root;
+            let can_stay =
+                can_stay && (self.is_dir(place.0) || !self.inodes.contains_key(&place.0));
+            match self.free_place(place.0, &row.name).filter(|_| can_stay) {
+                Some(place) => drop(self.names.insert(place, row)),
+                None => self.of_names.push((place.0, row.name, "a name".to_owned())),
+            }
+        }
+    }
+
+    /// Makes inodes for directories and files whose own are lost, and drops other names that lead
+    /// nowhere.
+    fn make_inodes(&mut self) {
+        let mut kinds: BTreeMap<u64, FileKind> = BTreeMap::new();
+        for ino in self.contents.keys() {
+            kinds.insert(*ino, FileKind::Regular);
+        }
+        for ((dir, _), row) in &self.names {
+            let has_rows =
+                self.contents.contains_key(&row.ino) || self.xattr_counts.contains_key(&row.ino);
+            if row.kind == FileKind::Directory || (row.kind == FileKind::Regular && has_rows) {
+                kinds.insert(row.ino, row.kind);
+            }
+            kinds.insert(*dir, FileKind::Directory);
+        }
+        kinds.insert(self.root(), FileKind::Directory);
+        kinds.retain(|ino, _| !self.inodes.contains_key(ino) && !self.orphans.contains(ino));
+        for (ino, kind) in kinds {
+            let end = self.contents.get(&ino).map_or(0, |(_, end)| *end);
+            self.inodes.insert(ino, new_inode(kind, end));
+            self.made.insert(ino);
+            let what = match kind {
+                FileKind::Directory => "the attributes",
+                _ => "the attributes and the length",
+            };
+            self.of_inodes.push((ino, what.to_owned()));
+        }
+        let names = std::mem::take(&mut self.names);
+        for (place, mut row) in names {
+            match self.inodes.get(&row.ino) {
+                Some(inode) => {
+                    row.kind = inode.kind;
+                    self.names.insert(place, row);
+                }
+                None => {
+                    self.of_names
+                        .push((place.0, row.name, "everything".to_owned()));
+                }
+            }
+        }
+        // Attributes of nothing.
+        let inodes = &self.inodes;
+        let orphans = &self.orphans;
+        let mut without: BTreeSet<u64> = BTreeSet::new();
+        if let Some(rows) = self.volume.tables.get_mut(&Table::Xattrs) {
+            rows.retain(|key, _| {
+                let ino = number(key);
+                let is_kept = inodes.contains_key(&ino) || orphans.contains(&ino);
+                if !is_kept {
+                    without.insert(ino);
+                }
+                is_kept
+            });
+        }
+        for ino in without {
+            let what = format!("inode {ino}, which had attributes, and its name");
+            self.losses.push(Loss::new(what));
+        }
+    }
+
+    /// Drops all names of a directory but one, and the names of removed files.
+    fn drop_second_names(&mut self) {
+        let mut kept: BTreeMap<u64, Place> = BTreeMap::new();
+        let mut dropped = Vec::new();
+        for (place, row) in self
+            .names
+            .iter()
+            .filter(|(_, r)| r.kind == FileKind::Directory)
+        {
+            let parent = self.inodes.get(&row.ino).map_or(0, |inode| inode.parent);
+            match kept.get(&row.ino) {
+                None => drop(kept.insert(row.ino, *place)),
+                Some(other) if other.0 != parent && place.0 == parent => {
+                    dropped.push(*other);
+                    kept.insert(row.ino, *place);
+                }
+                Some(_) => dropped.push(*place),
+            }
+        }
+        for place in dropped {
+            if let Some(row) = self.names.remove(&place) {
+                let what = "a second name of a directory".to_owned();
+                self.of_names.push((place.0, row.name, what));
+            }
+        }
+    }
+
+    /// Gives everything a name that no name leads to from the root.
+    fn adopt(&mut self) {
+        let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        let mut above: BTreeMap<u64, u64> = BTreeMap::new();
+        for ((dir, _), row) in &self.names {
+            children.entry(*dir).or_default().push(row.ino);
+            above.insert(row.ino, *dir);
+        }
+        let mut reached: BTreeSet<u64> = BTreeSet::new();
+        reach(&children, self.root(), &mut reached);
+        let mut tops: Vec<u64> = Vec::new();
+        // First what has no name, then what lies in circles or in removed directories.
+        for ino in self.inodes.keys() {
+            let is_removed = self.inodes.get(ino).is_some_and(|row| row.nlink == 0);
+            if !above.contains_key(ino) && !is_removed && !reached.contains(ino) {
+                tops.push(*ino);
+                reach(&children, *ino, &mut reached);
+            }
+        }
+        for ino in self.inodes.keys().filter(|ino| above.contains_key(ino)) {
+            if reached.contains(ino) {
+                continue;
+            }
+            let (mut at, mut walked) = (*ino, BTreeSet::new());
+            while walked.insert(at)
+                && let Some(dir) = above.get(&at)
+            {
+                at = *dir;
+            }
+            tops.push(at);
+            reach(&children, at, &mut reached);
+        }
+        if !tops.is_empty() {
+            self.attach(&tops);
+        }
+    }
+
+    /// Moves these files and directories to `lost+found`.
+    fn attach(&mut self, tops: &[u64]) {
+        let moved: BTreeSet<u64> = tops.iter().copied().collect();
+        // Directories of a circle have a name in it.
+        self.names.retain(|_, row| !moved.contains(&row.ino));
+        let Some(dir) = self.lost_and_found() else {
+            return;
+        };
+        for &ino in tops {
+            let Some(kind) = self.inodes.get(&ino).map(|row| row.kind) else {
+                continue;
+            };
+            let names = (0u32..).map(|no| match no {
+                0 => format!("#{ino}"),
+                no => format!("#{ino}.{no}"),
+            });
+            let places = names.map(|name| (self.free_place(dir, name.as_bytes()), name));
+            let free = places
+                .take(1 << 16)
+                .find_map(|(place, name)| Some((place?, name)));
+            let Some((place, name)) = free else {
+                continue;
+            };
+            let name = name.into_bytes();
+            self.names.insert(place, NameRow { name, ino, kind });
+            self.adopted.insert(ino);
+            let what = match kind {
+                FileKind::Directory => "the name and the place of the directory",
+                _ => "the name and the place",
+            };
+            self.of_inodes.push((ino, what.to_owned()));
+        }
+    }
+
+    /// The directory `lost+found`, which is made if there is none.
+    fn lost_and_found(&mut self) -> Option<u64> {
+        let root = self.root();
+        for no in 0u32..1 << 16 {
+            let name = match no {
+                0 => LOST_AND_FOUND.to_vec(),
+                no => [LOST_AND_FOUND, format!(".{no}").as_bytes()].concat(),
+            };
+            let Some(place) = self.free_place(root, &name) else {
+                let first = self.cookie(&name);
+                let last = first | ((1 << COOKIE_SLOT_BITS) - 1);
+                let found = self.names.range((root, first)..=(root, last));
+                let mut found = found.filter(|(_, row)| row.name == name);
+                match found.find(|(_, row)| row.kind == FileKind::Directory) {
+                    Some((_, row)) => return Some(row.ino),
+                    None => continue,
+                }
+            };
+            let row = &mut self.volume.row;
+            let gap = match row.has_sync_log {
+                true => LOGGED_INODES_MAX,
+                false => 0,
+            };
+            let last = self.inodes.keys().next_back().copied().unwrap_or(0);
+            let ino = row.next_ino.max(last + 1).checked_add(gap)?;
+            row.next_ino = ino + 1;
+            let kind = FileKind::Directory;
+            self.inodes.insert(ino, new_inode(kind, 0));
+            self.names.insert(place, NameRow { name, ino, kind });
+            return Some(ino);
+        }
+        None
+    }
+
+    /// Makes links, parents and the orphans anew.
+    fn count_links(&mut self) {
+        let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut parents: BTreeMap<u64, u64> = BTreeMap::from([(self.root(), self.root())]);
+        let mut dir_counts: BTreeMap<u64, u32> = BTreeMap::new();
+        for ((dir, _), row) in &self.names {
+            *counts.entry(row.ino).or_default() += 1;
+            if row.kind == FileKind::Directory {
+                parents.insert(row.ino, *dir);
+                *dir_counts.entry(*dir).or_default() += 1;
+            }
+        }
+        for (ino, row) in &mut self.inodes {
+            let count = counts.get(ino).copied().unwrap_or(0);
+            if row.kind == FileKind::Directory {
+                if let Some(parent) = parents.get(ino) {
+                    row.parent = *parent;
+                    row.nlink = 2 + dir_counts.get(ino).copied().unwrap_or(0);
+                }
+            } else {
+                let is_told = self.made.contains(ino) || self.adopted.contains(ino);
+                if (1..row.nlink).contains(&count) && !is_told {
+                    let what = format!("{} of {} names", row.nlink - count, row.nlink);
+                    self.of_inodes.push((*ino, what));
+                }
+                row.nlink = count;
+            }
+            match row.nlink {
+                0 => self.orphans.insert(*ino),
+                _ => self.orphans.remove(ino),
+            };
+        }
+        let root = self.root();
+        let next = self.inodes.keys().next_back().map_or(root, |last| *last) + 1;
+        self.volume.row.next_ino = self.volume.row.next_ino.max(next);
+    }
+
+    /// Compares extents and attributes with inodes, and makes the counts anew.
+    fn count_contents(&mut self, blocks: Blocks<'_>) {
+        let chunk_len = self.volume.row.chunk_len;
+        let mut damaged: BTreeMap<u64, (Ranges, String)> = BTreeMap::new();
+        for (key, value) in self.volume.rows(Table::Extents) {
+            let (ino, window) = split_pair_key(key).map_or((0, 0), |(_, ino, at)| (ino, at));
+            let start = window.saturating_mul(chunk_len.into());
+            for piece in super::volumes::pieces(value) {
+                let end = u64::from(piece.offset) + u64::from(piece.len);
+                if let Some(why) = (blocks.why_lost)(piece.block, end) {
+                    let ranges = damaged
+                        .entry(ino)
+                        .or_insert_with(|| (Ranges::default(), why));
+                    let first = start.saturating_add(piece.start.into());
+                    ranges.0.add(first, first + u64::from(piece.len));
+                }
+            }
+        }
+        let mut lost_windows = Vec::new();
+        for (ino, row) in &mut self.inodes {
+            let (allocated, end) = self.contents.get(ino).copied().unwrap_or_default();
+            if !self.made.contains(ino) && allocated < row.allocated && row.nlink > 0 {
+                lost_windows.push((*ino, row.size, row.allocated - allocated));
+            }
+            row.allocated = allocated;
+            if row.kind == FileKind::Regular {
+                row.size = row.size.max(end);
+            }
+            let count = self.xattr_counts.get(ino).copied().unwrap_or(0);
+            if count < row.xattr_count && row.nlink > 0 {
+                let what = format!(
+                    "{} of {} attributes",
+                    row.xattr_count - count,
+                    row.xattr_count
+                );
+                self.of_inodes.push((*ino, what));
+            }
+            row.xattr_count = count;
+        }
+        for (ino, size, lost_len) in lost_windows {
+            let what = self.mark_lost((ino, size, lost_len), blocks.lost_block);
+            self.of_inodes.push((ino, what));
+        }
+        for (ino, (ranges, why)) in damaged {
+            self.of_ranges.push((ino, ranges.text(), why));
+        }
+    }
+
+    /// Makes reads of lost windows fail, if it is clear which these are: holes have no window
+    /// either. Returns what is lost.
+    fn mark_lost(
+        &mut self,
+        (ino, size, lost_len): (u64, u64, u64),
+        lost_block: &mut dyn FnMut(u32) -> u64,
+    ) -> String {
+        let chunk_len = u64::from(self.volume.row.chunk_len);
+        let snapshot = self.volume.row.snapshot;
+        let window_count = size.div_ceil(chunk_len);
+        let mut missing = Vec::new();
+        let mut missing_len = 0;
+        if window_count <= WINDOWS_MAX {
+            let rows = self.volume.tables.entry(Table::Extents).or_default();
+            let (first, last) = (
+                pair_key(snapshot, ino, 0),
+                pair_key(snapshot, ino, u64::MAX),
+            );
+            let known = rows.range(first..=last);
+            let known = known.map(|(key, _)| split_pair_key(key).map_or(0, |(_, _, at)| at));
+            let known: BTreeSet<u64> = known.collect();
+            for window in (0..window_count).filter(|window| !known.contains(window)) {
+                let start = window * chunk_len;
+                let len = chunk_len.min(size - start);
+                missing_len += len;
+                missing.push((window, start, len as u32));
+            }
+        }
+        if missing_len != lost_len {
+            return format!("{lost_len} bytes, which are a hole now,");
+        }
+        let mut ranges = Ranges::default();
+        for (window, start, len) in missing {
+            ranges.add(start, start + u64::from(len));
+            let piece = Piece {
+                start: 0,
+                len,
+                block: lost_block(len),
+                offset: 0,
+            };
+            let rows = self.volume.tables.entry(Table::Extents).or_default();
+            let key = pair_key(snapshot, ino, window);
+            rows.insert(key, ExtentsRow(vec![piece]).encode());
+        }
+        if let Some(row) = self.inodes.get_mut(&ino) {
+            row.allocated += missing_len;
+        }
+        ranges.text()
+    }
+
+    /// Makes the accounts of quotas anew: each inode counts for the innermost quota above it.
+    fn count_quotas(&mut self) {
+        let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+        for ((dir, _), row) in &self.names {
+            children.entry(*dir).or_default().push(row.ino);
+        }
+        // Quotas of lost rows are told once.
+        let wanted: BTreeSet<u64> = self.inodes.values().map(|row| row.quota).collect();
+        for dir in wanted
+            .iter()
+            .filter(|dir| **dir != 0 && !self.quotas.contains_key(dir))
+        {
+            if self.inodes.contains_key(dir) {
+                self.of_inodes.push((*dir, "the quota".to_owned()));
+            }
+        }
+        self.quotas.retain(|dir, _| self.inodes.contains_key(dir));
+        let mut order = Vec::new();
+        let mut waiting = vec![(self.root(), 0)];
+        let mut seen = BTreeSet::new();
+        while let Some((ino, quota)) = waiting.pop() {
+            if !seen.insert(ino) {
+                continue;
+            }
+            if let Some(row) = self.inodes.get_mut(&ino) {
+                row.quota = quota;
+            }
+            let below = match self.quotas.get_mut(&ino) {
+                Some(row) => {
+                    row.parent = quota;
+                    order.push(ino);
+                    ino
+                }
+                None => quota,
+            };
+            let inner = children.get(&ino).into_iter().flatten();
+            waiting.extend(inner.map(|child| (*child, below)));
+        }
+        // Removed files count until they are gone, for a quota that is there.
+        for (_, row) in self
+            .inodes
+            .iter_mut()
+            .filter(|(ino, _)| !seen.contains(ino))
+        {
+            if !seen.contains(&row.quota) || !self.quotas.contains_key(&row.quota) {
+                row.quota = 0;
+            }
+        }
+        self.quotas.retain(|dir, _| seen.contains(dir));
+        let mut counted = self.accounts();
+        // Inner quotas were found behind those around them.
+        for dir in order.into_iter().rev() {
+            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
+            if let Some(row) = self.quotas.get_mut(&dir) {
+                (row.len, row.count) = (len, count);
+                let around = counted.entry(row.parent).or_default();
+                *around = (around.0 + len, around.1 + count);
+            }
+        }
+    }
+
+    /// Bytes and inodes that count for each quota itself.
+    fn accounts(&self) -> BTreeMap<u64, (u64, u64)> {
+        let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        for row in self.inodes.values() {
+            let target_len = match self.volume.row.counts_attributes {
+                true => row.target.len() as u64,
+                false => 0,
+            };
+            let of = counted.entry(row.quota).or_default();
+            *of = (of.0 + row.allocated + target_len, of.1 + 1);
+        }
+        if self.volume.row.counts_attributes {
+            for (key, value) in self.volume.rows(Table::Xattrs) {
+                let (ino, name) = split_key(key).map_or((0, &[][..]), |(_, ino, name)| (ino, name));
+                if let Some(row) = self.inodes.get(&ino) {
+                    let of = counted.entry(row.quota).or_default();
+                    of.0 += counted_xattr_len(name, value);
+                }
+            }
+        }
+        counted
+    }
+
+    /// Writes the rows, and names what is lost.
+    fn finish(self) -> Repaired {
+        let snapshot = self.volume.row.snapshot;
+        let root = self.root();
+        let mut names = Names::new();
+        for ((dir, _), row) in &self.names {
+            names
+                .entry(row.ino)
+                .or_insert_with(|| (*dir, row.name.clone()));
+        }
+        let mut losses = self.losses;
+        for (dir, name, what) in self.of_names {
+            losses.push(Loss::of(path_of(&names, root, dir, &name), what));
+        }
+        let of_inodes = self.of_inodes.into_iter();
+        let of_inodes = of_inodes.map(|(ino, what)| (ino, what, String::new()));
+        for (ino, what, why) in of_inodes.chain(self.of_ranges) {
+            let path = match names.get(&ino) {
+                _ if ino == root => Some(Vec::new()),
+                Some((dir, name)) => Some(path_of(&names, root, *dir, name)),
+                // It was removed, and nobody can miss it.
+                None => continue,
+            };
+            losses.push(Loss { path, what, why });
+        }
+        let tables = &mut self.volume.tables;
+        let inodes = self.inodes.iter();
+        let inodes = inodes.map(|(ino, row)| (number_key(snapshot, *ino), row.encode()));
+        tables.insert(Table::Inodes, inodes.collect());
+        let names = self.names.iter();
+        let names =
+            names.map(|((dir, cookie), row)| (pair_key(snapshot, *dir, *cookie), row.encode()));
+        tables.insert(Table::Names, names.collect());
+        let orphans = self.orphans.iter();
+        let orphans = orphans.map(|ino| (number_key(snapshot, *ino), Vec::new()));
+        tables.insert(Table::Orphans, orphans.collect());
+        let quotas = self.quotas.iter();
+        let quotas = quotas.map(|(dir, row)| (number_key(snapshot, *dir), row.encode()));
+        tables.insert(Table::Quotas, quotas.collect());
+        Repaired {
+            losses,
+            adopted_count: self.adopted.len() as u64,
+        }
+    }
+}
+
+/// Adds everything below `from` to `reached`.
+fn reach(children: &BTreeMap<u64, Vec<u64>>, from: u64, reached: &mut BTreeSet<u64>) {
+    let mut waiting = vec![from];
+    while let Some(ino) = waiting.pop() {
+        if reached.insert(ino) {
+            waiting.extend(children.get(&ino).into_iter().flatten());
+        }
+    }
+}
+
+/// An inode of root, without times and links.
+fn new_inode(kind: FileKind, size: u64) -> InodeRow {
+    InodeRow {
+        kind,
+        permissions: 0o700,
+        uid: 0,
+        gid: 0,
+        nlink: 1,
+        rdev: 0,
+        size,
+        allocated: 0,
+        atime: 0,
+        mtime: 0,
+        ctime: 0,
+        btime: 0,
+        parent: 0,
+        quota: 0,
+        xattr_count: 0,
+        target: Vec::new(),
+    }
+}

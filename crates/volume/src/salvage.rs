@@ -1,0 +1,97 @@
+//! Salvage of a whole store: what `weald_store` brings back, and what is lost of images by path.
+
+use weald_format::{ByteLen, Result};
+use weald_image::{CheckOptions, Finding, Image, OpenOptions};
+use weald_store::{
+    DAMAGED_LOG_HINT, DamagedImage, DamagedVolume, Loss, SalvageOptions, Salvaged, Store,
+    WriteOptions,
+};
+
+/// Memory for an image that is opened, bytes.
+const IMAGE_CACHE_LEN: u64 = 64 << 20;
+/// Most damaged paths of an image that are listed.
+const PATH_COUNT_MAX: u64 = 1_000_000;
+
+/// Rebuilds the metadata of `store`, as [`Store::salvage`], opens the result as a writer does, and
+/// finds what is lost of images and in the logs of volumes.
+///
+/// # Errors
+/// As [`Store::salvage`].
+///
+/// # Cost
+/// As [`Store::salvage`]; decodes all contents of the damaged images.
+pub fn salvage_store(store: &Store, options: &SalvageOptions) -> Result<Salvaged> {
+    let mut salvaged = store.salvage(options)?;
+    let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
+    for (name, row) in writer.volume_rows()? {
+        let (_, damage) = writer.check_sync_log(&row)?;
+        for why in damage {
+            add_loss(
+                &mut salvaged,
+                &name,
+                Loss {
+                    why: format!("{why}: {DAMAGED_LOG_HINT}"),
+                    ..Loss::new("synced changes in its log")
+                },
+            );
+        }
+    }
+    let open_options = OpenOptions {
+        cache_len: ByteLen(IMAGE_CACHE_LEN),
+        ..OpenOptions::default()
+    };
+    let open = |name: &str| Image::open_stored(store.clone(), name, 0, &open_options);
+    for name in std::mem::take(&mut salvaged.images) {
+        match open(&name) {
+            Ok(_) => salvaged.images.push(name),
+            Err(error) => salvaged.damaged.push(DamagedImage {
+                name,
+                what: format!("it cannot be opened: {error}"),
+                losses: Vec::new(),
+            }),
+        }
+    }
+    for damaged in &mut salvaged.damaged {
+        match open(&damaged.name) {
+            Ok(image) => damaged.losses = losses_of(&image),
+            Err(error) => damaged.losses = vec![Loss::of(Vec::new(), error.to_string())],
+        }
+    }
+    Ok(salvaged)
+}
+
+/// Adds a loss of the volume `name`, which may have been complete so far.
+fn add_loss(salvaged: &mut Salvaged, name: &str, loss: Loss) {
+    salvaged.volumes.retain(|whole| whole != name);
+    let damaged = &mut salvaged.damaged_volumes;
+    match damaged.iter_mut().find(|volume| volume.name == name) {
+        Some(volume) => volume.losses.push(loss),
+        None => damaged.push(DamagedVolume {
+            name: name.to_owned(),
+            losses: vec![loss],
+            adopted_count: 0,
+        }),
+    }
+}
+
+/// What cannot be read of an image, by path.
+fn losses_of(image: &Image) -> Vec<Loss> {
+    let options = CheckOptions {
+        digests_only: false,
+        threads: 1,
+        path_count_max: PATH_COUNT_MAX,
+    };
+    let (mut paths, mut others) = (Vec::new(), Vec::new());
+    image.check(&options, &mut |finding| match finding {
+        Finding::Path { path, what } => paths.push(Loss {
+            why: what,
+            ..Loss::of(path, "the content")
+        }),
+        Finding::Structure(error) => others.push(Loss::new(error.to_string())),
+    });
+    // The same damage, by record, says less.
+    match paths.is_empty() {
+        true => others,
+        false => paths,
+    }
+}
