@@ -114,7 +114,8 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
         (
             "relatime, noatime, strictatime",
             "Change of the time of the last access by a read: if that time is older than the last \
-             change or than a day, never, or always (default: relatime).",
+             change or than a day, never, or always. Reads that the kernel answers from its page \
+             cache never change it (default: relatime).",
         ),
         (
             "diratime, nodiratime",
