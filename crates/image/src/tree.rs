@@ -10,6 +10,7 @@
 mod assembler;
 mod deep;
 pub mod inode;
+pub mod view;
 
 use crate::cache::key::{CachedKind, CachedValue};
 use crate::cache::view::CacheView;
@@ -21,6 +22,7 @@ use inode::{Inode, VisitEntry};
 use parking_lot::Mutex;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use view::DirectoryView;
 use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::limits::DEPTH_MAX;
@@ -33,19 +35,6 @@ pub type VisitStored<'a> = dyn FnMut(u64, &EntryBlock, usize) -> Result<ControlF
 /// Sub-directories from which on the index of a directory is kept outside the cache too; each takes
 /// 24 bytes.
 const LARGE_INDEX_COUNT: usize = 4096;
-
-/// One directory instance.
-#[derive(Debug, Clone, Copy)]
-pub struct DirectoryView {
-    /// Its template.
-    pub template_id: u64,
-    /// The loaded template.
-    pub template: Template,
-    /// Number of its first entry.
-    pub base: u64,
-    /// Its own number.
-    pub no: u64,
-}
 
 /// The sub-directories of a template, and the first number of each, relative to the end of the
 /// template's own entries.

@@ -111,7 +111,7 @@ impl Core {
         }
     }
 
-    /// Counts what the volume has in all, unless that was done. No commit is under way.
+    /// Counts inodes and bytes of the volume, unless that was done. No commit is under way.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

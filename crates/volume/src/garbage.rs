@@ -178,7 +178,7 @@ impl Default for Settling {
             chosen: HashSet::new(),
             dropped_len: 0,
             row_count: 0,
-            // What earlier mounts left.
+            // Earlier mounts left garbage.
             is_due: true,
             hasty: BTreeSet::new(),
             hasty_blocks: HashSet::new(),

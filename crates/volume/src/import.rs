@@ -246,8 +246,8 @@ struct Pending {
     place: usize,
 }
 
-/// The names of all directories so far, each with the place of its parent, for messages. Paths would
-/// take memory by the square of the depth.
+/// The names of all directories so far, each with the place of its parent, for messages. Paths
+/// would take memory by the square of the depth.
 struct Directories(Vec<(usize, Vec<u8>)>);
 
 impl Directories {

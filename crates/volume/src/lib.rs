@@ -3,10 +3,10 @@
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `state` (all layers),
 //! `tables` (committed rows), `cache` (decoded blocks) → `open_store` (parts that the volumes
 //! of a store share) → `core` (how a row is found) → `climb` (walks along parents),
-//!  `properties`, `quotas` → `namespace`,
-//! `content`, `xattr` (operations), `trim` → `index`, `parallel`, `cut` (where runs begin),
-//! `rebuild`, `garbage` (blocks that are used in part), `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`,
-//! `check` → `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
+//! `properties`, `quotas` → `namespace`, `content`, `xattr` (operations), `trim` → `index`,
+//! `parallel`, `cut` (where runs begin), `rebuild`, `garbage` (blocks that are used in part),
+//! `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`, `check`
+//! → `preload`, `volume` → `import` (of an image). `reader` reads the tables alone.
 //! `docs/design/0025-volume.md` has the reasons, `docs/format.md` the rows.
 //!
 //! Neighbours: `vfs` has the trait [`weald_vfs::WritableFs`], `store` the blocks and tables, `fuse`

@@ -117,7 +117,7 @@ pub struct OpenOptions {
     /// Threads that encode blocks.
     pub threads: usize,
     /// Longest time that a commit spends in slow codecs, by an estimate that does not depend on the
-    /// machine. What comes later in it is encoded faster, and again when nothing waits.
+    /// machine. Later data of the commit is encoded faster, and again when nothing waits.
     pub slow_encoding_max: Duration,
     /// Process id and command, shown to a second writer of the store.
     pub writer_name: String,

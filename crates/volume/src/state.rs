@@ -19,7 +19,7 @@ pub struct Logging {
     is_synced: bool,
 }
 
-/// What a volume has in all.
+/// Sums over a volume.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Number of inodes, those without a name included.
@@ -31,7 +31,7 @@ pub struct Totals {
 /// Everything that operations change.
 #[derive(Debug)]
 pub struct State {
-    /// What the volume has in all, once it was counted.
+    /// Sums over the volume, once they were counted.
     pub totals: Option<Totals>,
     /// Receives all changes.
     pub active: Layer,

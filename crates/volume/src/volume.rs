@@ -339,7 +339,7 @@ impl Volume {
         self.core.blocks.kept_len()
     }
 
-    /// What the volume has in all. Of damaged tables it has no inode.
+    /// Sums over the volume; zeros if its tables are damaged.
     pub(crate) fn totals(&self) -> Totals {
         if let Some(totals) = self.core.state.read().totals {
             return totals;

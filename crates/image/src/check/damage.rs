@@ -2,7 +2,7 @@
 
 use super::findings::Checker;
 use super::templates::CheckedTemplate;
-use crate::tree::DirectoryView;
+use crate::tree::view::DirectoryView;
 use std::ops::ControlFlow;
 use weald_format::entries::EntryKind;
 use weald_format::{Digest, Result};

@@ -2,7 +2,7 @@
 //! every instance of a directory has its own mtimes.
 
 use crate::image::Image;
-use crate::tree::DirectoryView;
+use crate::tree::view::DirectoryView;
 use std::ops::ControlFlow;
 use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::tree_digest::LogicalEntry;

@@ -6,9 +6,9 @@
 //! different directories share what they have in common.
 //!
 //! # Source
-//! Myers, "An applicative random-access stack", Information Processing Letters 17 (1983): the jumps.
+//! Myers, "An applicative random-access stack", Information Processing Letters 17 (1983).
 
-use super::DirectoryView;
+use super::view::DirectoryView;
 use std::sync::Arc;
 
 /// Level from which on directories are remembered. Most trees are flatter, and need no lock.

@@ -1,5 +1,5 @@
-//! Pieces of blocks of which little is used, and of blocks that were encoded in a hurry, are written
-//! again. The old blocks go with their last reference, as after any overwrite.
+//! Pieces of blocks of which little is used, and of blocks that were encoded in a hurry, are
+//! written again. The old blocks go with their last reference, as after any overwrite.
 
 use super::Committer;
 use super::files::ENCODED_AT_ONCE_LEN;

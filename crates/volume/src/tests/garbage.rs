@@ -121,8 +121,8 @@ fn a_mounted_volume_settles_when_nothing_waits() {
     place.check();
 }
 
-// Would catch: packs of small files that stay whole for the last of them, and data that is no longer
-// found again after it was written again.
+// Would catch: packs of small files that stay whole for the last of them, and data that is not
+// found any more after it was written again.
 #[test]
 fn packs_and_runs_are_written_again() {
     let place = Place::new();

@@ -275,7 +275,7 @@ impl WritableFs for Volume {
         let taken = state.written() + others + reserve_of(space.total);
         let free = space.free.saturating_sub(taken);
         Ok(FsCapacity {
-            // What other data of the disk takes is no part of the volume.
+            // Other data of the disk is no part of the volume.
             total: free.saturating_add(totals.len),
             free,
             inodes: totals.inode_count,

@@ -36,9 +36,9 @@ pub const GC_HELP: Help = Help {
          frees unused ranges in place if the file system can.",
         "Before that, gc writes blocks of volumes again of which files use less than 80%, unless \
          --reencode-below is 0, and encodes blocks of images again of which they use less than \
-         --reencode-below, without the unused data. An image that gets such blocks has a new image digest; its tree \
-         digest stays. Images that are being read, base images of others, and images with several \
-         generations stay as they are.",
+         --reencode-below, without the unused data. An image that gets such blocks has a new \
+         image digest; its tree digest stays. Images that are being read, base images of others, \
+         and images with several generations stay as they are.",
         "If a volume of the store is mounted, by the same user, its server collects while the \
          volume goes on. Blocks of images are then not encoded again, and the file meta keeps the \
          space of removed names and attributes. Gc is refused while the volume is being sealed or \
