@@ -365,7 +365,11 @@ fn look_ups_in_a_deep_tree_take_time_by_its_depth() {
         dir = weald_sys::open_dir_at(&dir, b"d").unwrap();
     }
     let target = scratch.path().join("image");
-    build(&source, &target, &quick());
+    let options = BuildOptions {
+        memory_len: 512 << 20,
+        ..quick()
+    };
+    build(&source, &target, &options);
     let image = weald_image::Image::open_path(&target, 0, &weald_image::OpenOptions::default());
     let image = image.unwrap();
     let since = std::time::Instant::now();
