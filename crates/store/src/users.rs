@@ -2,6 +2,7 @@
 
 use crate::disk::Disk;
 use crate::layout;
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use weald_format::{Error, ErrorKind};
@@ -13,7 +14,9 @@ const NAMED_MAX: usize = 4;
 /// `advice` says what to do.
 pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_id: u64, advice: &str) -> Error {
     let shown = disk.shown();
-    let pids = disk.holders_of_lock(layout::SUPERBLOCK, layout::IMAGE_LOCKS + image_id);
+    let files = [layout::SUPERBLOCK, layout::SUPERBLOCK_COPY].into_iter();
+    let holders = files.flat_map(|name| disk.holders_of_lock(name, layout::IMAGE_LOCKS + image_id));
+    let pids: BTreeSet<u32> = holders.collect();
     let source = std::fs::canonicalize(&shown).map(|dir| format!("{}:{name}", dir.display()));
     let source = source.unwrap_or_default();
     let mut users: Vec<String> = pids.iter().map(|pid| describe(*pid, &source)).collect();
