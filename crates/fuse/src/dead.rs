@@ -13,8 +13,8 @@ use std::time::Duration;
 /// How long a mount may take to answer. A dead one answers at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The mount on top of the directory `dir`, an absolute path without symlinks; `None` if `dir` is no
-/// mount point. Sends no request to the file system.
+/// The mount on top of the directory `dir`, an absolute path without symlinks; `None` if `dir` is
+/// no mount point. Sends no request to the file system.
 pub fn mount_at(dir: &Path) -> Option<MountEntry> {
     let id = local_statx(dir).ok()?.stx_mnt_id;
     let mut table = mount_table("self").ok()?.into_iter();
@@ -40,12 +40,13 @@ impl MountEntry {
     }
 }
 
-/// Minor device numbers of the mounts through FUSE whose servers this user can see: those that have
-/// a connection to the kernel open.
+/// Minor device numbers of the mounts through FUSE whose servers are stopped, as far as this user
+/// can see: those that have a connection to the kernel open. A connection keeps its number when its
+/// mount is gone, so that a server that runs is asked instead.
 ///
 /// # Source
 /// Linux, `fuse_dev_show_fdinfo` in `fs/fuse/dev.c`. An older kernel shows none.
-fn connections() -> BTreeSet<u32> {
+fn stopped_connections() -> BTreeSet<u32> {
     let entries = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
     let is_process = |name: &OsStr| {
         name.to_str()
@@ -53,6 +54,15 @@ fn connections() -> BTreeSet<u32> {
     };
     let mut found = BTreeSet::new();
     for process in entries(Path::new("/proc")).filter(|one| is_process(&one.file_name())) {
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // proc_pid_stat(5): the state follows the name.
+        if !stat
+            .rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with(['T', 't']))
+        {
+            continue;
+        }
         for fd in entries(&process.path().join("fd")) {
             if std::fs::read_link(fd.path()).is_ok_and(|to| to == Path::new("/dev/fuse")) {
                 let info = process.path().join("fdinfo").join(fd.file_name());
@@ -70,11 +80,10 @@ fn connections() -> BTreeSet<u32> {
 /// Whether the server of the mount `entry`, which is on top of its directory, has died. False if it
 /// does not answer within two seconds, or if this user may not know.
 ///
-/// A mount whose server can be seen gets no request: one that is stuck would keep this process from
-/// ending.
+/// A mount whose server is seen to be stopped gets no request: it would keep this process waiting.
 pub fn is_dead(entry: &MountEntry) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    if own != 0 && entry.user != Some(own) || connections().contains(&entry.device.1) {
+    if own != 0 && entry.user != Some(own) || stopped_connections().contains(&entry.device.1) {
         return false;
     }
     let (answer, answered) = mpsc::channel();

@@ -51,8 +51,11 @@ pub fn shown_holders(holders: &[Holder]) -> String {
 /// The process `pid`; `None` if it has ended.
 pub fn holder(pid: u32) -> Option<Holder> {
     let proc = proc_of(pid);
-    let name = std::fs::read(proc.join("comm")).ok()?;
-    let name = String::from_utf8_lossy(&name);
+    // The name of the kernel is `exe` for a server that started itself again.
+    let line = std::fs::read(proc.join("cmdline")).ok()?;
+    let name = line.split(|&byte| byte == 0).next().unwrap_or_default();
+    let name = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    let name = String::from_utf8_lossy(name);
     let safe = |c: char| if c.is_control() { '?' } else { c };
     Some(Holder {
         pid,

@@ -150,8 +150,8 @@ pub fn unmount(dir: &Path, busy: Busy) -> Result<()> {
     }
 }
 
-/// Ends the connection of the mount on `dir`, as `umount -f` does: all requests fail, also those that
-/// a server holds for ever. Then unmounts it.
+/// Ends the connection of the mount on `dir`, as `umount -f` does: all requests fail, also those
+/// that a server holds for ever. Then unmounts it.
 ///
 /// # Errors
 /// As [`unmount`] with [`Busy::Refuse`]; `Io` without the rights of root.

@@ -7,7 +7,7 @@
 
 use weald_format::{Error, Result};
 
-/// What a word does that no other part of the program takes.
+/// Effect of a word that no other part of the program takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Effect {
     /// None, because of this: it is for another program, or the file system is so in any case.
@@ -18,7 +18,7 @@ enum Effect {
 
 use Effect::{None as Nothing, Refused};
 
-/// What a volume does in any case.
+/// A volume is so in any case.
 const ALWAYS: &str = "always so";
 
 /// Words of both kinds of mounts for other programs.

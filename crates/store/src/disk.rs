@@ -439,7 +439,7 @@ impl Disk for HostDisk {
     }
 
     fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
-        crate::users::holders(&self.shown.join(name), offset)
+        crate::lock_holders::holders(&self.shown.join(name), offset)
     }
 
     fn allocated_len(&self, name: &str) -> Result<Option<u64>> {

@@ -26,6 +26,7 @@ mod import;
 mod incoming;
 mod index;
 mod layout;
+mod lock_holders;
 mod mark;
 mod name;
 mod recover;

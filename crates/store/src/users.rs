@@ -4,7 +4,6 @@ use crate::disk::Disk;
 use crate::layout;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use weald_format::{Error, ErrorKind};
 
 /// Most processes that a message names.
@@ -37,7 +36,13 @@ pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_id: u64, advice: &str) -
 /// A process: its number, name and user, and where it has `source` mounted.
 fn describe(pid: u32, source: &str) -> String {
     let proc = format!("/proc/{pid}");
-    let name = std::fs::read_to_string(format!("{proc}/comm")).unwrap_or_default();
+    // The name of the kernel is `exe` for a server that started itself again.
+    let line = std::fs::read_to_string(format!("{proc}/cmdline")).unwrap_or_default();
+    let name = line
+        .split('\0')
+        .next()
+        .and_then(|path| path.rsplit('/').next());
+    let name = name.unwrap_or_default().to_owned();
     let safe = |c: char| if c.is_control() { '?' } else { c };
     let name: String = name.trim_end().chars().map(safe).collect();
     let mut text = format!("process {pid} ({name})");
@@ -61,35 +66,6 @@ fn dir_of<'a>(line: &'a str, source: &str) -> Option<&'a str> {
     let found = file_system.split(' ').nth(1)?;
     let is_it = found.replace("\\040", " ") == source;
     mount.split(' ').nth(4).filter(|_| is_it)
-}
-
-/// Processes that hold a lock of an open file on the byte at `offset` of `file`.
-///
-/// # Source
-/// proc_pid_fdinfo(5), the field `lock`.
-pub(crate) fn holders(file: &Path, offset: u64) -> Vec<u32> {
-    let Ok(metadata) = std::fs::metadata(file) else {
-        return Vec::new();
-    };
-    let inode = format!(":{}", metadata.ino());
-    let offset = offset.to_string();
-    let holds = |pid: &u32| {
-        let infos = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
-        infos.into_iter().flatten().flatten().any(|info| {
-            let text = std::fs::read_to_string(info.path()).unwrap_or_default();
-            let mut locks = text.lines().filter(|line| line.starts_with("lock:"));
-            locks.any(|line| {
-                let words: Vec<&str> = line.split_whitespace().collect();
-                let is_inode = words.iter().any(|word| word.ends_with(&inode));
-                is_inode && words.iter().rev().nth(1) == Some(&offset.as_str())
-            })
-        })
-    };
-    let names = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = names.filter_map(|name| name.file_name().to_str()?.parse().ok());
-    // This process may be trying the lock itself.
-    let own = std::process::id();
-    pids.filter(|pid| *pid != own).filter(holds).collect()
 }
 
 #[cfg(test)]
