@@ -127,7 +127,11 @@ impl RangeMap {
 }
 
 /// Attributes by inode and name; `None` is a removed one.
-pub type Xattrs = BTreeMap<(u64, Vec<u8>), Option<Arc<[u8]>>>;
+pub type Xattrs = BTreeMap<XattrKey, XattrChange>;
+/// Inode and name.
+pub type XattrKey = (u64, Vec<u8>);
+/// The new value.
+pub type XattrChange = Option<Arc<[u8]>>;
 
 /// Bytes that the tables take for a changed row until the next commit: a leaf and a part of the
 /// pages above it are written anew.
@@ -239,10 +243,7 @@ impl Layer {
     }
 
     /// Changed attributes of `ino`.
-    pub fn xattrs_of(
-        &self,
-        ino: u64,
-    ) -> impl Iterator<Item = (&(u64, Vec<u8>), &Option<Arc<[u8]>>)> {
+    pub fn xattrs_of(&self, ino: u64) -> impl Iterator<Item = (&XattrKey, &XattrChange)> {
         let from = self.xattrs.range((ino, Vec::new())..);
         from.take_while(move |((of, _), _)| *of == ino)
     }

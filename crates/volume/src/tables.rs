@@ -20,6 +20,12 @@ const CACHED_MAX: usize = 1 << 16;
 /// Names with one hash: cookie and row.
 pub type Slots = Arc<Vec<(u64, Arc<NameRow>)>>;
 
+/// Receives inode, name and value of an attribute.
+pub type VisitXattr<'a> = dyn FnMut(u64, &[u8], &[u8]) + 'a;
+
+/// Receives key and value of a row.
+type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
 /// Pieces of a window, if it has any.
 type Window = Option<Arc<ExtentsRow>>;
 
@@ -205,7 +211,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn each_xattr_of_all(&self, visit: &mut dyn FnMut(u64, &[u8], &[u8])) -> Result<()> {
+    pub fn each_xattr_of_all(&self, visit: &mut VisitXattr<'_>) -> Result<()> {
         self.each_row(Table::Xattrs, &mut |key, value| {
             let (_, ino, name) = split_key(key)?;
             visit(ino, name, value);
@@ -214,11 +220,7 @@ impl Tables {
     }
 
     /// Visits all rows of the volume in a table.
-    fn each_row(
-        &self,
-        table: Table,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn each_row(&self, table: Table, visit: &mut VisitRow<'_>) -> Result<()> {
         let start = self.snapshot.to_be_bytes();
         self.engine.scan(table, &start, &mut |key, value| {
             if split_key(key)?.0 != self.snapshot {
