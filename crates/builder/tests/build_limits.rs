@@ -6,6 +6,7 @@ mod build_support;
 use build_support::*;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use weald_builder::{BuildOptions, MtimeRule, Silent, build_image};
 use weald_format::limits::{ENTRIES_PER_BLOCK, ITEMS_PER_PAGE};
 use weald_format::{ErrorKind, Timestamp};
@@ -218,30 +219,36 @@ fn a_huge_hole_does_not_spoil_the_search_for_repeats() {
 /// Would catch: sums that overflow, with a panic or a silently wrong result.
 #[test]
 fn lengths_beyond_the_format_are_refused_with_a_message() {
-    for lens in [
-        &[1u64 << 61, 1 << 61, 1 << 61][..],
-        &[i64::MAX as u64; 3],
-        &[i64::MAX as u64 / 2 + 2],
-    ] {
+    let scratch = Scratch::tmpfs("16m");
+    let source = sparse_files(&scratch, &[1 << 60; 5]);
+    let image = scratch.path().join("image");
+    let error = build_image(&source, &image, false, &quick(), &Silent).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+    assert!(error.to_string().contains("2^62"), "{error}");
+    assert_eq!(names(&scratch.path()), ["source"]);
+}
+
+/// Would catch: a file longer than the format allows that is stored short or empty.
+#[test]
+fn files_beyond_the_format_are_reported_and_omitted() {
+    for len in [(1 << 60) + 1, 1 << 61, i64::MAX as u64] {
         let scratch = Scratch::tmpfs("16m");
-        let source = scratch.dir("source");
-        for (n, len) in lens.iter().enumerate() {
-            let file = File::create_new(source.join(format!("f{n}"))).unwrap();
-            file.set_len(*len).unwrap();
-            file.write_all_at(&[n as u8 + 1], 0).unwrap();
-        }
-        let error = build_image(
-            &source,
-            &scratch.path().join("image"),
-            false,
-            &quick(),
-            &Silent,
-        )
-        .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
-        assert!(error.to_string().contains("2^62"), "{error}");
-        assert_eq!(names(&scratch.path()), ["source"]);
+        let source = sparse_files(&scratch, &[len, 5]);
+        let image = scratch.path().join("image");
+        let report = build_image(&source, &image, false, &quick(), &Silent).unwrap();
+        assert_eq!((report.problem_count, report.entry_count), (1, 2), "{len}");
     }
+}
+
+/// Makes files of these lengths that begin with one byte of data.
+fn sparse_files(scratch: &Scratch, lens: &[u64]) -> PathBuf {
+    let source = scratch.dir("source");
+    for (n, len) in lens.iter().enumerate() {
+        let file = File::create_new(source.join(format!("f{n}"))).unwrap();
+        file.set_len(*len).unwrap();
+        file.write_all_at(&[n as u8 + 1], 0).unwrap();
+    }
+    source
 }
 
 /// Would catch: times at the ends of their range whose difference overflows.

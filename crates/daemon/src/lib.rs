@@ -12,8 +12,9 @@
 //!    `place` says where a mount is, `pulse` whether a server works.
 //! 3. `opened_request` is a request with open files, `served` one mount.
 //! 4. `client` sends requests, `mount_server` those about one mount, `held_volume` that of a seal.
-//! 5. `shared` has the mounts of a server, `remembered` keeps their list; `hand_over/give` passes them on; `hold` keeps a state of
-//!    a volume for a seal; `beside` mounts a volume whose store is open.
+//! 5. `shared` has the mounts of a server, `remembered` keeps their list; `hand_over/give` passes
+//!    them on; `hold` keeps a state of a volume for a seal; `beside` mounts a volume whose store is
+//!    open.
 //! 6. `connection` answers one client, `server` accepts clients, `hand_over` starts a server with
 //!    the mounts of another.
 //!

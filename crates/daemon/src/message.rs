@@ -56,8 +56,8 @@ pub(crate) enum Request {
     /// As `Report`, with the space of volumes, which takes longer.
     ReportSpace,
     TakeOver,
-    /// Writes the volume that is mounted with this device number (`MAJOR:MINOR`) to disk. The answer
-    /// is `Done`, or `NotHere`.
+    /// Writes the volume that is mounted with this device number (`MAJOR:MINOR`) to disk. The
+    /// answer is `Done`, or `NotHere`.
     Sync {
         device: String,
     },

@@ -1,5 +1,5 @@
-//! The server of one mount, as a client finds it by the mount's lock file: what `weald umount` and a
-//! remount ask of it. No call waits without limit for a server that is stopped or stuck.
+//! The server of one mount, as a client finds it by the mount's lock file: what `weald umount` and
+//! a remount ask of it. No call waits without limit for a server that is stopped or stuck.
 
 use crate::client::{LOOK_INTERVAL, has_news, unexpected};
 use crate::message::{Hello, Reply, Request, receive};

@@ -125,8 +125,8 @@ pub struct VolumeReport {
     /// Bytes of names and values of extended attributes.
     #[serde(default)]
     pub attribute_len: u64,
-    /// Bytes of segments on the disk that belong to no block, and those of blocks that no file needs any more:
-    /// the debt of the cleaner.
+    /// Bytes of segments on the disk that belong to no block, and those of blocks that no file
+    /// needs any more: the debt of the cleaner.
     #[serde(default)]
     pub dead_len: u64,
     /// Bytes that are written and not yet on disk.

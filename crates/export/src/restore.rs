@@ -4,7 +4,6 @@
 //! still permits it, then the mode, then the times. A failure before the content is complete
 //! removes the file. After a later failure the file stays, and the observer gets a problem.
 
-pub(crate) use crate::target_dir::ACL_DEFAULT;
 use crate::target_dir::{Heritage, TargetDir};
 use std::fs::File;
 use std::io;
@@ -23,7 +22,7 @@ pub(crate) const READ_LEN: u64 = 1 << 20;
 pub(crate) const FILLING_FILE: u16 = 0o600;
 pub(crate) const FILLING_DIR: u16 = 0o700;
 
-pub(crate) use weald_format::ACL_ACCESS;
+pub(crate) use weald_format::{ACL_ACCESS, ACL_DEFAULT};
 
 /// Which extended attributes are restored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -14,12 +14,9 @@
 use std::os::fd::OwnedFd;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
-use weald_format::{Error, Result};
+use weald_format::{ACL_DEFAULT, Error, Result};
 use weald_image::Inode;
 use weald_vfs::shown;
-
-/// Name of the extended attribute with the default ACL of a directory.
-pub(crate) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// A directory of the target.
 pub(crate) struct TargetDir {

@@ -8,6 +8,8 @@ use crate::types::Xattr;
 
 /// Name of the extended attribute that holds the access ACL of an inode.
 pub const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
+/// Name of the xattr with the ACL that new files of a directory inherit.
+pub const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Version of the ACL's bytes.
 pub const ACL_VERSION: [u8; 4] = 2u32.to_le_bytes();

@@ -38,6 +38,6 @@ pub mod tree_digest;
 pub mod types;
 pub mod volume;
 
-pub use acl::{ACL_ACCESS, Ids, permissions_without, permissions_without_acl};
+pub use acl::{ACL_ACCESS, ACL_DEFAULT, Ids, permissions_without, permissions_without_acl};
 pub use error::{Error, ErrorKind, Place, Result};
 pub use types::*;

@@ -89,8 +89,8 @@ impl SegmentItem {
 }
 
 impl Note {
-    /// Its bytes in a segment of the store `uuid`: header and stored bytes. It begins at `place` and
-    /// has at most [`NOTE_BLOCKS_MAX`] blocks.
+    /// Its bytes in a segment of the store `uuid`: header and stored bytes. It begins at `place`
+    /// and has at most [`NOTE_BLOCKS_MAX`] blocks.
     ///
     /// The bytes name store and place, so that a copy of a segment inside of the contents of a file
     /// has no notes.

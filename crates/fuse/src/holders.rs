@@ -1,5 +1,5 @@
-//! Processes that keep a mount: those that use it, and those in whose mount namespace it is. Nothing
-//! here sends a request to a file system. Processes of other users are found by root only.
+//! Processes that keep a mount: those that use it, and those in whose mount namespace it is.
+//! Nothing here sends a request to a file system. Processes of other users are found by root only.
 
 use crate::mount::shown_source;
 use crate::mount_table::{MountEntry, mount_table};

@@ -89,7 +89,8 @@ const WORDS_OF_VOLUMES: &[(&str, Effect)] = &[
     (
         "data",
         Refused(
-            "expected ordered, journal or writeback: all mean that after a crash a volume is a prefix of its operations",
+            "expected ordered, journal or writeback: all mean that after a crash a volume is a \
+             prefix of its operations",
         ),
     ),
 ];

@@ -287,11 +287,12 @@ impl WritableDriver {
 
     /// Whether `name` is an access list on a mount that has none.
     fn hides(&self, name: &[u8]) -> bool {
-        self.policy.hides_acls && (name == weald_format::ACL_ACCESS || name == names::ACL_DEFAULT)
+        self.policy.hides_acls
+            && (name == weald_format::ACL_ACCESS || name == weald_format::ACL_DEFAULT)
     }
 
-    /// Whether the options `sync` and `dirsync` want the change to be durable before the answer. The
-    /// kernel itself sends FSYNC after a write.
+    /// Whether the options `sync` and `dirsync` want the change to be durable before the answer.
+    /// The kernel itself sends FSYNC after a write.
     fn must_be_durable(&self, operation: &Operation<'_>) -> bool {
         let live = self.policy.live.get();
         match operation {

@@ -111,8 +111,8 @@ pub struct WritableOptions {
     /// capability of each file that is written. Modes decide; they give nobody more than the hidden
     /// access lists do.
     pub hides_xattrs: bool,
-    /// `noacl`: access lists cannot be read or set and do not count. The modes of files that have one
-    /// give nobody more than the list does.
+    /// `noacl`: access lists cannot be read or set and do not count. The modes of files that have
+    /// one give nobody more than the list does.
     pub hides_acls: bool,
 }
 

@@ -176,8 +176,8 @@ pub trait Disk: Debug + Send + Sync {
         false
     }
 
-    /// Processes that hold a lock on the byte at `offset` of the file `name`, as far as this user may
-    /// see them.
+    /// Processes that hold a lock on the byte at `offset` of the file `name`, as far as this user
+    /// may see them.
     fn holders_of_lock(&self, _name: &str, _offset: u64) -> Vec<u32> {
         Vec::new()
     }

@@ -377,7 +377,9 @@ fn put_older_tables_back(seed: u64, bug: Option<Bug>, has_mark: bool) -> Outcome
         Outcome::Ok(())
     };
     import(&mut run, &mut writer, "first")?;
-    let older = seed.is_multiple_of(2).then(|| run.disk.contents()["meta"].clone());
+    let older = seed
+        .is_multiple_of(2)
+        .then(|| run.disk.contents()["meta"].clone());
     drop(writer);
     let older = older.unwrap_or_else(|| run.disk.contents()["meta"].clone());
     let mut writer = run.open().map_err(|e| format!("open again: {e}"))?;

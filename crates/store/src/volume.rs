@@ -121,8 +121,8 @@ impl BlockReader {
         Ok(file)
     }
 
-    /// Bytes of segments on the disk that belong to no live block. Those that were freed in place do
-    /// not count.
+    /// Bytes of segments on the disk that belong to no live block. Those that were freed in place
+    /// do not count.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.

@@ -1,8 +1,8 @@
 //! Recounts everything that the rows of a volume contain, and checks whole stores.
 //!
-//! `scan` reads rows past damage, `paths` names the files of findings, `rows` compares the rows of a
-//! volume with each other and with the blocks of the store, `store` checks all images and volumes of
-//! a store.
+//! `scan` reads rows past damage, `paths` names the files of findings, `rows` compares the rows of
+//! a volume with each other and with the blocks of the store, `store` checks all images and volumes
+//! of a store.
 
 mod paths;
 mod report;
@@ -15,6 +15,7 @@ pub use store::{StoreReport, check_store};
 
 use crate::garbage::uses_of;
 use rows::Rows;
+use scan::VisitRow;
 use std::ops::ControlFlow;
 use weald_format::volume::{counted_xattr_len, split_key};
 use weald_format::{ErrorKind, Result};
@@ -31,9 +32,6 @@ pub(crate) struct Usage {
     pub dead_len: u64,
     pub attribute_len: u64,
 }
-
-/// Receives key and value of a row.
-type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 
 fn each_row_of(
     engine: &dyn Engine,

@@ -71,8 +71,8 @@ pub struct OpenStore {
     pub(crate) gate: RwLock<()>,
     /// Stored bytes of blocks.
     pub(crate) reader: Arc<BlockReader>,
-    /// Whether nothing can be changed, because the disk cannot be written to. A volume that is mounted
-    /// read-only does not keep others from changing.
+    /// Whether nothing can be changed, because the disk cannot be written to. A volume that is
+    /// mounted read-only does not keep others from changing.
     pub(crate) is_read_only: bool,
     ignores_barriers: bool,
     /// Bytes that can still be written, as of the last look at the disk.
@@ -170,8 +170,8 @@ impl OpenStore {
         let shown = self.store.shown();
         if self.is_read_only && !options.is_read_only {
             let what = format!(
-                "{shown}: a volume of it is mounted while the disk could not be written to: unmount \
-                 that first"
+                "{shown}: a volume of it is mounted while the disk could not be written to: \
+                 unmount that first"
             );
             return Err(Error::new(ErrorKind::Busy, what));
         }

@@ -105,8 +105,8 @@ impl State {
         }
     }
 
-    /// Seconds since the oldest change that is not durable. After a failure nothing becomes durable,
-    /// so that the time grows on.
+    /// Seconds since the oldest change that is not durable. After a failure nothing becomes
+    /// durable, so that the time grows on.
     pub fn seconds_at_risk(&self) -> f64 {
         let since = self
             .risk_since

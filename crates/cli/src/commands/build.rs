@@ -88,8 +88,8 @@ pub const HELP: Help = Help {
         ),
         (
             "Pack the files that an mtree description names",
-            "bsdtar -c --format=mtree -C project . | weald build --from mtree --contents-root \
-             project - spec.weald",
+            "bsdtar -c --format=mtree -C v2 . | weald build --from mtree --contents-root v2 - \
+             s.weald",
         ),
         (
             "Pack the tree of an EROFS image",

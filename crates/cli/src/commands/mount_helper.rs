@@ -94,8 +94,8 @@ fn overlay(args: &MountArgs) -> ExitCode {
     }
 }
 
-/// Changes options of the volume `image` that is mounted on `dir`: those of the kernel, and those that its
-/// server looks at for each request.
+/// Changes options of the volume `image` that is mounted on `dir`: those of the kernel, and those
+/// that its server looks at for each request.
 ///
 /// # Errors
 /// A word that asks for what the mount does not have and a remount cannot change; a server that

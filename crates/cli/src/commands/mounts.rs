@@ -37,8 +37,8 @@ pub const HELP: Help = Help {
         "DIGEST of a volume is the word volume; weald volume stat shows its space.",
         "Mounts that the kernel serves (weald mount --kernel) stand behind those of servers. They \
          have no statistics.",
-        "Mounts whose server has died stand last: an access to them fails (Transport endpoint is not \
-         connected). weald umount removes one, and so does a new mount on the same directory.",
+        "Mounts whose server has died stand last: an access to them fails (Transport endpoint is \
+         not connected). weald umount removes one, and so does a new mount on the same directory.",
         "Weald shows only mounts of the current user whose servers run in the same mount \
          namespace.",
     ],
@@ -229,7 +229,8 @@ fn dead_metric(mounts: &[MountEntry]) -> String {
     };
     let lines: String = mounts.iter().map(line).collect();
     format!(
-        "# HELP weald_dead_mount A mount whose server has died.\n# TYPE weald_dead_mount gauge\n{lines}"
+        "# HELP weald_dead_mount A mount whose server has died.\n\
+         # TYPE weald_dead_mount gauge\n{lines}"
     )
 }
 

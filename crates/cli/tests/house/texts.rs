@@ -69,8 +69,6 @@ fn lines_of_prose_end_at_120_characters() {
 
 /// Folders whose files the documents name by their path from the root.
 const FOLDERS: [&str; 6] = ["crates", "docs", "scripts", "bench", "fuzz", "lab"];
-/// Words that are no subject: a sentence begins with the noun that acts.
-const NO_SUBJECTS: [&str; 5] = ["What", "Who", "Whoever", "Whatever", "Whose"];
 
 /// The documents: those at the root and those below `docs`, without code blocks.
 fn documents() -> Vec<(PathBuf, String)> {
@@ -167,36 +165,4 @@ fn make_targets_in_documents_exist() {
     }
     assert!(count > 20, "the documents name {count} targets");
     assert!(gone.is_empty(), "do not exist:\n{}", gone.join("\n"));
-}
-
-/// The beginnings of sentences of a paragraph, list item, heading or cell.
-fn sentences(text: &str) -> impl Iterator<Item = &str> {
-    let parts = text.split(['|', '\n']);
-    let parts = parts.flat_map(|part| part.split(". ").flat_map(|part| part.split(": ")));
-    parts.map(|part| part.trim_start_matches(['#', '-', '*', '/', '!', ' ']))
-}
-
-/// Would catch: a heading or sentence in which a reader has to guess the subject.
-#[test]
-fn sentences_begin_with_the_noun_that_acts() {
-    let mut wrong = Vec::new();
-    let mut check = |path: &Path, text: &str| {
-        let found = sentences(text).filter(|sentence| {
-            let first = sentence.split(' ').next().unwrap_or_default();
-            NO_SUBJECTS.contains(&first) && !sentence.contains('?')
-        });
-        wrong.extend(found.map(|sentence| format!("{}: {sentence}", path.display())));
-    };
-    for (path, text) in documents() {
-        check(&path, &text);
-    }
-    for (path, text) in texts(".rs") {
-        for line in text
-            .lines()
-            .filter(|line| line.trim_start().starts_with("//"))
-        {
-            check(&path, line);
-        }
-    }
-    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }

@@ -4,8 +4,8 @@
 use super::{Ground, VOLUME};
 use serde_json::Value;
 
-/// Would catch: two lines of fstab that race at boot, since a read-only mount keeps a later one from
-/// writing.
+/// Would catch: two lines of fstab that race at boot, since a read-only mount keeps a later one
+/// from writing.
 #[test]
 fn read_only_and_writable_volumes_are_mounted_in_either_order() {
     let ground = Ground::new();
@@ -26,7 +26,10 @@ fn read_only_and_writable_volumes_are_mounted_in_either_order() {
         ground.sh("\"$WEALD\" umount a; \"$WEALD\" umount b");
     }
     ground.assert_clean();
-    ground.sh("\"$WEALD\" mount store:w a; [ \"$(cat a/f)\" = rw ] || [ \"$(cat a/f)\" = ro ]; \"$WEALD\" umount a");
+    ground.sh(
+        "\"$WEALD\" mount store:w a; [ \"$(cat a/f)\" = rw ] || [ \"$(cat a/f)\" = ro ]
+        \"$WEALD\" umount a",
+    );
 }
 
 /// Would catch: ranges that were punched out and count as debt, and a collection that tells another
@@ -127,10 +130,9 @@ fn metrics_of_several_volumes_have_one_head_and_canonical_labels() {
 #[test]
 fn a_failed_volume_says_since_when_and_its_risk_grows() {
     let ground = Ground::new();
-    ground.sh(
-        "mkdir host; truncate -s 200M disk; mkfs.ext4 -q -F disk; mount -o loop,errors=remount-ro disk host
-        \"$WEALD\" store create -q host/s; \"$WEALD\" volume create -q host/s:v; mkdir mnt",
-    );
+    ground.sh("mkdir host; truncate -s 200M disk; mkfs.ext4 -q -F disk
+        mount -o loop,errors=remount-ro disk host
+        \"$WEALD\" store create -q host/s; \"$WEALD\" volume create -q host/s:v; mkdir mnt");
     ground.weald(&["mount", "-o", "commit-interval=3600", "host/s:v", "mnt"]);
     ground.sh("echo x > mnt/f; sync mnt");
     // The file system of the store becomes read-only, as after an error of its disk.

@@ -41,8 +41,8 @@ os.copy_file_range(a, b, 4)'";
 const STATE: &str = "cd mnt; find . -printf '%P %y %m %s %n %l %T@\n' | sed 's/^ d.*//' | sort;
     cat file | od -c; cat new copy; getfattr -d new";
 
-/// Would catch: `-o sync` that is accepted and ignored, for any kind of change, at the mount or at a
-/// remount; `/proc/mounts` that does not show it.
+/// Would catch: `-o sync` that is accepted and ignored, for any kind of change, at the mount or at
+/// a remount; `/proc/mounts` that does not show it.
 #[test]
 fn every_change_of_a_synchronous_mount_outlives_its_server() {
     for word in ["sync", "remount"] {

@@ -92,7 +92,8 @@ fn damage_of_one_volume_leaves_the_other() {
     );
     // Listings of what is left work; no content is another one.
     ground.sh(&format!(
-        "ls -R mnt > listed; cd mnt; find . -path ./lost+found -prune -o -type f -print | while read -r f; do \
+        "ls -R mnt > listed; cd mnt; find . -path ./lost+found -prune -o -type f -print | \
+         while read -r f; do \
          ! cat \"$f\" > ../got 2>> ../errors || cmp ../got \"../keep-{lost_name}/$f\"; done"
     ));
     ground.umount();

@@ -5,7 +5,6 @@
 //! Linux, `fs/attr.c` and `fs/posix_acl.c`; `FUSE_HANDLE_KILLPRIV_V2` in
 //! `include/uapi/linux/fuse.h`.
 
-use super::names::ACL_DEFAULT;
 use super::{Answered, WritableDriver, ino, now, written};
 use crate::acl::Acl;
 use crate::answer::Answer;
@@ -16,7 +15,7 @@ use crate::wire::{
 };
 use crate::writable_options::AccessTime;
 use rustix::io::Errno;
-use weald_format::{ACL_ACCESS, FileKind, Ids, permissions_without};
+use weald_format::{ACL_ACCESS, ACL_DEFAULT, FileKind, Ids, permissions_without};
 use weald_vfs::{Nanoseconds, NewStat, Stat, XattrMode};
 
 const CAPABILITY: &[u8] = b"security.capability";

@@ -9,11 +9,8 @@ use crate::wire::{CreateIn, NodeId, OPEN_KILL_SUIDGID, OpenIn, init};
 use rustix::fs::OFlags;
 use rustix::io::Errno;
 use weald_format::limits::NAME_LEN_MAX;
-use weald_format::{ACL_ACCESS, FileKind};
+use weald_format::{ACL_ACCESS, ACL_DEFAULT, FileKind};
 use weald_vfs::{NewInode, RenameMode, Stat};
-
-/// Name of the extended attribute with the default ACL of a directory.
-pub(super) const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// The set-gid bit of a mode.
 const SET_GID: u16 = 0o2000;

@@ -14,12 +14,9 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use weald_format::{ACL_ACCESS, Error, ErrorKind, FileKind, Result};
+use weald_format::{ACL_ACCESS, ACL_DEFAULT, Error, ErrorKind, FileKind, Result};
 use weald_image::Image;
 use weald_sys::NewTimes;
-
-/// Name of the extended attribute with the default ACL of a directory.
-const ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
 /// Suffix of the layer's name that gives the name of the default work directory.
 const WORK_SUFFIX: &str = ".weald-work";

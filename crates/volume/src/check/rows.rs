@@ -2,7 +2,7 @@
 
 use super::paths::{Found, Subject, named};
 use super::report::Report;
-use super::scan::{TABLES, each_row};
+use super::scan::{TABLES, VisitRow, each_row};
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len,
@@ -70,12 +70,7 @@ impl Rows {
     }
 
     /// Visits the rows of a table; those that cannot be read are findings.
-    fn each(
-        &mut self,
-        writer: &StoreWriter,
-        table: Table,
-        visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
-    ) -> Result<()> {
+    fn each(&mut self, writer: &StoreWriter, table: Table, visit: &mut VisitRow<'_>) -> Result<()> {
         let wrong = each_row(&*writer.engine(), (table, self.volume.snapshot), visit)?;
         let found = wrong.into_iter().map(|what| (Subject::Nothing, what));
         self.found.extend(found);

@@ -15,11 +15,15 @@ pub const TABLES: [Table; 7] = [
     Table::Quotas,
     Table::Log,
 ];
+
+/// Gets the key and the value of a row.
+pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
+
 /// Visits the rows of a table of a volume that can be read. Returns what is wrong with the others.
 pub fn each_row(
     engine: &dyn Engine,
     (table, snapshot): (Table, u32),
-    visit: &mut dyn FnMut(&[u8], &[u8]) -> Result<()>,
+    visit: &mut VisitRow<'_>,
 ) -> Result<Vec<String>> {
     let prefix = snapshot.to_be_bytes();
     let (mut wrong, mut damaged) = (Vec::new(), Vec::new());

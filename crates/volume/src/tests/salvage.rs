@@ -307,8 +307,8 @@ fn lost(salvaged: &weald_store::Salvaged) -> String {
     losses.map(|loss| format!("{loss}\n")).collect()
 }
 
-// Would catch: rows that a check passes and no reader can use, and files that a salvage leaves where
-// nobody can reach them.
+// Would catch: rows that a check passes and no reader can use, and files that a salvage leaves
+// where nobody can reach them.
 #[test]
 fn what_no_name_leads_to_is_in_lost_and_found() {
     use weald_format::volume::{InodeRow, NameRow, number_key, split_pair_key};
