@@ -520,7 +520,12 @@ fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Foun
     for volume in &mut old.volumes {
         let mut renamed = BTreeMap::new();
         for (id, references) in volume.references() {
-            let row = old.blocks.get(&id).or_else(|| known.get(&id)).copied();
+            let row = old.blocks.get(&id).or_else(|| known.get(&id));
+            // Those of the old tables are counted again.
+            let row = row.map(|row| BlockRow {
+                references: 0,
+                ..*row
+            });
             match (found.blocks.get(&id), row) {
                 // Tables that are older than the maps: the number was given away again.
                 (Some(of_map), Some(row)) if of_map.record != row.record => {

@@ -137,6 +137,10 @@ impl Core {
         .peekable();
         let mut names: Vec<Found> = Vec::new();
         self.tables.each_name(dir, first, &mut |cookie, row| {
+            // A row that checks and seals name: every directory lists these two already.
+            if matches!(row.name.as_slice(), b"." | b"..") {
+                return ControlFlow::Continue(());
+            }
             while let Some((at, change)) = changed.next_if(|(at, _)| *at <= cookie) {
                 match change {
                     Some(row) => names.push((at, row)),

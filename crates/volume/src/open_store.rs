@@ -147,7 +147,8 @@ impl OpenStore {
                 open: BTreeSet::new(),
             }),
             gate: RwLock::new(()),
-            is_read_only: store.keeps_changes_in_memory(),
+            // A seal puts the sync log into tables that stay in memory.
+            is_read_only: options.is_read_only && store.keeps_changes_in_memory(),
             ignores_barriers: options.ignores_barriers && !options.is_read_only,
             free: AtomicU64::new(0),
             reserve: AtomicU64::new(0),

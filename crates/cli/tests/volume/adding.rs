@@ -118,7 +118,11 @@ fn refused_images_leave_nothing() {
     let import = |image: &str, name: &str, words: &[&str]| {
         ground.refused(&["store", "import", "store", image, "--name", name], words);
     };
-    import("bad.weald", "b", &["bad.weald", "digest"]);
+    import(
+        "bad.weald",
+        "b",
+        &["bad.weald: the image is damaged (data)"],
+    );
     import("short.weald", "b", &["short.weald", "truncated"]);
     import("a.weald", "v", &["store:v", "exists"]);
     ground.refused(
@@ -154,8 +158,14 @@ fn refused_images_leave_nothing() {
     assert_eq!(images(&ground), ["one", "other", "twin"]);
     import("a.weald", "twin", &["store:twin", "image of this name"]);
     ground.umount();
-    ground.mount(&["-o", "ro"]);
-    import("a.weald", "c", &["is mounted read-only"]);
+    // A volume that is read does not keep others from writing.
+    let dir = ground.mount(&["-o", "ro"]);
+    import("bad.weald", "c", &["bad.weald"]);
+    import("a.weald", "twin", &["store:twin", "image of this name"]);
+    ground.weald(&["store", "import", "-q", "store", "a.weald", "--name", "c"]);
+    assert_eq!(images(&ground), ["c", "one", "other", "twin"]);
+    ground.sh("$WEALD diff a.weald store:c; cmp tree/noise mnt/noise");
+    assert!(fs::write(dir.join("new"), "x").is_err());
     ground.umount();
     assert_all_space_comes_back(&ground);
 }

@@ -210,7 +210,7 @@ fn streams(ground: &Ground, what: &str, file: &File1, is_taken: bool) {
 const OCI_OF_TAR: &str = r#"
     rm -rf layout; mkdir -p layout/blobs/sha256; cd layout
     put() { d=sha256:$(sha256sum "$1" | cut -d' ' -f1); cp "$1" blobs/${d/://}; }
-    refer() { echo "{\"mediaType\":\"$m.$2\",\"digest\":\"$d\",\"size\":$(stat -c %s "$1")$3}"; }
+    refer() { echo "{\"mediaType\":\"$m.$2\",\"digest\":\"$d\",\"size\":$(stat -c %s "$1")${3-}}"; }
     m=application/vnd.oci.image
     put ../f.tar; layer=$(refer ../f.tar layer.v1.tar)
     echo "{\"architecture\":\"amd64\",\"os\":\"linux\",
@@ -377,6 +377,7 @@ fn a_volume_refuses_what_no_image_holds() {
     let removed = rustix::fs::removexattr(dir.join("f"), "user.v001");
     removed.expect("an attribute");
     set(&xattrs(XATTR_SET_LEN_MAX)[1..2]).expect("the room of the removed one");
+    drop(file);
     ground.umount();
     ground.mount(&[]);
     no_space().check(set(&[(b"user.more".to_vec(), Vec::new())]).map_err(std::io::Error::from));

@@ -33,6 +33,7 @@ fn damage_of_one_volume_leaves_the_other() {
             .text()
             .contains("2 volumes are complete, 0 are damaged")
     );
+    ground.weald(&["store", "check", "--data", "store"]);
     let meta = ground.at("store/meta");
     let bytes = fs::read(ground.at("whole/meta")).expect("meta");
     let mut found = None;
