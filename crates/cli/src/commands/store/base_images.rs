@@ -53,7 +53,8 @@ impl Members {
 
     /// `names` in an order in which no image goes before those that need it.
     pub(super) fn in_order(&self, names: &[String]) -> Vec<String> {
-        let mut left: BTreeSet<&String> = names.iter().collect();
+        let mut seen = BTreeSet::new();
+        let mut left: Vec<&String> = names.iter().filter(|name| seen.insert(*name)).collect();
         let mut ordered = Vec::new();
         while !left.is_empty() {
             let gone = |name: &&&String| {
