@@ -558,6 +558,11 @@ impl Image {
         })
     }
 
+    /// Whether contents of this image lie in base images.
+    pub fn has_bases(&self) -> bool {
+        self.base_streams.iter().any(Option::is_some)
+    }
+
     /// The base images to which streams of this image refer, each once.
     pub(crate) fn bases(&self) -> Vec<Arc<Self>> {
         let mut bases: Vec<Arc<Self>> = Vec::new();

@@ -403,7 +403,7 @@ impl Store {
             let what = format!("{}: belongs to another store", layout::META);
             return Err(Error::corrupt("store metadata", 0, "S-5.1", what));
         }
-        volumes.volumes = OldVolume::read_all(&mut old)?;
+        volumes.volumes = OldVolume::read_all(self, &mut old)?;
         Ok(volumes)
     }
 

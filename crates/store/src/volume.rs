@@ -1,14 +1,15 @@
 //! The store below a volume: blocks with counted references, rows in tables of volumes, and the
 //! names of volumes.
 //!
-//! The row of a volume is its existence. The empty file `volumes/NAME` shows the name to readers,
-//! who do not open the tables; [`StoreWriter`] makes both agree when it is opened.
+//! The row of a volume is its existence. The file `volumes/NAME` shows the name to readers, who do
+//! not open the tables; [`StoreWriter`] makes both agree when it is opened. The file has a copy of
+//! the first row, which a salvage reads if the row is lost.
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table};
 use crate::layout;
 use crate::segment::read_record;
-use crate::store::Store;
+use crate::store::{Store, is_bad_file, read_file, write_file};
 use crate::writer::{StoreWriter, counter, each_row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -17,7 +18,7 @@ use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{BlockRow, Part, SegmentRow};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{Error, ErrorKind, Result, limits};
+use weald_format::{Digest, Error, ErrorKind, Result, limits};
 
 /// Counts the numbers in front of the keys of volumes.
 pub(crate) const NEXT_SNAPSHOT: &[u8] = b"next_snapshot";
@@ -27,6 +28,9 @@ const REMOVE_BATCH: usize = 1 << 15;
 const READER_SEGMENTS_MAX: usize = 64;
 /// Shortest dead range whose space is freed in place, bytes.
 const PUNCH_LEN_MIN: u64 = 4 << 10;
+
+/// Most bytes of the copy of a row in `volumes/`, and of its digest.
+const ROW_COPY_LEN_MAX: u64 = 4096;
 
 /// A block that nothing refers to any more.
 pub type Dead = (u64, BlockRow);
@@ -160,6 +164,22 @@ impl Store {
         names.retain(|name| layout::check_name(name).is_ok());
         names.sort_unstable();
         Ok(names)
+    }
+
+    /// The row of a volume as it was when the volume was made; `None` if the file in `volumes/` has
+    /// none, as that of an older version, or is damaged.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn first_volume_row(&self, name: &str) -> Result<Option<VolumeRow>> {
+        let copy = match read_file(&*self.disk, &layout::volume(name), ROW_COPY_LEN_MAX) {
+            Err(error) if is_bad_file(&error) => return Ok(None),
+            other => other?,
+        };
+        Ok(copy.split_first_chunk().and_then(|(digest, row)| {
+            let is_whole = Digest::of(row).0 == *digest;
+            VolumeRow::parse(row).ok().filter(|_| is_whole)
+        }))
     }
 
     /// Numbers of the volumes that have a sync log.
@@ -407,10 +427,10 @@ impl StoreWriter {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
         self.refuse_after_failure(|writer| {
-            writer.show_volume(name)?;
             let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
             row.snapshot = u32::try_from(number)
                 .map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
+            writer.show_volume(name, &row.encode())?;
             let mut batch = first(row.snapshot);
             let next = (number + 1).to_le_bytes().to_vec();
             batch.put(Table::Counters, NEXT_SNAPSHOT, next);
@@ -456,7 +476,7 @@ impl StoreWriter {
         let value = self.engine.get(Table::Volumes, hidden.as_bytes())?;
         let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
         self.refuse_after_failure(|writer| {
-            writer.show_volume(name)?;
+            writer.show_volume(name, &value)?;
             let mut batch = Batch::default();
             batch.remove(Table::Volumes, hidden.as_bytes());
             batch.put(Table::Volumes, name.as_bytes(), value);
@@ -464,7 +484,8 @@ impl StoreWriter {
         })
     }
 
-    fn show_volume(&self, name: &str) -> Result<()> {
+    /// Makes the file in `volumes/`, with a copy of the row for a salvage.
+    fn show_volume(&self, name: &str, row: &[u8]) -> Result<()> {
         let disk = &*self.store.disk;
         match disk.list(layout::VOLUMES) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -473,10 +494,8 @@ impl StoreWriter {
             }
             other => drop(other?),
         }
-        match disk.open(&layout::volume(name), Access::Create) {
-            Err(error) if error.kind() != ErrorKind::Busy => return Err(error),
-            _ => {}
-        }
+        let copy = [&Digest::of(row).0, row].concat();
+        write_file(disk, &layout::volume(name), &copy)?;
         disk.sync_dir(layout::VOLUMES)
     }
 
@@ -582,7 +601,7 @@ impl StoreWriter {
             if layout::is_replaced_key(name) {
                 self.finish_volume_removal(name, row.snapshot)?;
             } else if !shown.contains(name) {
-                self.show_volume(name)?;
+                self.show_volume(name, &row.encode())?;
             }
         }
         Ok(())

@@ -41,8 +41,18 @@ pub fn salvage_store(store: &Store, options: &SalvageOptions) -> Result<Salvaged
         ..OpenOptions::default()
     };
     let open = |name: &str| Image::open_stored(store.clone(), name, 0, &open_options);
+    let is_damaged = !salvaged.damaged.is_empty();
     for name in std::mem::take(&mut salvaged.images) {
         match open(&name) {
+            // Its own blocks are whole, and those of its base images may be damaged.
+            Ok(image) if is_damaged && image.has_bases() => match losses_of(&image) {
+                losses if losses.is_empty() => salvaged.images.push(name),
+                losses => salvaged.damaged.push(DamagedImage {
+                    name,
+                    what: "contents of its base images cannot be read".to_owned(),
+                    losses,
+                }),
+            },
             Ok(_) => salvaged.images.push(name),
             Err(error) => salvaged.damaged.push(DamagedImage {
                 name,
@@ -51,7 +61,8 @@ pub fn salvage_store(store: &Store, options: &SalvageOptions) -> Result<Salvaged
             }),
         }
     }
-    for damaged in &mut salvaged.damaged {
+    let without = |damaged: &&mut DamagedImage| damaged.losses.is_empty();
+    for damaged in salvaged.damaged.iter_mut().filter(without) {
         match open(&damaged.name) {
             Ok(image) => damaged.losses = losses_of(&image),
             Err(error) => damaged.losses = vec![Loss::of(Vec::new(), error.to_string())],

@@ -4,6 +4,7 @@
 //! calls this quick-repair). Opening therefore takes the same time for a file of any size.
 
 mod convert;
+mod header;
 mod readable;
 mod verify;
 

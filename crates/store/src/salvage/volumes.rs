@@ -3,8 +3,9 @@
 use super::tables::OldTables;
 use crate::engine::{Batch, Table};
 use crate::layout;
+use crate::store::Store;
 use std::collections::BTreeMap;
-use weald_format::volume::{ExtentsRow, Piece, VolumeRow};
+use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_key};
 use weald_format::{ErrorKind, Result, limits};
 
 /// Tables with rows of volumes.
@@ -38,11 +39,11 @@ pub struct OldVolume {
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl OldVolume {
-    /// Reads the volumes of the old tables whose own rows can be read.
+    /// Reads the volumes of the old tables whose own rows, or the copies in `volumes/`, can be read.
     ///
     /// # Errors
     /// `Io`; `Corrupt` if nothing can be read; `Unsupported` if a newer Weald made a volume.
-    pub fn read_all(old: &mut OldTables<'_>) -> Result<Vec<Self>> {
+    pub fn read_all(store: &Store, old: &mut OldTables<'_>) -> Result<Vec<Self>> {
         let mut volumes = Vec::new();
         for (key, value) in old.read(Table::Volumes, &[])? {
             let (Ok(key), row) = (String::from_utf8(key), VolumeRow::parse(&value)) else {
@@ -53,7 +54,35 @@ impl OldVolume {
                 row => volumes.push(Self::read(old, key, row?)?),
             }
         }
+        for name in store.volume_names()? {
+            let Some(row) = store.first_volume_row(&name)? else {
+                continue;
+            };
+            let is_of = |volume: &Self| volume.key == name || volume.row.snapshot == row.snapshot;
+            if volumes.iter().any(is_of) {
+                continue;
+            }
+            let mut volume = Self::read(old, name, row)?;
+            // Without inodes, nothing tells what was there.
+            if volume.rows(Table::Inodes).next().is_some() {
+                volume.renew_row(&store.sync_logs()?);
+                volumes.push(volume);
+            }
+        }
         Ok(volumes)
+    }
+
+    /// Brings the row of a new volume to the last commit in `log`; `logs` are the volumes with a
+    /// sync log. The repair counts the rest.
+    fn renew_row(&mut self, logs: &[u32]) {
+        let last = self.rows(Table::Log).filter_map(|(key, value)| {
+            let (_, commit, _) = split_key(key).ok()?;
+            Some((commit, LogRow::parse(value).ok()?.chain))
+        });
+        if let Some((commit, chain)) = last.max_by_key(|(commit, _)| *commit) {
+            (self.row.commit, self.row.chain) = (commit, chain);
+        }
+        self.row.has_sync_log = logs.contains(&self.row.snapshot);
     }
 
     fn read(old: &mut OldTables<'_>, key: String, row: VolumeRow) -> Result<Self> {

@@ -242,14 +242,22 @@ fn a_volume_without_its_row_is_named_and_its_log_stays() {
             .collect::<Vec<_>>()
     };
     assert_eq!(logs(), [".00000002.log"]);
-    let writer = store.write(WriteOptions::new("damage")).expect("write");
-    let mut damage = Batch::default();
-    damage.put(Table::Volumes, b"w", vec![1]);
-    writer.engine().commit(&damage).expect("commit");
-    drop(writer);
-    let salvaged = store
-        .salvage(&weald_store::SalvageOptions::default())
-        .expect("salvage");
+    let of_w = readable(&store, "w");
+    let salvage = || {
+        change(&store, |_, batch| batch.put(Table::Volumes, b"w", vec![1]));
+        let options = weald_store::SalvageOptions::default();
+        store.salvage(&options).expect("salvage")
+    };
+    // The file that shows the name has a copy of the row.
+    let salvaged = salvage();
+    assert_eq!(salvaged.volumes, ["v", "w"]);
+    assert!(readable(&store, "w") == of_w);
+    let report = check(&store, "w", &CheckOptions { reads_data: true });
+    assert!(report.expect("a check").findings.is_empty());
+    assert_eq!(logs(), [".00000002.log"]);
+    // That of older versions has none.
+    std::fs::write(place.dir.path().join("store/volumes/w"), []).expect("write");
+    let salvaged = salvage();
     assert_eq!(
         (salvaged.volumes, salvaged.lost_volumes),
         (vec!["v".into()], vec!["w".into()])

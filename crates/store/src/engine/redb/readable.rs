@@ -109,9 +109,27 @@ impl StorageBackend for OwnBackend {
 
 type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
+/// Opens the last commit that the header of `file` names, if redb can read its tables.
+fn open_as_recorded(file: &Arc<dyn DiskFile>, cache_len: usize) -> Option<ReadOnlyDatabase> {
+    let backend = OwnBackend(Backend {
+        file: file.clone(),
+        has_failed: Arc::default(),
+    });
+    catch_panic(|| {
+        let mut builder = Builder::new();
+        builder.set_cache_size(cache_len);
+        builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
+        let database = builder.open_read_only_with_backend(backend).ok()?;
+        database.begin_read().ok()?.list_tables().ok()?.count();
+        Some(database)
+    })
+    .flatten()
+}
+
 impl ReadableTables {
     /// Opens the tables in `file`, which nothing else uses; messages call it `shown`. redb keeps at
-    /// most `cache_len` bytes of pages in memory.
+    /// most `cache_len` bytes of pages in memory. The file must keep its changes to itself: a
+    /// damaged header is replaced.
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
@@ -119,17 +137,14 @@ impl ReadableTables {
         let opened = match RedbEngine::open(file.clone(), shown.clone(), cache_len) {
             Ok(engine) => Opened::Engine(Box::new(engine)),
             Err(error) => {
-                let backend = Backend {
-                    file,
-                    has_failed: Arc::default(),
-                };
-                let open = || {
-                    let mut builder = Builder::new();
-                    builder.set_cache_size(cache_len);
-                    builder.set_concurrency_mode(ConcurrencyMode::SingleWriter);
-                    builder.open_read_only_with_backend(OwnBackend(backend))
-                };
-                let opened = catch_panic(open).and_then(std::result::Result::ok);
+                let mut opened = open_as_recorded(&file, cache_len);
+                for header in super::header::mended(&*file)? {
+                    if opened.is_some() {
+                        break;
+                    }
+                    file.write_at(&header, 0)?;
+                    opened = open_as_recorded(&file, cache_len);
+                }
                 Opened::AsRecorded(opened.ok_or(error)?)
             }
         };
