@@ -5,6 +5,7 @@
 mod add;
 mod crashes;
 mod damage;
+mod drill;
 mod ground;
 mod hosts;
 mod life;

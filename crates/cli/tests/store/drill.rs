@@ -1,0 +1,630 @@
+//! The drill: 16 bytes are overwritten anywhere in a store of three images and two volumes. What
+//! `check` says is compared with what readers then meet, and what `salvage` says with what is
+//! missing afterwards.
+
+use crate::ground::Ground;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use weald_format::FileKind;
+use weald_image::Image;
+use weald_store::disk::HostDisk;
+use weald_store::{SalvageOptions, Salvaged, Store, WriteOptions};
+use weald_testkit::Rng;
+use weald_vfs::{Ino, NewInode, Stat, WritableFs, XattrMode};
+use weald_volume::{
+    CheckOptions, OpenOptions, OpenStore, Volume, VolumeOptions, check_store, create, salvage_store,
+};
+
+/// Bytes that are overwritten together.
+const DAMAGED_LEN: usize = 16;
+const ROUNDS: usize = 200;
+const THREADS: usize = 2;
+const IMAGES: [&str; 3] = ["v1", "v2", "based"];
+const VOLUMES: [&str; 2] = ["v", "w"];
+
+/// Losses that name no files, each with the reason. Files may differ, or not, if one is told.
+const EXCUSED: [(&str, &str); 2] = [
+    (
+        "changes in the commits of the store",
+        "the tables of the last commit are lost, and those of the one before do not say what changed",
+    ),
+    (
+        "synced changes in its log",
+        "a damaged record does not say what it changed",
+    ),
+];
+
+/// Attributes, and the content or its error, of a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Entry {
+    attributes: String,
+    content: Result<[u8; 32], String>,
+}
+
+/// Everything that can be read of an image or a volume; an error if nothing can.
+type Tree = Result<BTreeMap<String, Entry>, String>;
+type Trees = BTreeMap<String, Tree>;
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
+}
+
+fn tree_of_image(store: &Store, name: &str) -> Tree {
+    let options = weald_image::OpenOptions::default();
+    let image = Image::open_stored(store.clone(), name, 0, &options).map_err(|e| e.to_string())?;
+    let mut tree = BTreeMap::new();
+    let root = image.root().map_err(|e| e.to_string())?;
+    let mut waiting = vec![(root, String::new())];
+    while let Some((inode, path)) = waiting.pop() {
+        let xattrs = image.xattrs(&inode).map(|set| format!("{set:?}"));
+        let xattrs = xattrs.unwrap_or_else(|e| format!("error: {e}"));
+        let content = match inode.kind {
+            FileKind::Directory => {
+                let mut below = Vec::new();
+                let read = image.read_dir(inode.ino, 0, &mut |_, name, inode| {
+                    let name = String::from_utf8_lossy(name);
+                    below.push((inode.clone(), format!("{path}/{name}")));
+                    ControlFlow::Continue(())
+                });
+                waiting.extend(below);
+                read.map(|()| [0; 32])
+            }
+            FileKind::Regular => {
+                let read = image.read(&inode, 0, inode.size.0 as usize);
+                read.map(|bytes| digest(&bytes))
+            }
+            FileKind::Symlink => image.read_link(&inode).map(|target| digest(&target)),
+            _ => Ok([0; 32]),
+        };
+        let attributes = format!(
+            "{:?} {:?} {} {:?} {:?} {xattrs}",
+            inode.kind, inode.attributes, inode.nlink, inode.size, inode.times
+        );
+        let content = content.map_err(|e| e.to_string());
+        tree.insert(
+            path,
+            Entry {
+                attributes,
+                content,
+            },
+        );
+    }
+    Ok(tree)
+}
+
+fn options(is_read_only: bool) -> OpenOptions {
+    OpenOptions {
+        is_read_only,
+        background: false,
+        ..OpenOptions::default()
+    }
+}
+
+fn entry_of(volume: &Volume, stat: &Stat) -> Entry {
+    let names = volume.xattr_names(stat.ino);
+    let mut xattrs = String::new();
+    match names {
+        Ok(names) => {
+            for name in names
+                .into_iter()
+                .filter(|name| !name.starts_with(b"user.weald."))
+            {
+                let value = volume.xattr(stat.ino, &name).map_err(|f| f.errno);
+                xattrs.push_str(&format!("{name:?}={value:?} "));
+            }
+        }
+        Err(failure) => xattrs = format!("error: {:?}", failure.errno),
+    }
+    let content = match stat.kind {
+        FileKind::Regular => {
+            let mut bytes = Vec::new();
+            let read = volume.read(stat.ino, 0, stat.size as usize, &mut bytes);
+            read.map(|()| digest(&bytes))
+        }
+        FileKind::Symlink => volume.read_link(stat.ino).map(|target| digest(&target)),
+        _ => Ok([0; 32]),
+    };
+    // Directories above of what is moved to lost+found have other numbers of links.
+    let nlink = match stat.kind {
+        FileKind::Directory => 0,
+        _ => stat.nlink,
+    };
+    Entry {
+        attributes: format!(
+            "{:?} {:o} {} {} {nlink} {} {} {} {} {xattrs}",
+            stat.kind,
+            stat.permissions,
+            stat.uid,
+            stat.gid,
+            stat.size,
+            stat.mtime,
+            stat.ctime,
+            stat.btime
+        ),
+        content: content.map_err(|f| format!("{:?}", f.errno)),
+    }
+}
+
+fn tree_of_volume(store: &Store, name: &str) -> Tree {
+    let volume = Volume::open(store, name, options(true)).map_err(|e| e.to_string())?;
+    let root = volume
+        .stat(Ino::ROOT)
+        .map_err(|f| format!("{:?}", f.errno))?;
+    let mut tree = BTreeMap::new();
+    let mut waiting = vec![(root, String::new())];
+    let mut seen = BTreeSet::new();
+    while let Some((stat, path)) = waiting.pop() {
+        let mut entry = entry_of(&volume, &stat);
+        if stat.kind == FileKind::Directory && seen.insert(stat.ino) {
+            let mut below = Vec::new();
+            let listed = volume.list(stat.ino, 0, &mut |listed| {
+                below.push((*listed.stat, listed.name.to_vec()));
+                true
+            });
+            if let Err(failure) = listed {
+                entry.content = Err(format!("{:?}", failure.errno));
+            }
+            for (of, name) in below {
+                // Readers look names up.
+                let found = volume.lookup(stat.ino, &name).map(|found| found.ino);
+                if found.is_ok_and(|ino| ino == of.ino) {
+                    let name = String::from_utf8_lossy(&name);
+                    waiting.push((of, format!("{path}/{name}")));
+                }
+            }
+        }
+        tree.insert(path, entry);
+    }
+    Ok(tree)
+}
+
+/// Reads everything.
+fn look(dir: &Path) -> Trees {
+    let Ok(store) = Store::open(Arc::new(HostDisk::new(dir))) else {
+        let all = IMAGES.iter().chain(&VOLUMES);
+        return all
+            .map(|name| (name.to_string(), Err("no store".to_owned())))
+            .collect();
+    };
+    let images = IMAGES
+        .iter()
+        .map(|name| (name.to_string(), tree_of_image(&store, name)));
+    let mut trees: Trees = images.collect();
+    trees.extend(
+        VOLUMES
+            .iter()
+            .map(|name| (name.to_string(), tree_of_volume(&store, name))),
+    );
+    trees
+}
+
+fn fill(store: &Store) {
+    let new = |kind, target: &'static [u8]| NewInode {
+        kind,
+        permissions: 0o640,
+        uid: 1,
+        gid: 2,
+        rdev: 0,
+        target,
+        xattrs: &[],
+    };
+    for name in VOLUMES {
+        create(store, name, &VolumeOptions::default(), [7; 16], 5).expect("a volume");
+    }
+    let shared = OpenStore::open(store, &options(false)).expect("open");
+    let mut rng = Rng::new(11);
+    for name in VOLUMES {
+        let volume = Volume::open_in(&shared, name, options(false)).expect("open");
+        let mut dir = Ino::ROOT;
+        for no in 0..40u64 {
+            // Deep and wide.
+            let parent = if no % 4 == 0 { Ino::ROOT } else { dir };
+            let made = volume.create(
+                parent,
+                format!("dir-{no}").as_bytes(),
+                &new(FileKind::Directory, &[]),
+                no as i128,
+            );
+            dir = made.expect("mkdir").ino;
+            if no == 4 {
+                let quota = b"trusted.weald.quota";
+                let set = volume.set_xattr(dir, quota, b"1000000000", XattrMode::Set, 1);
+                set.expect("a quota");
+            }
+            for file in 0..12u64 {
+                let name = format!("file-{file}");
+                let made = volume.create(dir, name.as_bytes(), &new(FileKind::Regular, &[]), 10);
+                let ino = made.expect("create").ino;
+                let len = [0, 30, 700, 5000, 20_000][(file % 5) as usize];
+                if len > 0 {
+                    volume.write(ino, 0, &rng.bytes(len), 11).expect("write");
+                }
+                if file == 3 {
+                    volume
+                        .write(ino, 3_000_000, b"behind a hole", 11)
+                        .expect("write");
+                }
+                if file % 4 == 1 {
+                    let value = format!("{no} {file}");
+                    let set =
+                        volume.set_xattr(ino, b"user.a", value.as_bytes(), XattrMode::Set, 12);
+                    set.expect("an attribute");
+                }
+                // No links lead out of a quota.
+                if file == 5 && !(4..8).contains(&no) {
+                    volume
+                        .link(ino, Ino::ROOT, format!("hard-{no}").as_bytes(), 13)
+                        .expect("link");
+                }
+            }
+            let link = new(FileKind::Symlink, b"../target");
+            volume.create(dir, b"link", &link, 14).expect("symlink");
+        }
+        volume.close().expect("close");
+    }
+}
+
+/// Leaves changes in the log of `w`, as a killed server does. Returns the store as it is then.
+fn leave_log(store: &Store, from: &Path, to: &Path) {
+    let logged = OpenOptions {
+        syncs_without_log: 0,
+        log_len: 128 << 10,
+        ..options(false)
+    };
+    let volume = Volume::open(store, "w", logged).expect("open");
+    for no in 0..6 {
+        let new = NewInode {
+            kind: FileKind::Regular,
+            permissions: 0o600,
+            uid: 0,
+            gid: 0,
+            rdev: 0,
+            target: &[],
+            xattrs: &[],
+        };
+        let name = format!("synced-{no}");
+        let made = volume.create(Ino::ROOT, name.as_bytes(), &new, 20);
+        let ino = made.expect("create").ino;
+        volume
+            .write(ino, 0, name.repeat(100).as_bytes(), 21)
+            .expect("write");
+        volume.sync().expect("sync");
+    }
+    copy(from, to);
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir(to).expect("a directory");
+    for entry in fs::read_dir(from).expect("list") {
+        let entry = entry.expect("an entry");
+        let to = to.join(entry.file_name());
+        match entry.file_type().expect("a type").is_dir() {
+            true => copy(&entry.path(), &to),
+            false => drop(fs::copy(entry.path(), to).expect("copy")),
+        }
+    }
+}
+
+/// Files of the store by kind.
+fn files(store: &Path) -> Vec<(&'static str, Vec<PathBuf>)> {
+    let list = |dir: &str| -> Vec<PathBuf> {
+        let entries = fs::read_dir(store.join(dir)).expect("list");
+        let paths = entries.map(|entry| entry.expect("an entry").path());
+        let mut paths: Vec<_> = paths.filter(|path| path.is_file()).collect();
+        paths.sort();
+        paths.retain(|path| path.metadata().is_ok_and(|m| m.len() > 0));
+        paths
+    };
+    let is_hidden = |path: &PathBuf| {
+        let name = path
+            .file_name()
+            .expect("a name")
+            .to_string_lossy()
+            .into_owned();
+        name.starts_with('.')
+    };
+    let (digests, maps): (Vec<_>, Vec<_>) = list("images").into_iter().partition(is_hidden);
+    let mut kinds = vec![
+        ("meta", vec![store.join("meta")]),
+        ("meta", vec![store.join("meta")]),
+        ("meta", vec![store.join("meta")]),
+        ("segment", list("segments")),
+        ("segment", list("segments")),
+        ("map", maps),
+        ("digests", digests),
+        ("volumes", list("volumes")),
+        ("store", vec![store.join("store")]),
+        (
+            "other",
+            ["lock", "mark"].map(|name| store.join(name)).to_vec(),
+        ),
+    ];
+    for (_, paths) in &mut kinds {
+        paths.retain(|path| path.is_file());
+    }
+    kinds.retain(|(_, paths)| !paths.is_empty());
+    kinds
+}
+
+/// Overwrites bytes; returns the place in words, the offset and the kind of file.
+fn damage(rng: &mut Rng, whole: &Path, copies: &[PathBuf]) -> (String, u64, &'static str) {
+    let kinds = files(whole);
+    let (kind, paths) = &kinds[rng.below(kinds.len() as u64) as usize];
+    let path = &paths[rng.below(paths.len() as u64) as usize];
+    let mut bytes = fs::read(path).expect("read");
+    let mut end = bytes.len().saturating_sub(DAMAGED_LEN) as u64 + 1;
+    if *kind == "meta" && rng.below(8) == 0 {
+        end = 512;
+    }
+    let at = rng.below(end) as usize;
+    let until = bytes.len().min(at + DAMAGED_LEN);
+    for byte in &mut bytes[at..until] {
+        *byte ^= rng.below(255) as u8 + 1;
+    }
+    let name = path.strip_prefix(whole).expect("a file of the store");
+    for copy in copies {
+        fs::write(copy.join(name), &bytes).expect("write");
+    }
+    (format!("{}, byte {at}", name.display()), at as u64, kind)
+}
+
+/// Whether a check finds nothing.
+fn is_clean(dir: &Path) -> (bool, String) {
+    let store = match Store::open(Arc::new(HostDisk::new(dir))) {
+        Ok(store) => store,
+        Err(error) => return (false, error.to_string()),
+    };
+    let options = CheckOptions { reads_data: true };
+    let checked = store
+        .write(WriteOptions::new("a check"))
+        .and_then(|writer| check_store(&writer, &options, &mut |_| {}));
+    match checked {
+        Ok(report) => {
+            let text = report.findings.iter().map(|finding| format!("{finding}\n"));
+            (report.findings.is_empty(), text.collect())
+        }
+        Err(error) => (false, error.to_string()),
+    }
+}
+
+/// What a salvage says of an image or a volume: nothing is lost, or these lines, or everything.
+enum Told {
+    Complete,
+    Lost(String),
+    Everything,
+    Unnamed,
+}
+
+fn told(salvaged: &Salvaged, name: &str) -> Told {
+    let is = |other: &String| other == name;
+    if salvaged.images.iter().chain(&salvaged.volumes).any(is) {
+        return Told::Complete;
+    }
+    if salvaged.lost_volumes.iter().any(is) || salvaged.set_aside.iter().any(|(n, _)| is(n)) {
+        return Told::Everything;
+    }
+    let images = salvaged.damaged.iter().filter(|image| image.name == name);
+    let mut losses: Vec<_> = images.flat_map(|image| &image.losses).collect();
+    let volumes = salvaged
+        .damaged_volumes
+        .iter()
+        .filter(|volume| volume.name == name);
+    losses.extend(volumes.flat_map(|volume| &volume.losses));
+    if losses.is_empty() {
+        return Told::Unnamed;
+    }
+    Told::Lost(losses.iter().map(|loss| format!("{loss}\n")).collect())
+}
+
+/// Compares what is left after a salvage with what was there, and both with what it says. Returns
+/// the number of files that are not as they were, and what is wrong.
+fn compare(salvaged: &Salvaged, name: &str, trees: [&Tree; 3]) -> (usize, Vec<String>) {
+    let [whole, damaged, after] = trees;
+    let whole = whole.as_ref().expect("a whole tree");
+    let mut wrong = Vec::new();
+    let (text, after) = match (told(salvaged, name), after) {
+        (Told::Everything, _) => {
+            if damaged.is_ok() {
+                wrong.push(format!("{name}: given up, and was readable"));
+            }
+            return (whole.len(), wrong);
+        }
+        (Told::Complete, after) => {
+            if after.as_ref() != Ok(whole) {
+                let differs = difference(whole, after);
+                wrong.push(format!("{name}: called complete, but {differs}"));
+            }
+            return (0, wrong);
+        }
+        (Told::Unnamed, _) => {
+            wrong.push(format!("{name}: is not named"));
+            return (0, wrong);
+        }
+        (Told::Lost(text), Ok(after)) => (text, after),
+        (Told::Lost(text), Err(error)) => {
+            if !text.contains(error) && !text.contains("root directory") {
+                wrong.push(format!("{name}: {error}, but told is: {text}"));
+            }
+            return (whole.len(), wrong);
+        }
+    };
+    let mut lost_count = 0;
+    for (path, entry) in whole {
+        let found = after.get(path);
+        if found == Some(entry) {
+            continue;
+        }
+        lost_count += 1;
+        let path = path.trim_start_matches('/');
+        let adopted = after.iter().find(|(place, found)| {
+            place.starts_with("/lost+found/") && found.content == entry.content
+        });
+        let is_told = text.contains(&format!("{path:?}"))
+            || path.is_empty() && text.contains("root directory")
+            // Directories above it are told.
+            || path.match_indices('/').any(|(at, _)| text.contains(&format!("{:?}", &path[..at])));
+        let is_excused = EXCUSED.iter().any(|(what, _)| text.contains(what));
+        if !(is_told || adopted.is_some() || is_excused) {
+            wrong.push(format!(
+                "{name}: {path:?} was {entry:?}, is {found:?}; told is: {text}"
+            ));
+        }
+        // What could be read of the damaged store can be read now.
+        let was_readable = damaged
+            .as_ref()
+            .is_ok_and(|tree| tree.get(&format!("/{path}")) == Some(entry));
+        if was_readable && adopted.is_none() {
+            wrong.push(format!("{name}: {path:?} was readable: {found:?}"));
+        }
+    }
+    let is_excused = EXCUSED.iter().any(|(what, _)| text.contains(what));
+    if lost_count == 0 && !is_excused {
+        wrong.push(format!("{name}: nothing is missing of {text}"));
+    }
+    (lost_count, wrong)
+}
+
+/// Would catch: damage that a check does not find although a reader meets it, a check that finds
+/// what nobody meets, a salvage that gives up more than the damage took, that says nothing of a
+/// loss, or that says "complete" of what is not.
+#[test]
+fn damage_is_found_brought_back_and_told() {
+    let ground = Ground::with_images();
+    ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
+    ground.weald(&["store", "import", "-q", "store", "v1.weald", "v2.weald"]);
+    ground.sh("cp -a v2 v3; seq 30000 > v3/usr/numbers");
+    ground.weald(&["build", "-q", "--base", "store:v1", "v3", "based.weald"]);
+    ground.weald(&["store", "import", "-q", "store", "based.weald"]);
+    let dir = ground.at("store");
+    let store = Store::open(Arc::new(HostDisk::new(&dir))).expect("the store");
+    fill(&store);
+    let whole_dir = ground.at("whole");
+    leave_log(&store, &dir, &whole_dir);
+    drop(store);
+    copy(&whole_dir, &ground.at("first"));
+    let whole = look(&ground.at("first"));
+    for (name, tree) in &whole {
+        let tree = tree.as_ref().expect("a tree");
+        assert!(
+            tree.len() > 5 && tree.values().all(|e| e.content.is_ok()),
+            "{name}: {tree:?}"
+        );
+    }
+    copy(&whole_dir, &ground.at("second"));
+    assert_eq!(is_clean(&ground.at("second")), (true, String::new()));
+
+    let mut rng = Rng::from_environment();
+    let rngs = [0; THREADS].map(|_| Rng::new(rng.next_u64()));
+    let drills = std::thread::scope(|scope| {
+        let drills = rngs.map(|rng| scope.spawn(|| drill(&ground, (&whole_dir, &whole), rng)));
+        drills.map(|drill| drill.join().expect("a drill"))
+    });
+    let mut counts: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
+    let mut wrong = Vec::new();
+    for (kind, count, found) in drills.into_iter().flatten() {
+        let sum = counts.entry(kind).or_default();
+        (0..4).for_each(|no| sum[no] += count[no]);
+        wrong.extend(found);
+    }
+    for (kind, [rounds, differ, found, lost]) in counts {
+        println!(
+            "{kind}: {rounds} places, reads differ after {differ}, check finds {found}, \
+             {lost} files differ after salvage"
+        );
+    }
+    assert!(
+        wrong.is_empty(),
+        "{} faults:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}
+
+/// Damages and compares, in a part of the rounds.
+fn drill(
+    ground: &Ground,
+    (whole_dir, whole): (&Path, &Trees),
+    mut rng: Rng,
+) -> Vec<(&'static str, [usize; 4], Vec<String>)> {
+    let thread = rng.next_u64();
+    let rounds = (0..ROUNDS / THREADS).map(|_| {
+        let copies = ["a", "b"].map(|name| ground.at(format!("{name}{thread}")));
+        copies.iter().for_each(|to| copy(whole_dir, to));
+        let (place, at, kind) = damage(&mut rng, whole_dir, &copies);
+        let (count, found) = round_of(whole, &copies, (kind, at));
+        copies
+            .iter()
+            .for_each(|dir| fs::remove_dir_all(dir).expect("remove"));
+        let found = found.into_iter();
+        let found = found.map(|what| format!("{place}: {what}")).collect();
+        (kind, count, found)
+    });
+    rounds.collect()
+}
+
+/// Reads, checks and salvages copies of a store that was damaged in a file of this kind. Returns
+/// counts (places, reads that differ, findings, losses) and what is wrong.
+fn round_of(
+    whole: &Trees,
+    copies: &[PathBuf; 2],
+    (kind, at): (&str, u64),
+) -> ([usize; 4], Vec<String>) {
+    let mut wrong = Vec::new();
+    let damaged = look(&copies[0]);
+    let (is_clean, findings) = is_clean(&copies[0]);
+    let is_same = damaged == *whole;
+    let mut count = [1, usize::from(!is_same), usize::from(!is_clean), 0];
+    if !is_same && is_clean {
+        let differs = differences(whole, &damaged);
+        wrong.push(format!("the check is clean, but {differs}"));
+    }
+    // Pages of the tables and headers of segments that only writers read.
+    let is_for_writers = kind == "meta" || (kind == "segment" && at < 64);
+    if is_same && !is_clean && !is_for_writers {
+        wrong.push(format!("nobody meets {findings}"));
+    }
+    let options = SalvageOptions::default();
+    let salvaged = Store::open(Arc::new(HostDisk::new(&copies[1])))
+        .and_then(|store| salvage_store(&store, &options));
+    match salvaged {
+        Ok(salvaged) => {
+            let after = look(&copies[1]);
+            for (name, tree) in whole {
+                let trees = [tree, &damaged[name], &after[name]];
+                let (lost_count, faults) = compare(&salvaged, name, trees);
+                count[3] += lost_count;
+                wrong.extend(faults);
+            }
+        }
+        Err(error) if kind == "store" && !is_same => drop(error),
+        Err(error) => wrong.push(format!("no salvage: {error}")),
+    }
+    (count, wrong)
+}
+
+fn differences(whole: &Trees, damaged: &Trees) -> String {
+    let names = whole.keys().filter(|name| whole[*name] != damaged[*name]);
+    let texts = names.map(|name| {
+        let tree = whole[name].as_ref().expect("a whole tree");
+        format!("{name}: {}", difference(tree, &damaged[name]))
+    });
+    texts.collect::<Vec<_>>().join("; ")
+}
+
+fn difference(whole: &BTreeMap<String, Entry>, found: &Tree) -> String {
+    let found = match found {
+        Ok(found) => found,
+        Err(error) => return error.clone(),
+    };
+    for (path, entry) in whole {
+        if found.get(path) != Some(entry) {
+            let found = found.get(path);
+            return format!("{path:?} was {entry:?}, is {found:?}");
+        }
+    }
+    let more = found.keys().find(|path| !whole.contains_key(*path));
+    format!("there is more: {more:?}")
+}
