@@ -29,7 +29,7 @@ const VOLUMES: [&str; 2] = ["v", "w"];
 const EXCUSED: [(&str, &str); 2] = [
     (
         "changes in the commits of the store",
-        "the tables of the last commit are lost, and those of the one before do not say what changed",
+        "the tables of the last commit are lost, and those before do not say what changed",
     ),
     (
         "synced changes in its log",
