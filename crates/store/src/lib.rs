@@ -32,6 +32,7 @@ mod name;
 mod recover;
 mod remove;
 mod replace;
+mod reserve;
 mod salvage;
 mod segment;
 #[cfg(any(test, feature = "planted-bugs"))]

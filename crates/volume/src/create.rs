@@ -187,6 +187,7 @@ pub fn list(store: &Store) -> Result<Vec<VolumeInfo>> {
 /// # Errors
 /// `NotFound`, `Busy`, `Io`, `Full`.
 pub fn remove(store: &Store, name: &str) -> Result<()> {
+    store.release_reserve()?;
     let mut writer = writer(store)?;
     writer.remove_volume(name)?;
     let options = weald_store::CollectOptions {

@@ -67,6 +67,18 @@ fn without_digests(text: &str) -> String {
     words.collect()
 }
 
+/// The text without process ids.
+fn without_processes(text: &str) -> String {
+    let mut parts = text.split("process ");
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let rest = part.trim_start_matches(|c: char| c.is_ascii_digit());
+        let id = if rest.len() < part.len() { "*" } else { "" };
+        out.push_str(&format!("process {id}{rest}"));
+    }
+    out
+}
+
 /// The default size of the cache depends on the machine.
 fn without_cache_size(text: &str) -> String {
     let Some((before, rest)) = text.split_once("a cache of ") else {
@@ -81,7 +93,7 @@ fn run_line(bench: &Bench, line: &str) -> String {
     let output = shell(bench, line);
     let dir = bench.0.path().display().to_string();
     let said = without_digests(&output.stderr.replace(&dir, "DIR"));
-    let said = without_cache_size(&said);
+    let said = without_processes(&without_cache_size(&said));
     let said: String = said.lines().map(|line| format!("    {line}\n")).collect();
     let listed = match line.starts_with("weald check") && output.code == Some(1) {
         true => output

@@ -470,6 +470,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
             views::refuse_mounted(&store, name)?;
         }
     }
+    store.release_reserve()?;
     let mut remover = Remover::open(&store, WriteOptions::new(writer_name("rm")))?;
     let members = Members::read(&store)?;
     if !args.force {

@@ -185,6 +185,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         copy_len_max: args.max_copy.unwrap_or(u64::MAX),
     };
     let below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
+    store.release_reserve()?;
     let mut writer = match store.write(WriteOptions::new(writer_name("gc"))) {
         Err(error) if error.kind() == ErrorKind::Busy => {
             return gc_mounted(args, &store, &options, &error, &flag);
@@ -216,9 +217,13 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         false => ControlFlow::Continue(()),
     })?;
     if !is_over() {
-        // Removed names and attributes leave pages without rows.
-        writer.engine().compact()?;
+        // Removed names and attributes leave pages without rows. To move pages needs space first.
+        match writer.engine().compact() {
+            Err(error) if error.kind() != ErrorKind::Full => return Err(error.into()),
+            _ => {}
+        }
     }
+    writer.renew_reserve();
     let views = views::collect_gone(&store)?;
     let freed = before.saturating_sub(disk_len(Path::new(&store.shown()))?);
     let mut output = Output::new();

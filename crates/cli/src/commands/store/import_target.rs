@@ -33,7 +33,10 @@ impl ImportTarget {
                 None => Err(error.into()),
             },
             Err(error) => Err(error.into()),
-            Ok(writer) => Ok(Self::Own(writer)),
+            Ok(writer) => {
+                writer.renew_reserve();
+                Ok(Self::Own(writer))
+            }
         }
     }
 

@@ -1,0 +1,63 @@
+//! The file `reserve`: space for removals and collections on a full disk, whose commits write new
+//! pages of the tables before they free any.
+
+use crate::disk::Access;
+use crate::store::{Store, write_file};
+use crate::writer::StoreWriter;
+use weald_format::{Digest, ErrorKind, Result};
+
+/// Name of the file.
+const RESERVE: &str = "reserve";
+/// Its length, bytes. A removal of an image of 10^5 blocks takes a tenth of it: a commit replaces
+/// the pages of a few rows and their parents.
+const RESERVE_LEN: usize = 256 << 10;
+/// Free bytes below which a removal may take the reserve.
+const RELEASE_BELOW: u64 = 1 << 20;
+/// Free bytes from which on the reserve is made again.
+const RENEW_FROM: u64 = 4 << 20;
+
+impl Store {
+    /// Gives the reserve to the disk if that is nearly full. The caller then removes something.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn release_reserve(&self) -> Result<()> {
+        if self.disk.space()?.free >= RELEASE_BELOW {
+            return Ok(());
+        }
+        match self.disk.remove(RESERVE) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl StoreWriter {
+    /// Makes the reserve if it is missing and the disk has space. A failure is told to the log
+    /// alone, because the reserve is no part of what was asked for.
+    pub fn renew_reserve(&self) {
+        if let Err(error) = self.try_renew_reserve() {
+            log::debug!("{}/{RESERVE}: {error}", self.store.disk.shown());
+        }
+    }
+
+    fn try_renew_reserve(&self) -> Result<()> {
+        let disk = &*self.store.disk;
+        let is_missing = match disk.open(RESERVE, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => true,
+            file => file?.len()? != RESERVE_LEN as u64,
+        };
+        if !is_missing || disk.space()?.free < RENEW_FROM {
+            return Ok(());
+        }
+        // Bytes that a file system cannot compress or leave out.
+        let mut bytes = Vec::with_capacity(RESERVE_LEN);
+        let mut digest = Digest::of(&self.store.uuid());
+        while bytes.len() < RESERVE_LEN {
+            bytes.extend_from_slice(&digest.0);
+            digest = Digest::of(&digest.0);
+        }
+        write_file(disk, RESERVE, &bytes)?;
+        disk.sync_dir("")
+    }
+}
