@@ -24,7 +24,7 @@
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes
 # make soak       hours: random trees for MINUTES=30, stores (10^5 seeds) and volumes (10^6) with faults, 500 kills, fsx;
-#                 PART=trees|stores|volumes|crashes|fsx runs one part; needs root
+#                 PART=trees|stores|volumes|crashes|fsx|drill runs one part; needs root
 # make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local

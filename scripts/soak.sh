@@ -6,6 +6,7 @@
 #   volumes  volumes on a simulated disk with faults. WEALD_SEEDS (0..1000000); an hour on two cores
 #   crashes  real servers killed and disks shut down. WEALD_KILLS (500), WEALD_CUTS (50)
 #   fsx      random operations on a file of a mounted volume. FSX_SEEDS (20), FSX_COUNT (1000000)
+#   drill    16 bytes of a store are damaged, checked and salvaged, at 200 places a round. DRILL_ROUNDS (20)
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -72,15 +73,25 @@ soak_fsx() {
     say "soak: fsx found no difference"
 }
 
+soak_drill() {
+    local round
+    for round in $(seq "${DRILL_ROUNDS:-20}"); do
+        step "drill: round $round, seed $seed"
+        (cd "$root" && WEALD_SEED=$seed cargo test --quiet --release --locked -p weald-cli --test store drill -- --nocapture) 2>&1 |
+            grep -v "^thread" || die "seed $seed: check or salvage was wrong"
+        seed=$((seed + 1))
+    done
+}
+
 need cargo rsync
 need_root "making trees with devices, foreign owners and capabilities"
 need_fuse
 build_programs
 make_work
-[ $# -gt 0 ] || set -- trees stores volumes crashes fsx
+[ $# -gt 0 ] || set -- trees stores volumes crashes fsx drill
 for part in "$@"; do
     case $part in
-    trees | stores | volumes | crashes | fsx) "soak_$part" ;;
-    *) die "soak.sh has no part \"$part\": trees, stores, volumes, crashes, fsx" ;;
+    trees | stores | volumes | crashes | fsx | drill) "soak_$part" ;;
+    *) die "soak.sh has no part \"$part\": trees, stores, volumes, crashes, fsx, drill" ;;
     esac
 done

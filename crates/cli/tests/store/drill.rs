@@ -516,7 +516,11 @@ fn damage_is_found_brought_back_and_told() {
     copy(&whole_dir, &ground.at("second"));
     assert_eq!(is_clean(&ground.at("second")), (true, String::new()));
 
-    let mut rng = Rng::from_environment();
+    // `make soak PART=drill` takes other seeds.
+    let mut rng = match std::env::var_os("WEALD_SEED") {
+        Some(_) => Rng::from_environment(),
+        None => Rng::new(1),
+    };
     let rngs = [0; THREADS].map(|_| Rng::new(rng.next_u64()));
     let drills = std::thread::scope(|scope| {
         let drills = rngs.map(|rng| scope.spawn(|| drill(&ground, (&whole_dir, &whole), rng)));
