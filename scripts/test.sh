@@ -16,10 +16,19 @@ timed() {
 # Runs the tests of the program as it ships: without the faults that the tests of volumes plant in the
 # store, which one run of cargo for all crates would turn on for the program, too.
 test_as_shipped() {
-    cargo test --workspace --exclude weald-volume --locked --no-fail-fast || return
+    local status=0
+    cargo test --workspace --exclude weald-volume --locked --no-fail-fast || status=$?
     if grep -qa 'this program has planted bugs' "$debug/weald"; then
         die "the program under test has planted bugs"
     fi
+    return $status
+}
+
+test_all() {
+    local status=0
+    test_as_shipped || status=$?
+    cargo test -p weald-volume --locked --no-fail-fast || status=$?
+    return $status
 }
 
 # Runs every test. A failed test is run once more, alone, and both results are shown: another
@@ -28,9 +37,7 @@ test_as_shipped() {
 run_tests() {
     local log again words
     log=$work/tests
-    if { test_as_shipped && cargo test -p weald-volume --locked --no-fail-fast; } 2>&1 | tee "$log"; then
-        return
-    fi
+    if test_all 2>&1 | tee "$log"; then return; fi
     mapfile -t again < <(sed -n 's/^error: test failed, to rerun pass `\(.*\)`$/\1/p' "$log")
     [ ${#again[@]} -gt 0 ] || die "the tests could not be run"
     for words in "${again[@]}"; do

@@ -39,7 +39,8 @@ pub struct OldVolume {
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl OldVolume {
-    /// Reads the volumes of the old tables whose own rows, or the copies in `volumes/`, can be read.
+    /// Reads the volumes of the old tables whose own rows, or the copies in `volumes/`, can be
+    /// read.
     ///
     /// # Errors
     /// `Io`; `Corrupt` if nothing can be read; `Unsupported` if a newer Weald made a volume.

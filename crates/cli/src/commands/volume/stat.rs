@@ -46,8 +46,8 @@ pub const HELP: Help = Help {
         ),
         (
             "Export metrics of all volumes of a store to Prometheus",
-            "weald volume stat --prometheus /srv/store > /var/lib/node_exporter/weald.prom.new && \
-             mv /var/lib/node_exporter/weald.prom.new /var/lib/node_exporter/weald.prom",
+            "cd /var/lib/node_exporter/; weald volume stat --prometheus /srv/store >t;\
+             mv t weald.prom",
         ),
     ],
     exit_status: DONE_OR_FAILED,
