@@ -77,7 +77,7 @@ soak_drill() {
     local round
     for round in $(seq "${DRILL_ROUNDS:-20}"); do
         step "drill: round $round, seed $seed"
-        (cd "$root" && WEALD_SEED=$seed cargo test --quiet --release --locked -p weald-cli --test store drill -- --nocapture) 2>&1 |
+        (cd "$root" && WEALD_SEED=$seed cargo test --quiet --release --locked -p weald-cli --test drill -- --nocapture) 2>&1 |
             grep -v "^thread" || die "seed $seed: check or salvage was wrong"
         seed=$((seed + 1))
     done

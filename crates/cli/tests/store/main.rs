@@ -5,7 +5,6 @@
 mod add;
 mod crashes;
 mod damage;
-mod drill;
 mod ground;
 mod hosts;
 mod life;

@@ -61,7 +61,7 @@ fn a_salvage_of_older_tables_opens_the_store() {
     ground.0.weald(["store", "salvage", "st"]);
     ground.sh("$WEALD mount st:v m; cmp a m/a; cp b m/b; $WEALD umount m");
     ground.sh("$WEALD store gc -q st; $WEALD mount st:v m; cmp a m/a; $WEALD umount m");
-    ground.sh("$WEALD store export -q st:i got.weald; cmp got.weald v2.weald");
+    ground.sh("$WEALD store export st:i got.weald; cmp got.weald v2.weald");
 }
 
 /// Would catch: records of a killed writer that are taken for those of newer tables, and a crash
