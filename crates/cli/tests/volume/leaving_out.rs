@@ -117,7 +117,7 @@ fn a_volume_of_a_damaged_image_has_the_other_files() {
     damage(&ground.at("i.weald"), &content);
     let create = |more: &[&str]| {
         let args = ["volume", "create", "store:w", "--from", "i.weald"];
-        ground.0.weald(&[&args[..], more].concat())
+        ground.0.weald([&args[..], more].concat())
     };
     // Files that lie in one block with it are as damaged.
     let lost = ground.sh(
@@ -165,7 +165,7 @@ fn an_image_is_added_beside_a_mount_although_an_older_one_is_damaged() {
     ground.sh("rm -r whole/d; echo new > whole/new");
     let added = ground
         .0
-        .weald(&["store", "add", "-q", "store", "whole", "--name", "old-2"]);
+        .weald(["store", "add", "-q", "store", "whole", "--name", "old-2"]);
     let added = added.expect(1);
     assert!(
         added
@@ -282,7 +282,7 @@ fn a_seal_leaves_out_what_no_image_can_have() {
     rows.writer.engine().commit(&rows.batch).expect("commit");
     drop(rows);
     let sealed = ["volume", "seal", "-q", VOLUME, "--image", "i.weald"];
-    let output = ground.0.weald(&sealed).expect(1);
+    let output = ground.0.weald(sealed).expect(1);
     let mut told: Vec<&str> = output.stderr.lines().collect();
     told.sort_unstable();
     let expected = [
@@ -316,7 +316,7 @@ fn a_seal_leaves_out_what_no_image_can_have() {
     // The same into the store, checked as it is there.
     let output = ground
         .0
-        .weald(&["volume", "seal", "-q", VOLUME, "--name", "i"])
+        .weald(["volume", "seal", "-q", VOLUME, "--name", "i"])
         .expect(1);
     assert_eq!(output.stderr.lines().count(), expected.len());
     ground.weald(&["check", "store:i"]);

@@ -190,7 +190,7 @@ fn streams(ground: &Ground, what: &str, file: &File1, is_taken: bool) {
                 }
                 if file.len <= 1 << 50 {
                     let made = ["volume", "create", "-q", "store:w", "--from", "i.weald"];
-                    assert_eq!(ground.0.weald(&made).code, Some(0), "{shown}");
+                    assert_eq!(ground.0.weald(made).code, Some(0), "{shown}");
                     ground.weald(&["volume", "seal", "-q", "store:w", "--image", "w.weald"]);
                     ground.weald(&["check", "w.weald"]);
                     ground.weald(&["diff", "i.weald", "w.weald"]);
@@ -292,7 +292,7 @@ fn lengths_of_files_have_one_limit() {
         fs::write(ground.at("f.tar"), tar(&file)).expect("write");
         let built = ground
             .0
-            .weald(&["build", "-q", "-f", "f.tar", "--from", "tar", "i.weald"]);
+            .weald(["build", "-q", "-f", "f.tar", "--from", "tar", "i.weald"]);
         assert_eq!(
             built.code,
             Some(if is_taken { 0 } else { 2 }),
@@ -304,7 +304,7 @@ fn lengths_of_files_have_one_limit() {
         File::create(ground.at("tmp/long"))
             .and_then(|file| file.set_len(len))
             .expect("tmpfs");
-        let built = ground.0.weald(&["build", "-q", "-f", "tmp", "i.weald"]);
+        let built = ground.0.weald(["build", "-q", "-f", "tmp", "i.weald"]);
         ground.sh("umount tmp");
         match is_taken {
             true => built.expect(0),
@@ -403,7 +403,7 @@ fn a_volume_refuses_what_no_image_holds() {
         more.set_len(FILE_LEN_MAX - (1 << 20) - no).expect("long");
     }
     let sealed = ["volume", "seal", "-qf", VOLUME, "--image", "i.weald"];
-    let sealed = ground.0.weald(&sealed).expect(1);
+    let sealed = ground.0.weald(sealed).expect(1);
     assert_eq!(sealed.stderr.lines().count(), 1, "{}", sealed.stderr);
     assert!(
         sealed.stderr.starts_with("weald: f: left out"),
