@@ -763,7 +763,7 @@ impl Run {
         self.disk = self.disk.restart();
         let names = self.disk.file_names();
         let name = &names[self.random.below(names.len() as u64) as usize];
-        let len = self.disk.len_below(name) as u64;
+        let len = self.disk.contents()[name].len() as u64;
         let start = self.random.below(len.max(1));
         for byte in (start..len).take(1 + self.random.below(16) as usize) {
             self.disk
