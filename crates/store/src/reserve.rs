@@ -8,8 +8,8 @@ use weald_format::{Digest, ErrorKind, Result};
 
 /// Name of the file.
 const RESERVE: &str = "reserve";
-/// Its length, bytes. A removal of an image of 10^5 blocks takes a tenth of it: a commit replaces
-/// the pages of a few rows and their parents.
+/// Its length, bytes: 64 pages of the tables. A commit of a removal replaces the pages of the rows
+/// that it changes, and their parents.
 const RESERVE_LEN: usize = 256 << 10;
 /// Free bytes below which a removal may take the reserve.
 const RELEASE_BELOW: u64 = 1 << 20;
