@@ -63,8 +63,8 @@ fn a_replaced_image_keeps_owner_mode_and_acl() {
         "mkdir shared && setfacl -d -m u:1000:rwx shared && mv image shared/ && chmod 600 \
      shared/image
         $WEALD build -qf source shared/image && getfacl -cn shared/image | tr '\\n' ' ' > found
-        $WEALD build -q source shared/new; touch shared/like; diff <(getfacl -c shared/new) \
-         <(getfacl -c shared/like)",
+        $WEALD build -q source shared/new; touch shared/like; diff <(getfacl -cn shared/new) \
+         <(getfacl -cn shared/like)",
     );
     let found = bench.sh("cat found");
     assert_eq!(found.trim(), "user::rw- group::--- other::---");

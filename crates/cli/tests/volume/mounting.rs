@@ -322,14 +322,14 @@ fn access_lists_do_not_count_with_noacl_and_nobody_gets_more() {
     ground.umount();
     ground.mount(&["-q", "-o", "noacl"]);
     ground.sh(
-        "! getfacl -c mnt/f | grep -q user:1001; getfattr -n user.a mnt/f > log
+        "! getfacl -cn mnt/f | grep -q user:1001; getfattr -n user.a mnt/f > log
         ! setfacl -m u:1002:r mnt/f 2> log; grep -qi 'not supported' log
         ! setpriv --reuid 1000 --regid 1000 --clear-groups cat mnt/f 2> log
         ! setpriv --reuid 1001 --regid 1001 --clear-groups cat mnt/f 2> log",
     );
     ground.umount();
     ground.mount(&[]);
-    ground.sh("getfacl -c mnt/f | grep -q user:1001:rw");
+    ground.sh("getfacl -cn mnt/f | grep -q user:1001:rw");
     ground.umount();
     for word in ["usrquota", "errors=panic", "mand", "nouser_xattr"] {
         ground.refused(
