@@ -22,9 +22,9 @@
 # make suites   pjdfstest, fsx, git, git-annex, SQLite, PostgreSQL, cargo, rsync and loop devices on a volume; needs
 #                 root. The whole tests of special remotes took 25 minutes of it on a loaded machine
 # make audit      libraries against known faults, licences and sources; needs the network
-# make fuzz       every decoder on hostile bytes
-# make soak       hours: random trees for MINUTES=30, stores (10^5 seeds) and volumes (10^6) with faults, 500 kills, fsx;
-#                 PART=trees|stores|volumes|crashes|fsx|drill runs one part; needs root
+# make fuzz       every decoder on hostile bytes, and whole volumes with changed rows (half an hour)
+# make soak       hours: random trees for MINUTES=30, stores (10^5 seeds) and volumes (10^6) with faults, changed rows,
+#                 500 kills, fsx; PART=trees|stores|volumes|rows|crashes|fsx|drill runs one part; needs root
 # make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local
@@ -140,6 +140,7 @@ audit:
 fuzz:
 	bash scripts/setup.sh build fuzz
 	bash fuzz/run.sh
+	bash scripts/soak.sh rows
 
 soak:
 	bash scripts/setup.sh build test

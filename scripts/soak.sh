@@ -4,6 +4,7 @@
 #            and the images of one thread and of many threads. WEALD_SEED: the first seed
 #   stores   stores on a simulated disk with faults. WEALD_SEEDS (0..100000)
 #   volumes  volumes on a simulated disk with faults. WEALD_SEEDS (0..1000000); an hour on two cores
+#   rows     volumes whose rows were changed: no hang, no panic. WEALD_MUTATIONS (0..100000)
 #   crashes  real servers killed and disks shut down. WEALD_KILLS (500), WEALD_CUTS (50)
 #   fsx      random operations on a file of a mounted volume. FSX_SEEDS (20), FSX_COUNT (1000000)
 #   drill    16 bytes of a store are damaged, checked and salvaged, at 200 places a round. DRILL_ROUNDS (20)
@@ -62,6 +63,13 @@ soak_stores() { simulate weald-store a_store_equals_its_model_after_every_fault 
 
 soak_volumes() { simulate weald-volume a_volume_is_a_prefix "${WEALD_SEEDS:-0..1000000}"; }
 
+soak_rows() {
+    local range=${WEALD_MUTATIONS:-0..100000}
+    step "whole volumes with changed rows, mutations $range"
+    WEALD_MUTATIONS=$range cargo test --quiet --release --locked -p weald-volume --lib whole_volumes_with_changed_rows
+    say "soak: no hang and no panic in the mutations $range"
+}
+
 soak_crashes() {
     step "servers are killed and disks lose power under load"
     WEALD_KILLS=${WEALD_KILLS:-500} WEALD_CUTS=${WEALD_CUTS:-50} bash "$root/scripts/volume-crash.sh"
@@ -88,10 +96,10 @@ need_root "making trees with devices, foreign owners and capabilities"
 need_fuse
 build_programs
 make_work
-[ $# -gt 0 ] || set -- trees stores volumes crashes fsx drill
+[ $# -gt 0 ] || set -- trees stores volumes rows crashes fsx drill
 for part in "$@"; do
     case $part in
-    trees | stores | volumes | crashes | fsx | drill) "soak_$part" ;;
-    *) die "soak.sh has no part \"$part\": trees, stores, volumes, crashes, fsx, drill" ;;
+    trees | stores | volumes | rows | crashes | fsx | drill) "soak_$part" ;;
+    *) die "soak.sh has no part \"$part\": trees, stores, volumes, rows, crashes, fsx, drill" ;;
     esac
 done
