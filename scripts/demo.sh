@@ -30,12 +30,12 @@ print(f"{usage.ru_utime + usage.ru_stime:.1f} {usage.ru_maxrss // 1024}")
 sys.exit(os.waitstatus_to_exitcode(status) != 0)
 PYTHON
     ) || die "$1 failed"
-    rows+=("$name $(stat -c %s "$file") $cost")
+    rows+=("$(stat -c %s "$file") $cost $name")
 }
 
 pack() {
     rows=()
-    measured Weald "$work/tree.weald" "$weald" build "$tree" "$work/tree.weald"
+    measured "Weald" "$work/tree.weald" "$weald" build "$tree" "$work/tree.weald"
 }
 
 list() {
@@ -63,8 +63,10 @@ unmount() {
 }
 
 pack_with_others() {
-    measured SquashFS "$work/tree.squashfs" \
-        mksquashfs "$tree" "$work/tree.squashfs" -comp zstd -b 1M -no-progress -quiet
+    local squashfs=(mksquashfs "$tree" "$work/tree.squashfs" -noappend -comp zstd -b 1M -no-progress -quiet)
+    measured "Weald, level 5" "$work/tree5.weald" "$weald" build -l 5 "$tree" "$work/tree5.weald"
+    measured "SquashFS" "$work/tree.squashfs" "${squashfs[@]}"
+    measured "SquashFS, zstd 22" "$work/tree.squashfs" "${squashfs[@]}" -Xcompression-level 22
     if command -v mkdwarfs >/dev/null; then
         measured DwarFS "$work/tree.dwarfs" mkdwarfs -i "$tree" -o "$work/tree.dwarfs" --no-progress
     else
@@ -75,11 +77,11 @@ pack_with_others() {
 table() {
     local tree_bytes row name len cpu memory
     tree_bytes=$(tree_len "$tree")
-    printf '\n%-10s %10s %12s %8s %12s\n' "" size "of the tree" "CPU s" "memory, MiB"
-    printf '%-10s %10s %12s %8s %12s\n' "the tree" "$(human "$tree_bytes")" 100% "" ""
+    printf '\n%-18s %10s %12s %8s %12s\n' "" size "of the tree" "CPU s" "memory, MiB"
+    printf '%-18s %10s %12s %8s %12s\n' "the tree" "$(human "$tree_bytes")" 100% "" ""
     for row in "${rows[@]}"; do
-        read -r name len cpu memory <<<"$row"
-        printf '%-10s %10s %11s%% %8s %12s\n' "$name" "$(human "$len")" \
+        read -r len cpu memory name <<<"$row"
+        printf '%-18s %10s %11s%% %8s %12s\n' "$name" "$(human "$len")" \
             "$(awk -v a="$len" -v b="$tree_bytes" 'BEGIN { printf "%.1f", 100 * a / b }')" "$cpu" "$memory"
     done
 }

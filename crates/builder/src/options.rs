@@ -195,11 +195,14 @@ pub struct BuildOptions {
     pub metadata_level: i32,
     /// Worker threads; 0 = one per CPU.
     pub threads: usize,
-    /// Memory budget for everything that the builder allocates, bytes. The sizes of tables follow
-    /// from it, and so do the bytes of the image.
+    /// Memory that the search for repeats is made for, bytes. The sizes of tables and windows
+    /// follow from it, and so do the bytes of the image.
     pub memory_len: u64,
-    /// Highest limit to which the budget may rise if the other options need more, bytes; 0 keeps
-    /// the budget.
+    /// Memory that the build may take in all, bytes, if that is more than `memory_len`. It decides
+    /// how many threads run, and nothing about the bytes of the image.
+    pub limit_len: u64,
+    /// Highest limit if the other options need more even for one thread, bytes; 0 if the limit was
+    /// asked for and stays.
     pub memory_len_max: u64,
     /// Include and exclude rules; the first match decides.
     pub filter: Filter,
@@ -240,6 +243,20 @@ pub struct BuildOptions {
 }
 
 impl BuildOptions {
+    /// Memory that the build may take in all, bytes.
+    pub fn budget_len(&self) -> u64 {
+        self.memory_len.max(self.limit_len)
+    }
+
+    /// Memory of which the source of a stream gets its shares, bytes: all that was asked for, or
+    /// else the usual, whatever is free.
+    pub fn source_len(&self) -> u64 {
+        match self.memory_len_max {
+            0 => self.budget_len(),
+            _ => self.memory_len,
+        }
+    }
+
     /// The default level.
     pub const LEVEL_DEFAULT: u8 = 7;
     /// The strongest level.
@@ -469,6 +486,7 @@ impl Default for BuildOptions {
             metadata_level: 19,
             threads: 0,
             memory_len: 512 << 20,
+            limit_len: 0,
             memory_len_max: 0,
             filter: Filter::new(),
             script: None,

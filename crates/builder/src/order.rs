@@ -244,7 +244,7 @@ fn signed(
     };
     let mut signatures = vec![[u64::MAX; SIGNATURE_LEN]; jobs.len()];
     std::thread::scope(|scope| {
-        let spawn = || crate::threads::start(scope, work);
+        let spawn = || crate::threads::start(scope, "order", work);
         let others: Vec<_> = (1..threads).map_while(|_| spawn().ok()).collect();
         let own = work();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {

@@ -50,9 +50,9 @@ pub trait Observer: Send + Sync {
     /// Called once per problem.
     fn problem(&self, _problem: &Problem) {}
 
-    /// Called if the options need more memory than the budget: the limit is `to` bytes instead of
-    /// `from`.
-    fn memory_raised(&self, _from: u64, _to: u64) {}
+    /// Called if `threads` threads may take `to` bytes of memory, which is more than the usual
+    /// `from` and was not asked for.
+    fn memory_raised(&self, _from: u64, _to: u64, _threads: usize) {}
 
     /// Called often; true stops the build with the `Invalid` error "interrupted".
     fn is_cancelled(&self) -> bool {

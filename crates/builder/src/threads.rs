@@ -7,15 +7,17 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use weald_format::{Error, Result};
 
-/// Starts a thread in `scope`.
+/// Starts a thread in `scope`. `weald build --stages` shows threads of one `name` together.
 ///
 /// # Errors
 /// `Io` if the system refuses a thread (`ulimit -u`, the limits of a container).
 pub fn start<'scope, T: Send + 'scope>(
     scope: &'scope Scope<'scope, '_>,
+    name: &str,
     work: impl FnOnce() -> T + Send + 'scope,
 ) -> Result<ScopedJoinHandle<'scope, T>> {
     Builder::new()
+        .name(name.to_owned())
         .spawn_scoped(scope, work)
         .map_err(|e| Error::io("starting a thread", e))
 }
@@ -37,7 +39,7 @@ pub fn in_order<T: Sync, U: Send>(
     for round in items.chunks(width.max(1)) {
         let made: Vec<Result<U>> = std::thread::scope(|scope| {
             let started: Vec<_> = (round.iter())
-                .map(|item| (item, start(scope, move || make(item)).ok()))
+                .map(|item| (item, start(scope, "in-order", move || make(item)).ok()))
                 .collect();
             ready.drain(..).for_each(&mut *take);
             let made = started.into_iter().map(|(item, thread)| match thread {

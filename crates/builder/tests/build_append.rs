@@ -103,6 +103,7 @@ fn every_generation_shows_its_own_tree() {
         block_len: None,
         threads: 2,
         memory_len: 256 << 20,
+        limit_len: 0,
         memory_len_max: 0,
         target_kind: TargetKind::File,
     };

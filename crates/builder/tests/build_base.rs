@@ -107,6 +107,7 @@ fn data_of_bases_is_not_stored_again_and_is_restored() {
         block_len: Some(4096),
         threads: 2,
         memory_len: 256 << 20,
+        limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };
@@ -280,6 +281,7 @@ fn small_blocks_and_pages_use_the_history_of_a_base() {
         block_len: None,
         threads: 1,
         memory_len: 256 << 20,
+        limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };

@@ -117,6 +117,7 @@ fn a_dictionary_is_trained_used_kept_and_dropped() {
             block_len: None,
             threads: 2,
             memory_len: 512 << 20,
+            limit_len: 0,
             memory_len_max: 0,
             target_kind: weald_builder::TargetKind::File,
         };

@@ -256,6 +256,7 @@ fn programs_can_have_a_codec_of_their_own() {
         block_len: None,
         threads: 1,
         memory_len: 1 << 30,
+        limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };
@@ -373,6 +374,7 @@ fn arm64_instructions_keep_their_alignment() {
         block_len: Some(64 << 10),
         threads: 2,
         memory_len: 1 << 30,
+        limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     };

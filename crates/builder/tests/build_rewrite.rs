@@ -21,6 +21,7 @@ fn options() -> RewriteOptions {
         block_len: None,
         threads: 2,
         memory_len: 1 << 30,
+        limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
     }

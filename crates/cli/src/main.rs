@@ -22,6 +22,7 @@ mod printf;
 mod progress;
 mod rules;
 mod shape;
+mod stages;
 mod status;
 
 use clap::{CommandFactory, FromArgMatches};

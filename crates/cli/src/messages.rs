@@ -61,6 +61,16 @@ fn lines(program: &str, texts: &[String]) {
     let _ = std::io::stderr().lock().write_all(all.as_bytes());
 }
 
+/// Writes the lines of a table to standard error, as they are but for control characters.
+pub fn table(text: &str) {
+    let mut all = String::with_capacity(text.len());
+    for line in text.lines() {
+        all.push_str(&weald_vfs::safe_line(line));
+        all.push('\n');
+    }
+    let _ = std::io::stderr().lock().write_all(all.as_bytes());
+}
+
 /// Reports the error of a command.
 pub fn error(error: &anyhow::Error) {
     error_of("weald", error);

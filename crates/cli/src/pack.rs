@@ -231,8 +231,10 @@ pub struct ResourceArgs {
         help_heading = RESOURCES
     )]
     pub threads: usize,
-    /// Memory limit (default: set by the level: 512M, 1G at level 8, 1280M at level 9; raised if
-    /// other options need more)
+    /// Memory limit (default: a quarter of the free memory, and at least the usual: 512M, 1G at
+    /// level 8, 1280M at level 9; raised if other options need more). It decides how many threads
+    /// run. A limit below the usual one also makes the search for repeats smaller; any other gives
+    /// the same bytes
     #[arg(
         short,
         long,
@@ -275,12 +277,25 @@ impl PackArgs {
     }
 }
 
-/// Sets the memory limit to `asked`. Without it, the limit may rise to half of the memory.
+/// Sets the memory limit to `asked`. Without it, as many threads run as fit into
+/// [`automatic_limit_len`], and the limit may rise to half of the memory if one thread needs more.
+/// A limit below that of the level makes the search for repeats smaller.
 pub fn set_memory(options: &mut BuildOptions, asked: Option<u64>) {
     match asked {
-        Some(len) => options.memory_len = len,
-        None => options.memory_len_max = memory_len_max(),
+        Some(len) => {
+            options.memory_len = options.memory_len.min(len);
+            options.limit_len = len;
+        }
+        None => {
+            options.limit_len = automatic_limit_len();
+            options.memory_len_max = memory_len_max();
+        }
     }
+}
+
+/// Memory that the threads may take if no limit is given, bytes: a quarter of what is free.
+pub fn automatic_limit_len() -> u64 {
+    weald_sys::free_memory_len() / 4
 }
 
 /// Largest automatic memory limit in bytes: half of the memory of the machine or of the control

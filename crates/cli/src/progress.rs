@@ -178,11 +178,18 @@ impl Observer for Display {
         });
     }
 
-    fn memory_raised(&self, from: u64, to: u64) {
+    fn memory_raised(&self, from: u64, to: u64, threads: usize) {
+        if self.bar.is_none() && !self.shows_lines {
+            return;
+        }
         let (from, to) = (from >> 20, to.div_ceil(1 << 20));
+        let threads = match threads {
+            1 => "one thread".to_owned(),
+            threads => format!("{threads} threads"),
+        };
         self.print_above_bar(|| {
             messages::line(&format!(
-                "memory: these options need {to} MiB instead of the usual {from} MiB; -m sets a \
+                "memory: {threads} may take {to} MiB, more than the usual {from} MiB; -m sets a \
                  limit"
             ));
         });

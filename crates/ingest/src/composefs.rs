@@ -42,7 +42,7 @@ pub fn import_composefs(
 ) -> Result<Report> {
     refuse_options(options)?;
     let objects = ObjectDir::open(objects)?;
-    let share = options.memory_len / DECODER_SHARE;
+    let share = options.source_len() / DECODER_SHARE;
     let members: Box<dyn Members> = match source {
         ComposefsSource::Image(path) => Box::new(ImageReader::open(path, objects, share / 2)?),
         ComposefsSource::Dump(source, name) => {

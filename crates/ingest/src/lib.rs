@@ -105,7 +105,7 @@ pub fn build_from_stream(
     observer: &dyn Observer,
 ) -> Result<Report> {
     refuse_options(options)?;
-    let input = Input::new(source, options.memory_len / DECODER_SHARE)?;
+    let input = Input::new(source, options.source_len() / DECODER_SHARE)?;
     if let Some(separator) = format.separator() {
         let listing = ListingReader::new(input, separator);
         let mut source = WalkSource::new(listing, target, options, observer);
@@ -136,7 +136,7 @@ pub fn build_from_erofs(
 ) -> Result<Report> {
     refuse_options(options)?;
     // The decoder of an extent takes 13 MiB at most.
-    let links_len = options.memory_len / DECODER_SHARE / 2;
+    let links_len = options.source_len() / DECODER_SHARE / 2;
     let members = Box::new(ErofsReader::open(source, links_len)?);
     build_members(members, target, overwrite, options, observer)
 }

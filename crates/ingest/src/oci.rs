@@ -69,7 +69,7 @@ pub fn scan_oci(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> Result<OciScanned> {
-    let layout = Layout::archive(archive, temp_dir, options.memory_len / DECODER_SHARE)?;
+    let layout = Layout::archive(archive, temp_dir, options.source_len() / DECODER_SHARE)?;
     let chosen = choose(&layout, choice)?;
     let (member_count, survivors) =
         LayersSource::new(&chosen, temp_dir.to_owned(), options, observer).survivors()?;
@@ -102,7 +102,7 @@ pub fn import_oci(
         weald_io::refuse_existing(target)?;
     }
     let dir = spool_dir(target);
-    let layout = Layout::open(layout, &dir, options.memory_len / DECODER_SHARE)?;
+    let layout = Layout::open(layout, &dir, options.source_len() / DECODER_SHARE)?;
     let chosen = choose(&layout, choice)?;
     let mut source = LayersSource::new(&chosen, dir, options, observer);
     let report = build_stream(&mut source, target, overwrite, options, observer)?;

@@ -74,7 +74,7 @@ impl<'a> IngestSource<'a> {
     }
 
     fn share(&self, share: u64) -> u64 {
-        self.options.memory_len / share
+        self.options.source_len() / share
     }
 
     /// Bytes of memory for the sorter.

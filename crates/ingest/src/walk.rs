@@ -60,14 +60,14 @@ impl<'a> WalkSource<'a> {
     }
 
     fn sort_len(&self) -> u64 {
-        self.options.memory_len / SORT_SHARE * 2
+        self.options.source_len() / SORT_SHARE * 2
     }
 }
 
 impl TreeSource for WalkSource<'_> {
     fn size(&self) -> StreamSize {
         let memory_len = match self.sorted {
-            None => self.sort_len() + self.options.memory_len / DECODER_SHARE,
+            None => self.sort_len() + self.options.source_len() / DECODER_SHARE,
             Some(_) => MERGE_LEN,
         };
         StreamSize {

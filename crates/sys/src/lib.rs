@@ -85,8 +85,8 @@ pub use large_pages::{Allocator, want_large_pages};
 pub use lease::is_open_elsewhere;
 #[cfg(target_os = "linux")]
 pub use limits::{
-    effective_ids, free_inode_count, free_len, is_btrfs, memory_len, open_file_limit,
-    raise_open_file_limit, resident_len, umask,
+    effective_ids, free_inode_count, free_len, free_memory_len, is_btrfs, memory_len,
+    open_file_limit, raise_open_file_limit, resident_len, umask,
 };
 #[cfg(target_os = "linux")]
 pub use lock::try_lock_byte;

@@ -80,9 +80,21 @@ pub fn umask() -> Option<u16> {
 pub fn memory_len() -> u64 {
     let info = rustix::system::sysinfo();
     let total = info.totalram.saturating_mul(u64::from(info.mem_unit));
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let limits = groups.lines().filter_map(group_limit);
+    let limits = control_groups().into_iter().map(|group| group.limit_len);
     limits.min().map_or(total, |limit| limit.min(total))
+}
+
+/// Memory that this process may still take, bytes: what the machine can give without swapping
+/// (`MemAvailable`), or what the tightest of its control groups leaves. Caches of files count as
+/// free.
+pub fn free_memory_len() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text.lines().find_map(|l| l.strip_prefix("MemAvailable:"));
+    let kib = line.and_then(|l| l.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    // Linux has the line since 3.14.
+    let available = kib.map_or_else(|| memory_len() / 2, |kib| kib.saturating_mul(1024));
+    let left = control_groups().into_iter().map(|group| group.left_len());
+    left.min().map_or(available, |left| left.min(available))
 }
 
 /// Resident memory of this process (`VmRSS`), bytes; `None` if `/proc` does not show it.
@@ -93,32 +105,83 @@ pub fn resident_len() -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// Memory limit of a control group in a line of `/proc/self/cgroup`, for version 1 or 2 of control
-/// groups.
-fn group_limit(line: &str) -> Option<u64> {
-    let mut parts = line.splitn(3, ':').skip(1);
-    let (controllers, group) = (parts.next()?, parts.next()?);
-    let root = Path::new("/sys/fs/cgroup");
-    if controllers.is_empty() {
-        lowest_limit(root, group, "memory.max")
-    } else if controllers.split(',').any(|c| c == "memory") {
-        lowest_limit(&root.join("memory"), group, "memory.limit_in_bytes")
-    } else {
-        None
+/// The limit of a control group, and what its processes use.
+#[derive(Debug, PartialEq, Eq)]
+struct ControlGroup {
+    /// Limit of memory, bytes.
+    limit_len: u64,
+    /// Used memory, bytes, without the caches of files.
+    used_len: u64,
+}
+
+impl ControlGroup {
+    fn left_len(&self) -> u64 {
+        self.limit_len.saturating_sub(self.used_len)
     }
 }
 
-/// The lowest number in the files `name` on the path from `root` down to `group`; `None` if there
-/// is none.
-fn lowest_limit(root: &Path, group: &str, name: &str) -> Option<u64> {
+/// Names of the files of a control group, in version 1 or 2.
+struct FileNames {
+    limit: &'static str,
+    usage: &'static str,
+    /// Key in `memory.stat` of the bytes that are caches of files.
+    cached: &'static str,
+}
+
+const VERSION_1: FileNames = FileNames {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    cached: "total_cache",
+};
+const VERSION_2: FileNames = FileNames {
+    limit: "memory.max",
+    usage: "memory.current",
+    cached: "file",
+};
+
+/// All control groups of this process that limit its memory.
+fn control_groups() -> Vec<ControlGroup> {
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    groups.lines().flat_map(limiting_groups).collect()
+}
+
+/// The limiting groups in a line of `/proc/self/cgroup`.
+fn limiting_groups(line: &str) -> Vec<ControlGroup> {
+    let mut parts = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
+        return Vec::new();
+    };
+    let root = Path::new("/sys/fs/cgroup");
+    if controllers.is_empty() {
+        groups_on_path(root, group, &VERSION_2)
+    } else if controllers.split(',').any(|c| c == "memory") {
+        groups_on_path(&root.join("memory"), group, &VERSION_1)
+    } else {
+        Vec::new()
+    }
+}
+
+/// The groups with a limit on the path from `root` down to `group`.
+fn groups_on_path(root: &Path, group: &str, names: &FileNames) -> Vec<ControlGroup> {
     let group = root.join(group.trim_start_matches('/'));
     let groups = group.ancestors().take_while(|dir| dir.starts_with(root));
-    // The word "max" means no limit.
-    let limit = |dir: &Path| -> Option<u64> {
-        let limit = std::fs::read_to_string(dir.join(name)).ok()?;
-        limit.trim_end().parse().ok()
+    let read = |dir: &Path| -> Option<ControlGroup> {
+        let text = |name| std::fs::read_to_string(dir.join(name)).ok();
+        // The word "max" means no limit.
+        let limit_len = text(names.limit)?.trim_end().parse().ok()?;
+        let number = |text: String| text.trim_end().parse::<u64>().ok();
+        let usage = text(names.usage).and_then(number).unwrap_or(0);
+        let stat = text("memory.stat").unwrap_or_default();
+        let cached = stat.lines().find_map(|line| {
+            let (key, value) = line.split_once(' ')?;
+            (key == names.cached).then(|| value.parse::<u64>().ok())?
+        });
+        Some(ControlGroup {
+            limit_len,
+            used_len: usage.saturating_sub(cached.unwrap_or(0)),
+        })
     };
-    groups.filter_map(limit).min()
+    groups.filter_map(read).collect()
 }
 
 #[cfg(test)]
@@ -150,16 +213,33 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let inner = root.path().join("outer/inner");
         std::fs::create_dir_all(&inner).unwrap();
-        let limit = || lowest_limit(root.path(), "/outer/inner", "memory.max");
-        assert_eq!(limit(), None);
-        std::fs::write(inner.join("memory.max"), "max\n").unwrap();
-        assert_eq!(limit(), None);
-        std::fs::write(root.path().join("outer/memory.max"), "1000\n").unwrap();
-        assert_eq!(limit(), Some(1000));
-        std::fs::write(inner.join("memory.max"), "3000\n").unwrap();
-        assert_eq!(limit(), Some(1000));
-        std::fs::write(root.path().join("memory.max"), "500\n").unwrap();
-        assert_eq!(limit(), Some(500));
+        let left = || {
+            let groups = groups_on_path(root.path(), "/outer/inner", &VERSION_2);
+            let limit = groups.iter().map(|group| group.limit_len).min();
+            (limit, groups.iter().map(ControlGroup::left_len).min())
+        };
+        let write = |path: &str, text| std::fs::write(root.path().join(path), text).unwrap();
+        assert_eq!(left(), (None, None));
+        write("outer/inner/memory.max", "max\n");
+        assert_eq!(left(), (None, None));
+        write("outer/memory.max", "1000\n");
+        assert_eq!(left(), (Some(1000), Some(1000)));
+        write("outer/inner/memory.max", "3000\n");
+        assert_eq!(left(), (Some(1000), Some(1000)));
+        write("memory.max", "500\n");
+        assert_eq!(left(), (Some(500), Some(500)));
+        write("outer/inner/memory.current", "2900\n");
+        assert_eq!(left(), (Some(500), Some(100)));
+        write(
+            "outer/inner/memory.stat",
+            "anon 2300\nfile 600\nfile_dirty 9\n",
+        );
+        assert_eq!(left(), (Some(500), Some(500)));
+    }
+
+    #[test]
+    fn free_memory_is_part_of_the_memory() {
+        assert!((1..=memory_len()).contains(&free_memory_len()));
     }
 
     #[test]

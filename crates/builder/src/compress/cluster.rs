@@ -10,6 +10,7 @@ mod extents;
 mod likeness;
 
 use crate::options::plan::Plan;
+use crate::threads::Pool;
 use extents::ExtentSpool;
 use likeness::{FEATURES_MAX, Feature};
 use std::collections::VecDeque;
@@ -40,11 +41,11 @@ fn piece_count_max(memory_len: u64) -> u64 {
 pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64) -> u64 {
     match cluster_len {
         0 => 0,
-        // The last term is the block that is being filled.
+        // The last term: the block that is being filled, and the one whose features are taken.
         _ => {
             window_count(memory_len) * OPEN_PIECE_COST
                 + piece_count_max(memory_len) * PIECE_COST
-                + block_len
+                + block_len * 2
         }
     }
 }
@@ -59,8 +60,36 @@ pub struct ReorderedBlock {
     pub is_last: bool,
 }
 
+/// A block whose features are to be taken.
+struct FeatureJob {
+    /// Index of its stream.
+    stream: usize,
+    block: Arc<Vec<u8>>,
+    piece_len: usize,
+    /// Number in the window of its first piece.
+    first: u32,
+}
+
+/// Takes the features of blocks: the index of the stream, and the features.
+type FeatureThread = Pool<FeatureJob, (usize, Vec<Feature>)>;
+
+fn feature_thread() -> Result<FeatureThread> {
+    let worker = || {
+        let mut scratch = Vec::new();
+        move |job: FeatureJob| {
+            let mut features = Vec::new();
+            for (no, piece) in (job.first..).zip(job.block.chunks(job.piece_len)) {
+                likeness::take_features(piece, no, &mut scratch, &mut features);
+            }
+            Ok((job.stream, features))
+        }
+    };
+    Pool::start(1, "cluster", &worker)
+}
+
 /// Blocks that wait for their order, and extents that wait for their addresses.
 pub struct Clusters {
+    thread: FeatureThread,
     spool: Spool,
     extents: ExtentSpool,
     streams: Vec<Stream>,
@@ -70,7 +99,6 @@ pub struct Clusters {
     piece_count_max: u64,
     /// Whether all blocks have come.
     is_closed: bool,
-    scratch: Vec<u32>,
 }
 
 /// State of one stream.
@@ -102,6 +130,12 @@ struct Stream {
     block: Vec<u8>,
 }
 
+/// Keeps the features of the next block of a stream.
+fn keep(streams: &mut [Stream], (stream, features): (usize, Vec<Feature>)) -> Result<()> {
+    streams[stream].features.extend(features);
+    Ok(())
+}
+
 /// Length of a piece, bytes. A block holds a whole number of pieces.
 fn piece_len(plan: &Plan, total_len: Option<u64>) -> u64 {
     let least = total_len.unwrap_or(0) / piece_count_max(plan.memory_len).max(1);
@@ -116,7 +150,7 @@ impl Clusters {
     /// files in `spool_dir`.
     ///
     /// # Errors
-    /// As [`Spool::create`].
+    /// As [`Spool::create`]; `Io` if the system allows no thread.
     pub fn new(
         plan: &Plan,
         total_len: Option<u64>,
@@ -139,6 +173,7 @@ impl Clusters {
             block: Vec::new(),
         };
         Ok(Self {
+            thread: feature_thread()?,
             spool: Spool::create(spool_dir)?,
             extents: ExtentSpool::new(Spool::create(spool_dir)?),
             streams: streams.iter().map(stream).collect(),
@@ -146,7 +181,6 @@ impl Clusters {
             window_count: window_count(plan.memory_len),
             piece_count_max: piece_count_max(plan.memory_len),
             is_closed: false,
-            scratch: Vec::new(),
         })
     }
 
@@ -173,35 +207,49 @@ impl Clusters {
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
-    pub fn push_block(&mut self, stream: u8, block: &[u8]) -> Result<()> {
-        let Some(stream) = self.streams.iter_mut().find(|s| s.no == stream) else {
+    pub fn push_block(&mut self, stream: u8, block: &Arc<Vec<u8>>) -> Result<()> {
+        let Some(index) = self.streams.iter().position(|s| s.no == stream) else {
             return Err(Error::invalid("blocks of this stream are not clustered"));
         };
-        stream.blocks.push(self.spool.append(block)?);
-        stream.len += block.len() as u64;
+        let offset = self.spool.append(block)?;
+        let stream = &mut self.streams[index];
+        stream.blocks.push(offset);
+        stream.len += block.len();
         if stream.is_plain() {
             self.open_count += 1;
         } else {
-            for piece in block.chunks(stream.piece_len as usize) {
-                let (no, features) = (stream.open_count, &mut stream.features);
-                likeness::take_features(piece, no, &mut self.scratch, features);
-                stream.open_count += 1;
-                self.open_count += 1;
-            }
+            let piece_len = stream.piece_len as usize;
+            let job = FeatureJob {
+                stream: index,
+                block: block.clone(),
+                piece_len,
+                first: stream.open_count,
+            };
+            let count = block.len().div_ceil(piece_len as u64);
+            stream.open_count += count as u32;
+            self.open_count += count;
+            let streams = &mut self.streams;
+            let keep = &mut |taken| keep(streams, taken);
+            // One block at a time is enough work, and takes the memory of one.
+            self.thread.drain(keep)?;
+            self.thread.submit(job, keep)?;
         }
         if self.open_count >= self.window_count {
-            self.close_window();
+            self.close_window()?;
         }
         Ok(())
     }
 
     /// Assigns new addresses to all pieces that have come.
-    fn close_window(&mut self) {
+    fn close_window(&mut self) -> Result<()> {
+        let streams = &mut self.streams;
+        self.thread.drain(&mut |taken| keep(streams, taken))?;
         self.open_count = 0;
         let piece_count_max = self.piece_count_max;
         self.streams
             .iter_mut()
             .for_each(|s| s.close_window(piece_count_max));
+        Ok(())
     }
 
     /// Takes an extent, or a base run that stands for `count` extents.
@@ -230,7 +278,7 @@ impl Clusters {
     /// # Errors
     /// `Io`, `Full` from the spool.
     pub fn close(&mut self) -> Result<()> {
-        self.close_window();
+        self.close_window()?;
         self.is_closed = true;
         self.extents.close()
     }
@@ -425,7 +473,7 @@ mod tests {
                 text.truncate(text.len() - 1001);
             }
             for block in text.chunks(block_len as usize) {
-                clusters.push_block(no, block).unwrap();
+                clusters.push_block(no, &Arc::new(block.to_vec())).unwrap();
                 while let Some(found) = clusters.next_ready().unwrap() {
                     early += 1;
                     take(found);

@@ -19,6 +19,7 @@ use crate::options::plan::Plan;
 use crate::options::{Categories, block_len_of};
 use crate::scan::source::Layout;
 use crate::segment::look_back::LookBack;
+use crate::segment::samples::{MarkList, SampleRule};
 use crate::segment::segmenter::{SegmentSink, Segmenter};
 use crate::write::image_writer::ImageWriter;
 use crate::write::metadata::MetadataWriter;
@@ -267,7 +268,17 @@ impl<'a> ContentWriter<'a> {
     ///
     /// # Errors
     /// `Io`, `Full`, `Limit`.
-    pub fn data(&mut self, mut bytes: &[u8]) -> Result<()> {
+    pub fn data(&mut self, bytes: &[u8]) -> Result<()> {
+        self.data_with(bytes, 0, None)
+    }
+
+    /// As [`ContentWriter::data`], for data that begins at `start` of bytes with these `marks`.
+    fn data_with(
+        &mut self,
+        mut bytes: &[u8],
+        mut start: usize,
+        marks: Option<&MarkList>,
+    ) -> Result<()> {
         self.update_fsverity(bytes);
         while !bytes.is_empty() {
             let at = self.content_len;
@@ -275,8 +286,10 @@ impl<'a> ContentWriter<'a> {
             let &(end, stream) = part.unwrap_or(&(u64::MAX, GENERAL));
             let (here, after) = bytes.split_at((bytes.len() as u64).min(end - at) as usize);
             self.segmenter.set_file_offset(at);
-            self.segmenter.push(&mut self.pages, stream, here)?;
+            let marked = marks.map(|marks| marks.within(start..start + here.len()));
+            (self.segmenter).push(&mut self.pages, stream, here, marked)?;
             self.content_len += here.len() as u64;
+            start += here.len();
             bytes = after;
         }
         Ok(())
@@ -334,24 +347,38 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// Adds a content whose data is in memory, unless the image or a base has it already.
+    /// The rule by which readers can mark data for [`ContentWriter::add`] ahead; `None` if they
+    /// need not.
+    pub fn sample_rule(&self) -> Option<SampleRule> {
+        self.segmenter.rule()
+    }
+
+    /// Adds a content whose data is in memory, unless the image or a base has it already. `marks`
+    /// are those of its data by [`ContentWriter::sample_rule`], if somebody looked for them.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn add(&mut self, layout: &Layout, data: &[u8], digest: Digest) -> Result<ContentId> {
+    pub fn add(
+        &mut self,
+        layout: &Layout,
+        data: &[u8],
+        marks: Option<&MarkList>,
+        digest: Digest,
+    ) -> Result<ContentId> {
         if let Some(id) = self.find(&digest)? {
             return Ok(id);
         }
         self.begin(data);
         let Some(runs) = &layout.runs else {
-            self.data(data)?;
+            self.data_with(data, 0, marks)?;
             return self.end(layout.len, digest);
         };
         let (mut rest, mut at) = (data, 0);
         for run in runs {
             self.hole(run.start - at)?;
+            let start = data.len() - rest.len();
             let (here, after) = rest.split_at((run.end - run.start) as usize);
-            self.data(here)?;
+            self.data_with(here, start, marks)?;
             (rest, at) = (after, run.end);
         }
         self.hole(layout.len - at)?;

@@ -36,6 +36,8 @@ pub struct Plan {
     pub archive_len_max: u64,
     /// The budget that the other lengths are derived from.
     pub memory_len: u64,
-    /// The limit: `memory_len`, or more if the options need more and the limit may be raised.
+    /// The limit: `memory_len`, or more for more threads, or if the options need more.
     pub limit_len: u64,
+    /// What all threads may take, bytes, if that is more than usual and was not asked for.
+    pub raised_len: Option<u64>,
 }

@@ -223,8 +223,8 @@ impl Observer for CountProblems<'_> {
         self.inner.problem(problem);
     }
 
-    fn memory_raised(&self, from: u64, to: u64) {
-        self.inner.memory_raised(from, to);
+    fn memory_raised(&self, from: u64, to: u64, threads: usize) {
+        self.inner.memory_raised(from, to, threads);
     }
 
     fn is_cancelled(&self) -> bool {

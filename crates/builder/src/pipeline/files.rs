@@ -6,7 +6,7 @@ use crate::dedup::contents::{ContentSummary, ContentWriter};
 use crate::dedup::starting_images::StartingImages;
 use crate::options::plan::Plan;
 use crate::progress::{Problem, Stage};
-use crate::read::readers::{Job, Loaded, ReadFile, Readers};
+use crate::read::readers::{Job, Loaded, Preparation, ReadFile, Readers};
 use crate::read::recode::{MAGIC_LEN, Recoder, is_archive};
 use crate::scan::{EntryNo, ScannedTree};
 use crate::threads::start;
@@ -56,13 +56,22 @@ impl Build<'_> {
             .uses_recipes()
             .then(|| Recoder::new(starting.known.clone(), categories, plan.block_len));
         let known = &starting.known;
-        let readers = Readers::new(self.tree, &jobs, plan.read_ahead_len, recoder, known);
+        let readers = Readers::new(
+            self.tree,
+            &jobs,
+            plan.read_ahead_len,
+            Preparation {
+                recoder,
+                known,
+                rule: writer.sample_rule(),
+            },
+        );
         let written = std::thread::scope(|scope| {
             let _stop = readers.stop_on_drop();
-            start(scope, || readers.work())?;
+            start(scope, "read", || readers.work())?;
             // Fewer threads take longer and write the same image.
             (1..plan.threads)
-                .map_while(|_| start(scope, || readers.work()).ok())
+                .map_while(|_| start(scope, "read", || readers.work()).ok())
                 .for_each(drop);
             self.take_all(&mut writer, &readers, &long_lens)
         });
@@ -131,7 +140,10 @@ impl Build<'_> {
             None if !loaded.recoded.streams.is_empty() => {
                 writer.add_with_recipes(&loaded.data, &mut loaded.recoded, loaded.digest)?
             }
-            None => writer.add(&loaded.layout, &loaded.data, loaded.digest)?,
+            None => {
+                let marks = loaded.marks.as_ref();
+                writer.add(&loaded.layout, &loaded.data, marks, loaded.digest)?
+            }
         };
         self.set_state(job.entry, FileState::content(id));
         Ok(())

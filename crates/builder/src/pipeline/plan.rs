@@ -31,6 +31,8 @@ const XATTR_SET_LEN: u64 = 96;
 
 /// Bytes of files that reader threads may hold ahead of the segmenter.
 const FILES_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
+/// The same for each thread, if there are many.
+const FILES_AHEAD_OF_THREAD_LEN: u64 = WHOLE_LEN_MAX / 2;
 
 /// Longer archives are streamed, whatever the budget, bytes.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
@@ -66,6 +68,12 @@ impl TreeSize {
             + self.xattr_set_count * XATTR_SET_LEN
             + self.xattrs_len
     }
+}
+
+/// What to report of a need of `need_len` bytes where `usual_len` is usual. A limit that cannot
+/// rise (`len_max` is 0) was asked for and is not reported.
+pub fn raised_len(usual_len: u64, len_max: u64, need_len: u64) -> Option<u64> {
+    (len_max > 0 && need_len > usual_len).then_some(need_len)
 }
 
 /// Returns how many threads, at most `wanted`, fit in the limit, and that limit. `need` returns the
@@ -131,7 +139,7 @@ impl Plan {
         // Fewer threads need less. The bytes of the image depend neither on the number of threads
         // nor on the limit: everything that decides about them is derived from `memory_len`.
         let of_threads = |threads| need(options, threads);
-        let (len, len_max) = (options.memory_len, options.memory_len_max);
+        let (len, len_max) = (options.budget_len(), options.memory_len_max);
         let Some((threads, limit_len)) = fit_threads(len, len_max, wanted as u64, &of_threads)
         else {
             let least = least_mib(options, &|options| need(options, 1));
@@ -151,17 +159,19 @@ impl Plan {
             keep_fsverity: options.keep_fsverity,
             table_len: table_len(options),
             window_len: window_len(options),
-            read_ahead_len: FILES_AHEAD_LEN,
+            read_ahead_len: files_ahead_len(threads),
             archive_len_max: archive_len_max(options),
             memory_len: options.memory_len,
             limit_len,
+            raised_len: raised_len(options.memory_len, len_max, of_threads(threads)),
         })
     }
 
-    /// Reports to `observer` if the limit is higher than the budget.
+    /// Reports to `observer` if the build may take more memory than usual, unless that was asked
+    /// for.
     pub fn report_raised_limit(&self, observer: &dyn Observer) {
-        if self.limit_len > self.memory_len {
-            observer.memory_raised(self.memory_len, self.limit_len);
+        if let Some(len) = self.raised_len {
+            observer.memory_raised(self.memory_len, len, self.threads);
         }
     }
 
@@ -187,7 +197,7 @@ impl Plan {
     ) -> Result<()> {
         let need =
             BUILD_FIXED_LEN + size.memory_len() + content_count * CONTENT_MEMORY_LEN + source_len;
-        let limit = options.memory_len.max(options.memory_len_max);
+        let limit = options.budget_len().max(options.memory_len_max);
         match need <= limit {
             true => Ok(()),
             false => {
@@ -212,7 +222,7 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
         + threads * recode::memory_len(&options.categories)
         + recode::shared_memory_len(&options.categories)
         + blocks
-        + minimum_shared(options)
+        + minimum_shared(options, threads)
         + shared_dictionary_len(options)
         + cluster::memory_len(options.memory_len, options.block_len, options.cluster_len);
     // The dictionary is trained before compression begins.
@@ -278,7 +288,7 @@ fn least_mib(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> u64
 /// Advice that names the largest blocks that fit the budget; it follows "use -m SIZE".
 fn smaller_blocks(options: &BuildOptions, need: &dyn Fn(&BuildOptions) -> u64) -> String {
     let mut smaller = options.clone();
-    let limit = options.memory_len.max(options.memory_len_max);
+    let limit = options.budget_len().max(options.memory_len_max);
     while smaller.block_len > 64 << 10 {
         smaller.block_len /= 2;
         if need(&smaller) <= limit {
@@ -314,21 +324,30 @@ fn archive_len_max(options: &BuildOptions) -> u64 {
     }
 }
 
-fn minimum_shared(options: &BuildOptions) -> u64 {
+/// Bytes of files that are read ahead of the segmenter. They do not decide about the image.
+fn files_ahead_len(threads: u64) -> u64 {
+    FILES_AHEAD_LEN.max(threads * FILES_AHEAD_OF_THREAD_LEN)
+}
+
+fn minimum_shared(options: &BuildOptions, threads: u64) -> u64 {
     // Files read ahead, which a single archive may exceed; one more file in the segmenter; the open
     // block of each of four streams.
     let archive_len = archive_len_max(options);
-    let files_len = FILES_AHEAD_LEN.max(archive_len) + archive_len;
+    let files_len = files_ahead_len(threads).max(archive_len) + archive_len;
+    let marks_len = match options.match_len_min {
+        0 => 0,
+        _ => files_ahead_len(threads) / 2,
+    };
     // A file of samples or pictures comes with its plain content, which is smaller than the file.
     // Long files of samples are streamed, and pictures are searched only in files up to
     // `PICTURES_LEN_MAX`.
     let categories = &options.categories;
     let packed_len = match (categories.pcm || categories.fits, categories.jpeg) {
-        (_, true) => FILES_AHEAD_LEN + recode::PICTURES_LEN_MAX as u64,
-        (true, false) => FILES_AHEAD_LEN + WHOLE_LEN_MAX,
+        (_, true) => files_ahead_len(threads) + recode::PICTURES_LEN_MAX as u64,
+        (true, false) => files_ahead_len(threads) + WHOLE_LEN_MAX,
         (false, false) => 0,
     };
-    table_len(options) + histories_len(options) + files_len + packed_len
+    table_len(options) + histories_len(options) + files_len + marks_len + packed_len
 }
 
 /// Blocks for comparison, at least one per stream however small its share is, and the open block of

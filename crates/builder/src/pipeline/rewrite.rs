@@ -36,10 +36,12 @@ pub struct RewriteOptions {
     pub block_len: Option<u64>,
     /// Worker threads; 0 = one per CPU.
     pub threads: usize,
-    /// Memory budget, bytes.
+    /// Memory that is usual, bytes.
     pub memory_len: u64,
-    /// Highest limit to which the budget may rise if the other options need more, bytes; 0 keeps
-    /// the budget.
+    /// Memory that all threads may take, bytes, if that is more than `memory_len`.
+    pub limit_len: u64,
+    /// Highest limit if the other options need more even for one thread, bytes; 0 if the limit was
+    /// asked for and stays.
     pub memory_len_max: u64,
     /// Kind of the target: a file, or a device that is written directly.
     pub target_kind: TargetKind,
@@ -115,15 +117,14 @@ impl RewriteOptions {
                 // One old block, stored and raw.
                 + 2 * BLOCK_LEN_MAX.min(self.memory_len / 8)
         };
-        let (len, len_max) = (self.memory_len, self.memory_len_max);
-        let Some((threads, limit)) = plan::fit_threads(len, len_max, wanted as u64, &needed_len)
-        else {
+        let (len, len_max) = (self.memory_len.max(self.limit_len), self.memory_len_max);
+        let Some((threads, _)) = plan::fit_threads(len, len_max, wanted as u64, &needed_len) else {
             let least = needed_len(1).div_ceil(1 << 20);
             let advice = ", or smaller blocks";
             return Err(plan::too_little(len, len_max, least, advice));
         };
-        if limit > len {
-            observer.memory_raised(len, limit);
+        if let Some(need) = plan::raised_len(self.memory_len, len_max, needed_len(threads)) {
+            observer.memory_raised(self.memory_len, need, threads as usize);
         }
         Ok(threads as usize)
     }

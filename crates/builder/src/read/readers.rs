@@ -3,7 +3,8 @@
 use crate::read::recode::{Recoded, Recoder};
 use crate::scan::source::{Layout, SourceFile, is_cut};
 use crate::scan::{EntryNo, ScannedTree};
-use std::collections::BTreeMap;
+use crate::segment::samples::{MarkList, SampleRule};
+use std::collections::{BTreeMap, HashSet};
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::{Digest, Result};
@@ -43,6 +44,8 @@ pub struct Loaded {
     pub digest: Digest,
     /// Streams that recipes can make.
     pub recoded: Recoded,
+    /// Marks of the data for the segmenter, if they were looked for.
+    pub marks: Option<MarkList>,
     /// Whether the file changed during every attempt to read it.
     pub is_changed: bool,
 }
@@ -65,12 +68,42 @@ struct State {
     is_broken: bool,
 }
 
+/// What the reader threads do with files before they hand them over.
+pub struct Preparation<'a> {
+    /// Searches them for streams that recipes can make.
+    pub recoder: Option<Recoder>,
+    /// Digests of contents whose data the receiver does not need, sorted.
+    pub known: &'a [Digest],
+    /// Marks the data for the segmenter.
+    pub rule: Option<SampleRule>,
+}
+
+/// Contents of which a thread has taken marks, by the front of their digests. A later file with the
+/// same content is most likely not stored again, and marking it would be in vain.
+#[derive(Default)]
+struct Marked(HashSet<u64>);
+
+impl Marked {
+    /// Maximum number of contents that are remembered.
+    const COUNT_MAX: usize = 1 << 18;
+
+    /// Notes that a content is marked. Returns whether it was not before.
+    fn note(&mut self, digest: &Digest) -> bool {
+        let mut front = [0; 8];
+        front.copy_from_slice(&digest.0[..8]);
+        let is_new = !self.0.contains(&u64::from_le_bytes(front));
+        if is_new && self.0.len() < Self::COUNT_MAX {
+            self.0.insert(u64::from_le_bytes(front));
+        }
+        is_new
+    }
+}
+
 /// A queue of files that several reader threads fill and one receiver empties.
 pub struct Readers<'a> {
     tree: &'a ScannedTree,
-    recoder: Option<Recoder>,
-    /// Digests of contents whose data the receiver does not need, sorted.
-    known: &'a [Digest],
+    preparation: Preparation<'a>,
+    marked: Mutex<Marked>,
     jobs: &'a [Job],
     batches: Vec<Range<usize>>,
     held_len_max: u64,
@@ -83,15 +116,12 @@ fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl<'a> Readers<'a> {
-    /// Creates a queue over `jobs` with about `held_len_max` bytes at most. A `recoder` searches
-    /// the files for streams that recipes can make. The sorted digests `known` are those of
-    /// contents whose data is not handed over.
+    /// Creates a queue over `jobs` with about `held_len_max` bytes of files at most.
     pub fn new(
         tree: &'a ScannedTree,
         jobs: &'a [Job],
         held_len_max: u64,
-        recoder: Option<Recoder>,
-        known: &'a [Digest],
+        preparation: Preparation<'a>,
     ) -> Self {
         let state = State {
             next_batch: 0,
@@ -104,8 +134,8 @@ impl<'a> Readers<'a> {
         let batches = batches(jobs);
         Self {
             tree,
-            recoder,
-            known,
+            preparation,
+            marked: Mutex::default(),
             jobs,
             batches,
             held_len_max,
@@ -193,7 +223,7 @@ impl<'a> Readers<'a> {
         }
         match read_whole(self.tree, &job, buffer).transpose() {
             Some(Ok(mut loaded)) => {
-                let is_known = self.known.binary_search(&loaded.digest).is_ok();
+                let is_known = self.preparation.known.binary_search(&loaded.digest).is_ok();
                 if buffer.capacity() > BUFFER_LEN_MAX {
                     loaded.data = std::mem::take(buffer);
                 } else if !is_known {
@@ -203,8 +233,15 @@ impl<'a> Readers<'a> {
                     loaded.data = Vec::new();
                     return ReadFile::Whole(job, Ok(loaded));
                 }
-                if let (Some(recoder), None) = (&self.recoder, &loaded.layout.runs) {
+                if let (Some(recoder), None) = (&self.preparation.recoder, &loaded.layout.runs) {
                     loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
+                }
+                // Of data that recipes make in part, the segmenter gets the rest in pieces.
+                if let Some(rule) = self.preparation.rule
+                    && loaded.recoded.streams.is_empty()
+                    && locked(&self.marked).note(&loaded.digest)
+                {
+                    loaded.marks = rule.marks(&loaded.data);
                 }
                 ReadFile::Whole(job, Ok(loaded))
             }
@@ -300,6 +337,7 @@ fn read_once(tree: &ScannedTree, job: &Job, data: &mut Vec<u8>) -> Result<Option
         data: Vec::new(),
         data_len: data.len() as u64,
         recoded: Recoded::default(),
+        marks: None,
         is_changed,
     }))
 }
@@ -356,7 +394,12 @@ mod tests {
         };
         for (entry, receiver_panics) in [(1, true), (77, false)] {
             let jobs = jobs(entry);
-            let readers = Readers::new(&tree, &jobs, 1, None, &[]);
+            let preparation = Preparation {
+                recoder: None,
+                known: &[],
+                rule: None,
+            };
+            let readers = Readers::new(&tree, &jobs, 1, preparation);
             // Nothing uses the queue after the panic.
             let ended = std::panic::catch_unwind(AssertUnwindSafe(|| {
                 std::thread::scope(|scope| {

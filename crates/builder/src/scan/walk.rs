@@ -71,7 +71,7 @@ fn run(first: Worker<'_, '_>, observer: &dyn Observer) -> Result<Vec<Shard>> {
     let count = walk.options.threads.min(fitting).max(1);
     let others = (1..count).map(|index| Worker::new(walk, index));
     std::thread::scope(|scope| {
-        let spawn = |worker| start(scope, move || Worker::run(worker));
+        let spawn = |worker| start(scope, "scan", move || Worker::run(worker));
         let mut running = vec![spawn(first)?];
         // Shards are identified by position, so none may follow a missing one.
         running.extend(others.map_while(|worker| spawn(worker).ok()));

@@ -10,16 +10,14 @@
 
 use crate::compress::record_history::Hits;
 use crate::segment::look_back::LookBack;
-use crate::segment::match_table::{GEAR, HASH_WINDOW_LEN, MatchTable, StreamAddress};
+use crate::segment::match_table::{HASH_WINDOW_LEN, MatchTable, StreamAddress};
+use crate::segment::samples::{Marked, Marks, SAMPLE_GAP, SampleRule};
 use crate::threads;
 use std::sync::Arc;
 use weald_format::Result;
 use weald_format::container::{RecordRef, RecordType};
 use weald_format::pages::{Extent, Source};
 
-/// Least distance between two samples, bytes. Without it constant data would be sampled at every
-/// byte.
-const SAMPLE_GAP: usize = 16;
 /// Fresh bytes held back, so that a later match can extend backwards over them.
 const HELD_LEN: usize = 64 << 10;
 /// Bytes of an image that are sampled at once on demand.
@@ -131,7 +129,7 @@ impl Segmenter {
         let Some(table) = &mut self.table else {
             return Ok(());
         };
-        let shift = self.sample_shift;
+        let rule = SampleRule::new(self.sample_shift);
         for (stream, look_back) in (0..).zip(&self.look_backs) {
             let Some((image, there)) = look_back.front() else {
                 continue;
@@ -147,7 +145,7 @@ impl Segmenter {
             // still inserted.
             let threads_max = usize::try_from(memory_len / (3 * longest)).unwrap_or(usize::MAX);
             let sample = |&(start, record): &(u64, RecordRef)| {
-                Ok((start, samples(&image.block(there, &record)?, shift)))
+                Ok((start, rule.samples(&image.block(there, &record)?)))
             };
             threads::in_order(
                 threads.min(threads_max),
@@ -184,7 +182,7 @@ impl Segmenter {
         while at < end {
             bytes.clear();
             image.append_from_block(there, at, (end - at).min(SAMPLED_LEN), &mut bytes)?;
-            for (hash, end) in samples(&bytes, self.sample_shift) {
+            for (hash, end) in SampleRule::new(self.sample_shift).samples(&bytes) {
                 let address = at + u64::from(end);
                 table.insert_once(hash, StreamAddress { stream, address });
             }
@@ -211,31 +209,49 @@ impl Segmenter {
         self.file_offset = offset;
     }
 
-    /// Takes the next `data` of the logical space. Its fresh bytes go to `stream`.
+    /// The rule by which other threads can mark data before it comes; `None` if that would be in
+    /// vain: no repeats are looked for, or the rule changes while data comes.
+    pub fn rule(&self) -> Option<SampleRule> {
+        let is_fixed = self.table.is_some() && !self.thins_out;
+        is_fixed.then(|| SampleRule::new(self.sample_shift))
+    }
+
+    /// Takes the next `data` of the logical space. Its fresh bytes go to `stream`. `marks` are
+    /// those of the rule of this segmenter in `data`, if they are known.
     ///
     /// # Errors
     /// Those of the sink, and `Io`, `Full` from the spool.
     /// # Cost
-    /// O(data); about 1 ns per byte if nothing repeats.
-    pub fn push(&mut self, sink: &mut dyn SegmentSink, stream: u8, data: &[u8]) -> Result<()> {
+    /// O(data); about 1 ns per byte if nothing repeats, less with `marks`.
+    pub fn push(
+        &mut self,
+        sink: &mut dyn SegmentSink,
+        stream: u8,
+        data: &[u8],
+        marks: Option<Marked<'_>>,
+    ) -> Result<()> {
         if self.table.is_none() {
             return self.emit_fresh(sink, stream, data, &mut Vec::new(), 0);
         }
         let mut samples: Vec<(usize, u64)> = Vec::new();
         let mut fresh = self.continue_match(sink, data)?;
         let mut at = fresh;
-        let mut hash = hash_before(data, at);
+        let rule = SampleRule::new(self.sample_shift);
+        let mut marks = Marks::new(rule, data, at, marks);
         let mut last_sample = 0;
         while at < data.len() {
-            let (next, sample) = next_sample(data, at, &mut hash, self.sample_shift);
+            let (next, found) = marks.next(at, HELD_LEN / 2);
             at = next;
-            if sample && at >= HASH_WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
+            if let Some(hash) = found
+                && at >= HASH_WINDOW_LEN
+                && at >= last_sample + SAMPLE_GAP
+            {
                 last_sample = at;
                 if let Some(found) = self.find(hash, data, fresh, at)? {
                     self.emit_fresh(sink, stream, &data[fresh..found.start], &mut samples, fresh)?;
                     self.emit_match(sink, &found)?;
                     (fresh, at) = (found.end, found.end);
-                    hash = hash_before(data, at);
+                    marks.jump(at);
                     samples.clear();
                     continue;
                 }
@@ -403,46 +419,6 @@ fn append(
     Ok(())
 }
 
-/// Gear hash of the window that ends at `at`.
-fn hash_before(data: &[u8], at: usize) -> u64 {
-    let start = at.saturating_sub(HASH_WINDOW_LEN);
-    data[start..at]
-        .iter()
-        .fold(0, |h, &b| (h << 1).wrapping_add(GEAR[usize::from(b)]))
-}
-
-/// Samples of one block: the hash, and the end of the bytes that it covers. They take at most one
-/// byte of memory per byte of the block.
-fn samples(block: &[u8], shift: u32) -> Vec<(u64, u32)> {
-    let mut found = Vec::new();
-    let (mut at, mut hash, mut last_sample) = (0, 0, 0);
-    while at < block.len() {
-        let (next, is_sample) = next_sample(block, at, &mut hash, shift);
-        at = next;
-        if is_sample && at >= HASH_WINDOW_LEN && at >= last_sample + SAMPLE_GAP {
-            last_sample = at;
-            found.push((hash, at as u32));
-        }
-    }
-    found
-}
-
-/// Advances the rolling hash from `at` to behind the next sample, at most `HELD_LEN / 2` bytes.
-/// Returns the position reached, and whether it is a sample.
-fn next_sample(data: &[u8], at: usize, hash: &mut u64, shift: u32) -> (usize, bool) {
-    let end = data.len().min(at + HELD_LEN / 2);
-    let mut h = *hash;
-    for (i, &byte) in data[at..end].iter().enumerate() {
-        h = (h << 1).wrapping_add(GEAR[usize::from(byte)]);
-        if h >> shift == 0 {
-            *hash = h;
-            return (at + i + 1, true);
-        }
-    }
-    *hash = h;
-    (end, false)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -480,7 +456,7 @@ mod tests {
         let mut sink = Collect::default();
         pieces
             .iter()
-            .for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data).unwrap());
+            .for_each(|(stream, data)| segmenter.push(&mut sink, *stream, data, None).unwrap());
         let fresh_len = segmenter.fresh_len();
         segmenter.finish(&mut sink).unwrap();
         let mut logical = Vec::new();
@@ -539,13 +515,13 @@ mod tests {
         let mut segmenter = Segmenter::new(look_backs, 256, table_len, None);
         let mut sink = Collect::default();
         for piece in data.chunks(piece_len) {
-            segmenter.push(&mut sink, 0, piece).unwrap();
+            segmenter.push(&mut sink, 0, piece, None).unwrap();
         }
         assert_eq!(segmenter.repeated_len, 0);
         // 8192 slots for a sample every 32 bytes would remember a quarter of a megabyte.
         for piece in data.chunks(piece_len) {
-            segmenter.push(&mut sink, 0, b"between").unwrap();
-            segmenter.push(&mut sink, 0, &piece[3..]).unwrap();
+            segmenter.push(&mut sink, 0, b"between", None).unwrap();
+            segmenter.push(&mut sink, 0, &piece[3..], None).unwrap();
         }
         assert!(
             segmenter.repeated_len > len as u64 * 95 / 100,
@@ -553,6 +529,43 @@ mod tests {
             segmenter.repeated_len
         );
         assert_eq!(MatchTable::slot_count(table_len), 8192);
+    }
+
+    /// Would catch: marks of other threads that make another image.
+    #[test]
+    fn marks_that_were_found_ahead_change_nothing() {
+        let (a, b) = (noise(1, 300_000), noise(2, 40_000));
+        let mut edited = a.clone();
+        edited.splice(100_000..100_010, noise(3, 700));
+        let constant = vec![7u8; 200_000];
+        let text: Vec<u8> = b"some words "
+            .iter()
+            .copied()
+            .cycle()
+            .take(90_001)
+            .collect();
+        let all = [a, b, edited, constant, text].concat();
+        // Cuts at odd places: matches and windows begin and end across them.
+        let cuts = [0, 1, 63, 64, 65, 1000, 299_990, 340_100, 341_000, all.len()];
+        let dir = tempfile::tempdir().unwrap();
+        let run = |is_ahead: bool| {
+            let look_backs = vec![LookBack::new(50_000, 100_000, dir.path())];
+            let total = Some(all.len() as u64);
+            let mut segmenter = Segmenter::new(look_backs, 256, 1 << 20, total);
+            let rule = segmenter.rule().unwrap();
+            let marks = rule.marks(&all).filter(|_| is_ahead);
+            let mut sink = Collect::default();
+            for cut in cuts.windows(2) {
+                let here = marks.as_ref().map(|marks| marks.within(cut[0]..cut[1]));
+                let data = &all[cut[0]..cut[1]];
+                segmenter.push(&mut sink, 0, data, here).unwrap();
+            }
+            segmenter.finish(&mut sink).unwrap();
+            (sink.streams, sink.extents, segmenter.repeated_len)
+        };
+        let alone = run(false);
+        assert!(alone.2 > 200_000);
+        assert_eq!(run(true), alone);
     }
 
     #[test]

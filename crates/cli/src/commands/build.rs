@@ -3,11 +3,13 @@
 use crate::foreign;
 use crate::help::Help;
 use crate::json::{self, Object};
+use crate::messages;
 use crate::open::refuse_stored_target;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::shape::{INPUT, OUTPUT, SELECTION};
+use crate::stages::Stages;
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
@@ -176,6 +178,10 @@ pub struct BuildArgs {
     /// Let the next generation lack more than half of the names in the image
     #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
     allow_removal: bool,
+    /// Print on standard error how long each stage took, with the CPU time and the waiting of its
+    /// threads, and how long only one of them ran
+    #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
+    stages: bool,
     #[command(flatten)]
     display: DisplayArgs,
     #[command(flatten)]
@@ -193,8 +199,17 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     weald_sys::want_large_pages();
     let display = args.display.display()?;
     let start = Instant::now();
-    let built = build(args, &options, &display);
+    let (built, stages) = match args.stages {
+        false => (build(args, &options, &display), None),
+        true => {
+            let stages = Stages::begin(&display)?;
+            (build(args, &options, &stages), Some(stages.end()))
+        }
+    };
     display.finish();
+    if let Some(table) = stages {
+        messages::table(&table);
+    }
     let report = match built {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),
         Err(error) => return Err(explain_inputs(args, error)),

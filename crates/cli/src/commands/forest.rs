@@ -12,6 +12,7 @@ use crate::json::Object;
 use crate::messages;
 use crate::open::refuse_stored_target;
 use crate::output::Output;
+use crate::pack::set_memory;
 use crate::parse;
 use crate::progress::ProgressWord;
 use crate::progress::{Display, bytes, count};
@@ -304,7 +305,7 @@ fn make_image(
     let mut source = ForestSource::new(forest, count_quietly(forest, thread_count)?)?;
     let mut options = BuildOptions::level(args.level)?;
     options.threads = args.threads;
-    options.memory_len = args.memory.unwrap_or(options.memory_len);
+    set_memory(&mut options, args.memory);
     let word = match args.quiet {
         true => ProgressWord::None,
         false => ProgressWord::Auto,

@@ -5,7 +5,7 @@ use crate::help::Help;
 use crate::json::{self, Object};
 use crate::open::{ImageArgs, keep_private, refuse_stored_target, thread_count};
 use crate::output::Output;
-use crate::pack::{DisplayArgs, ResourceArgs, memory_len_max, set_memory};
+use crate::pack::{DisplayArgs, ResourceArgs, automatic_limit_len, memory_len_max, set_memory};
 use crate::parse;
 use crate::progress::bytes;
 use crate::rules::RuleArgs;
@@ -222,6 +222,7 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
             .resources
             .memory
             .unwrap_or(of_level.unwrap_or(&default).memory_len),
+        limit_len: args.resources.memory.unwrap_or_else(automatic_limit_len),
         memory_len_max: match args.resources.memory {
             Some(_) => 0,
             None => memory_len_max(),

@@ -112,7 +112,7 @@ impl<'a> LayersSource<'a> {
     }
 
     fn share(&self, share: u64) -> u64 {
-        self.options.memory_len / share
+        self.options.source_len() / share
     }
 
     /// Reads all members of all layers and verifies the layers. `take` gets the number of the

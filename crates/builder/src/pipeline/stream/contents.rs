@@ -118,7 +118,7 @@ impl Store<'_, '_, '_> {
                 self.dedup_len += layout.len;
                 id
             }
-            None => self.writer.add(layout, &data, digest)?,
+            None => self.writer.add(layout, &data, None, digest)?,
         };
         self.buffer = data;
         Ok(id)
