@@ -156,8 +156,8 @@ install:
 	install -d "$(DESTDIR)$(SBINDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8" "$(SHARE)/bash-completion/completions" \
 		"$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
 	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.weald"
-	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.fuse.weald"
-	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/umount.fuse.weald"
+	for type in fuse fuseblk; do for call in mount umount; do \
+		ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/$$call.$$type.weald" || exit; done; done
 	ln -sfn weald "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald"
 	"$(BIN)" man "$(SHARE)/man/man1"
 	mv "$(SHARE)/man/man1/mount.weald.8" "$(SHARE)/man/man8/mount.weald.8"
@@ -167,7 +167,8 @@ install:
 
 uninstall:
 	rm -f "$(DESTDIR)$(PREFIX)/bin/weald" "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald" "$(DESTDIR)$(SBINDIR)/mount.weald" \
-		"$(DESTDIR)$(SBINDIR)/mount.fuse.weald" "$(DESTDIR)$(SBINDIR)/umount.fuse.weald"
+		"$(DESTDIR)$(SBINDIR)/mount.fuse.weald" "$(DESTDIR)$(SBINDIR)/umount.fuse.weald" \
+		"$(DESTDIR)$(SBINDIR)/mount.fuseblk.weald" "$(DESTDIR)$(SBINDIR)/umount.fuseblk.weald"
 	rm -f "$(SHARE)/man/man1/weald.1" "$(SHARE)/man/man1"/weald-*.1 \
 		"$(SHARE)/man/man8/mount.weald.8"
 	rm -f "$(SHARE)/bash-completion/completions/weald" "$(SHARE)/zsh/site-functions/_weald" \

@@ -108,7 +108,7 @@ for name in tools forest; do
 done
 cp "$weald" "$work/local/bin/weald"
 ln -s /usr/local/bin/weald "$work/sbin/mount.weald"
-ln -s /usr/local/bin/weald "$work/sbin/umount.fuse.weald"
+for type in fuse fuseblk; do ln -s /usr/local/bin/weald "$work/sbin/umount.$type.weald"; done
 block '/etc/systemd/system/weald-serve.service' >"$work/units/weald-serve.service"
 mkdir "$work/units/multi-user.target.wants"
 ln -s ../weald-serve.service "$work/units/multi-user.target.wants/"

@@ -21,8 +21,7 @@ install_helpers() {
     mount -t tmpfs none "$work/sbin"
     mkdir "$work/sbin/upper" "$work/sbin/work"
     ln -s "$weald" "$work/sbin/upper/mount.weald"
-    ln -s "$weald" "$work/sbin/upper/mount.fuse.weald"
-    ln -s "$weald" "$work/sbin/upper/umount.fuse.weald"
+    for name in {mount,umount}.{fuse,fuseblk}.weald; do ln -s "$weald" "$work/sbin/upper/$name"; done
     mount -t overlay overlay -o "lowerdir=$sbin,upperdir=$work/sbin/upper,workdir=$work/sbin/work" "$sbin"
 }
 

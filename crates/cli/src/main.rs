@@ -38,26 +38,19 @@ static ALLOCATOR: weald_sys::Allocator = weald_sys::Allocator;
 
 fn main() -> ExitCode {
     let words: Vec<OsString> = std::env::args_os().collect();
-    // mount(8) calls the second name to remount what /proc/mounts shows as fuse.weald.
-    let is_mount_helper = words
-        .first()
-        .map(Path::new)
-        .is_some_and(|name| name.ends_with("mount.weald") || name.ends_with("mount.fuse.weald"));
-    if is_mount_helper {
+    let is_called = |names: &[&str]| {
+        let called = words.first().map(Path::new);
+        called.is_some_and(|called| names.iter().any(|name| called.ends_with(name)))
+    };
+    // mount(8) calls the other names to remount what /proc/mounts shows as fuse.weald or
+    // fuseblk.weald.
+    if is_called(&["mount.weald", "mount.fuse.weald", "mount.fuseblk.weald"]) {
         return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }
-    let is_umount_helper = words
-        .first()
-        .map(Path::new)
-        .is_some_and(|name| name.ends_with("umount.weald") || name.ends_with("umount.fuse.weald"));
-    if is_umount_helper {
+    if is_called(&["umount.weald", "umount.fuse.weald", "umount.fuseblk.weald"]) {
         return commands::umount_helper::run(words.into_iter().skip(1).collect());
     }
-    let is_annex_remote = words
-        .first()
-        .map(Path::new)
-        .is_some_and(|name| name.ends_with("git-annex-remote-weald"));
-    if is_annex_remote {
+    if is_called(&["git-annex-remote-weald"]) {
         return commands::annex::run();
     }
     let matches = match args::Cli::command().try_get_matches_from(words) {

@@ -185,6 +185,8 @@ impl Served {
         (mount, volume): (Mount, OpenVolume),
         runtime_dir: Option<&RuntimeDir>,
     ) -> Self {
+        // Until the volume is closed, so that it can be mounted again at once.
+        mount.hold_end();
         let mount_lock = lock_mount(&mount, true, runtime_dir);
         let handed = HandedMount {
             image_digest: String::new(),
@@ -394,6 +396,15 @@ impl Served {
     }
 }
 
+/// What is left of a mount that was closed.
+pub(crate) struct Closed {
+    pub(crate) mount_lock: Option<MountLock>,
+    /// Whether all changes are on disk.
+    pub(crate) is_saved: bool,
+    /// The mount of a volume, whose unmount may wait to be released.
+    pub(crate) mount: Option<Arc<Mount>>,
+}
+
 impl Live {
     fn new(
         mount: Mount,
@@ -410,12 +421,12 @@ impl Live {
     }
 
     /// Ends a mount that was unmounted: writes the recorded hotness or the last changes of a
-    /// volume, and releases all resources but the mount lock. Returns the lock, and whether all
-    /// changes are on disk.
-    pub(crate) fn close(self, record: Option<&Path>) -> (Option<MountLock>, bool) {
+    /// volume, and releases all other resources.
+    pub(crate) fn close(self, record: Option<&Path>) -> Closed {
         drop(self.prefetch);
-        // This also ends the trace.
-        drop(self.mount);
+        let is_volume = matches!(self.content, Content::Volume(_));
+        // Without a volume, this also ends the trace.
+        let mount = Some(self.mount).filter(|_| is_volume);
         let mut is_saved = true;
         match &self.content {
             Content::Image(opened) => {
@@ -433,7 +444,11 @@ impl Live {
                 }
             }
         }
-        (self.mount_lock, is_saved)
+        Closed {
+            mount_lock: self.mount_lock,
+            is_saved,
+            mount,
+        }
     }
 
     /// Stops reading requests.

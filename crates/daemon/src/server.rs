@@ -114,6 +114,15 @@ impl Server {
         }
     }
 
+    /// Unmounts everything as a signal does, and returns when that is done.
+    ///
+    /// # Errors
+    /// As [`Server::run`].
+    pub fn end(self) -> Result<()> {
+        self.shared.close();
+        self.run()
+    }
+
     fn serve(&self) -> Result<()> {
         let mut idle_since = None;
         let mut last_eviction = Instant::now();

@@ -4,7 +4,7 @@ use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
 use crate::report::{ServerReport, descriptor_count};
 use crate::runtime_dir::{Bound, RuntimeDir};
-use crate::served::{Live, Served, now};
+use crate::served::{Closed, Live, Served, now};
 use crate::volume_mount::Beside;
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::{Mode, OFlags};
@@ -272,7 +272,11 @@ impl Shared {
     /// Ends a mount that was unmounted.
     pub(crate) fn finish(&self, served: &Served, live: Live) {
         let record = served.handed.request.record.as_deref().map(Path::new);
-        let (mount_lock, is_saved) = live.close(record);
+        let Closed {
+            mount_lock,
+            is_saved,
+            mount,
+        } = live.close(record);
         let is_last = self.state.lock().mounts.len() <= 1;
         if is_last {
             // A lasting server stays without any mount: return its memory to the system.
@@ -300,6 +304,10 @@ impl Shared {
             weald_sys::trim_heap();
         }
         self.remember();
+        if let Some(mount) = mount {
+            // Everything is closed and forgotten: umount(2) returns.
+            mount.release();
+        }
         self.wake();
     }
 

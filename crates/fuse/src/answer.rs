@@ -48,6 +48,10 @@ pub(crate) trait Answers: Send + Sync + 'static {
         out: &mut Vec<u8>,
     ) -> Answer<Self::Chunk>;
 
+    /// The mount ends: makes everything durable and frees what the driver has. Waits for the
+    /// requests in progress; later ones fail.
+    fn end(&self) {}
+
     /// Directories whose listings the kernel must drop from its cache before it gets the answer to
     /// `request`, which was carried out.
     fn outdated_listings(&self, _request: &Request<'_>) -> Vec<NodeId> {

@@ -36,13 +36,19 @@ pub fn path_of(dir: &Path) -> std::io::Result<PathBuf> {
 impl MountEntry {
     /// Whether this is a mount of Weald through FUSE.
     pub fn is_weald(&self) -> bool {
-        self.kind == "fuse.weald"
+        self.kind == "fuse.weald" || self.is_on_block_device()
+    }
+
+    /// Whether this is a mount of a volume that has a block device: umount(2) of it waits for its
+    /// server.
+    pub fn is_on_block_device(&self) -> bool {
+        self.kind == "fuseblk.weald"
     }
 }
 
-/// Minor device numbers of the mounts through FUSE whose servers are stopped, as far as this user
-/// can see: those that have a connection to the kernel open. A connection keeps its number when its
-/// mount is gone, so that a server that runs is asked instead.
+/// Numbers of the connections of mounts through FUSE whose servers are stopped, as far as this user
+/// can see. A connection keeps its number when its mount is gone, so that a server that runs is
+/// asked instead.
 ///
 /// # Source
 /// Linux, `fuse_dev_show_fdinfo` in `fs/fuse/dev.c`. An older kernel shows none.
@@ -77,13 +83,23 @@ fn stopped_connections() -> BTreeSet<u32> {
     found
 }
 
+/// Number of the connection of the mount with this device number.
+///
+/// # Source
+/// Linux, `MKDEV` in `include/linux/kdev_t.h`.
+const fn connection_no((major, minor): (u32, u32)) -> u32 {
+    major << 20 | minor
+}
+
 /// Whether the server of the mount `entry`, which is on top of its directory, has died. False if it
 /// does not answer within two seconds, or if this user may not know.
 ///
 /// A mount whose server is seen to be stopped gets no request: it would keep this process waiting.
 pub fn is_dead(entry: &MountEntry) -> bool {
     let own = rustix::process::geteuid().as_raw();
-    if own != 0 && entry.user != Some(own) || stopped_connections().contains(&entry.device.1) {
+    if own != 0 && entry.user != Some(own)
+        || stopped_connections().contains(&connection_no(entry.device))
+    {
         return false;
     }
     let (answer, answered) = mpsc::channel();

@@ -103,7 +103,8 @@ pub struct Identity {
 
 impl Identity {
     fn is(&self, entry: &MountEntry) -> bool {
-        let is_source = || entry.source.as_bytes() == shown_source(&self.source);
+        let is_source =
+            || entry.source == self.source || entry.source.as_bytes() == shown_source(&self.source);
         entry.device == self.device && (entry.dir == self.dir || is_source())
     }
 }

@@ -14,10 +14,12 @@
 mod acl;
 mod answer;
 mod attr;
+mod block_device;
 mod busy;
 mod caller;
 mod dead;
 mod driver;
+mod ending;
 mod faults;
 mod fusermount;
 mod handshake;
@@ -68,4 +70,4 @@ pub use stats::{Counters, OperationCount};
 pub use syncs::RUNNING_SYNCS_MAX;
 pub use trace::Trace;
 pub use tree::{Capacity, Features, Tree, VisitEntry};
-pub use writable_options::{AccessTime, LiveOptions, WritableOptions};
+pub use writable_options::{AccessTime, BlockUse, LiveOptions, WritableOptions};

@@ -4,6 +4,7 @@
 //! users mount with `fusermount3`.
 
 use crate::answer::Answers;
+use crate::block_device::{BLOCK_LEN, BlockDevice};
 use crate::busy::{Busy, in_use, not_mounted};
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
@@ -17,7 +18,7 @@ use crate::stats::Counters;
 use crate::trace::Trace;
 use crate::tree::{Features, Tree};
 use crate::view::{Shown, View, find_dir};
-use crate::writable_options::{AccessTime, LiveOptions, SharedOptions};
+use crate::writable_options::{AccessTime, BlockUse, LiveOptions, SharedOptions};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
 use rustix::io::Errno;
@@ -214,7 +215,19 @@ impl Mount {
         self.session.counters()
     }
 
-    /// Waits until the mount is unmounted or [paused](Mount::pause).
+    /// Makes umount(2) wait for [`Mount::release`], if the mount has a block device and so waits at
+    /// all. Otherwise it returns after the last sync.
+    pub fn hold_end(&self) {
+        self.session.hold_end();
+    }
+
+    /// Lets umount(2) return: the caller has closed what was mounted.
+    pub fn release(&self) {
+        self.session.release();
+    }
+
+    /// Waits until the mount is unmounted or [paused](Mount::pause). umount(2) of a mount with a
+    /// block device may still wait for [`Mount::release`].
     ///
     /// # Errors
     /// `Io` if the connection to the kernel failed; if several threads wait, only one of them gets
@@ -307,7 +320,9 @@ impl Mount {
     /// root can change it.
     fn set_read_ahead(&self, len: ByteLen) {
         let (major, minor) = self.device;
-        let path = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+        // Without a block device, the kernel makes a device number with the major number 0.
+        let suffix = if major == 0 { "" } else { "-fuseblk" };
+        let path = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
         if let Err(error) = std::fs::write(&path, (len.0 >> 10).to_string()) {
             log::info!("read-ahead stays as it is: {path}: {error}");
         }
@@ -316,6 +331,8 @@ impl Mount {
 
 impl Drop for Mount {
     fn drop(&mut self) {
+        // Nobody else does, and the unmount below waits for it.
+        self.session.release();
         if !*self.is_handed_over.get_mut()
             && !self.session.is_over()
             && let Err(error) = self.unmounter.unmount(Busy::Detach)
@@ -428,6 +445,7 @@ pub fn mount_on<T: Tree>(
         access,
         is_read_only: true,
         live: LiveOptions::default(),
+        block: BlockUse::Never,
         wishes: wishes(&view),
         read_ahead_len,
     };
@@ -462,6 +480,11 @@ pub(crate) fn mount_planned(
         attach(&detached, plan.point)?;
         mount
     } else {
+        if plan.block == BlockUse::Always {
+            return Err(Error::invalid(
+                "option 'fuseblk': only root's mounts can have it",
+            ));
+        }
         let device = fusermount::mount(source, subtype, plan)?;
         let begun = shake_hands(&device, plan.wishes)
             .and_then(|negotiated| Ok((negotiated, local_statx(&dir)?)))
@@ -490,6 +513,7 @@ pub fn mount_detached<T: Tree>(
     let worker_count = worker_count(options, view.features);
     let (device, detached) = new_mount(&NewMount {
         source,
+        block: None,
         subtype: SUBTYPE,
         access: Access::Everybody,
         is_read_only: true,
@@ -559,19 +583,45 @@ fn make_mount(source: &OsStr, subtype: &str, plan: &Plan<'_>) -> Result<(OwnedFd
         MountAttrFlags::MOUNT_ATTR_NODIRATIME,
         live.skips_directories,
     );
-    new_mount(&NewMount {
+    let new = NewMount {
         source,
+        block: None,
         subtype,
         access: plan.access,
         is_read_only: plan.is_read_only,
         live,
         flags,
-    })
+    };
+    let is_named = plan.options.source_name.is_some();
+    match plan.block {
+        BlockUse::Never => return new_mount(&new),
+        BlockUse::IfPossible if is_named => return new_mount(&new),
+        BlockUse::Always if is_named => {
+            let what = "options fuseblk and fsname=: the source of such a mount is its device";
+            return Err(Error::invalid(what));
+        }
+        BlockUse::IfPossible | BlockUse::Always => {}
+    }
+    let attached = BlockDevice::attach(source);
+    let on_device = attached.and_then(|device| {
+        let block = Some(device.path.as_path());
+        new_mount(&NewMount { block, ..new })
+    });
+    match on_device {
+        Err(error) if plan.block == BlockUse::IfPossible => {
+            log::info!("the mount has no block device, so that sync(2) does not reach it: {error}");
+            new_mount(&new)
+        }
+        made => made.map_err(|error| error.context("option 'fuseblk'")),
+    }
 }
 
 /// A mount to make without `fusermount3`.
+#[derive(Clone, Copy)]
 struct NewMount<'a> {
     source: &'a OsStr,
+    /// A block device, which makes the type `fuseblk`.
+    block: Option<&'a Path>,
     subtype: &'a str,
     access: Access,
     /// Whether the file system is read-only for all mounts of it.
@@ -585,8 +635,14 @@ fn new_mount(new: &NewMount<'_>) -> Result<(OwnedFd, OwnedFd)> {
     let device = weald_sys::open_fuse_device()
         .map_err(|error| Error::io("/dev/fuse (is the module 'fuse' loaded?)", error))?;
     let failed = |errno: Errno| Error::io("mount", errno.into());
-    let context = fsopen("fuse", FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed)?;
-    let source = shown_source(new.source);
+    let (kind, source) = match new.block {
+        Some(path) => ("fuseblk", path.as_os_str().as_bytes().to_vec()),
+        None => ("fuse", shown_source(new.source)),
+    };
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).map_err(failed)?;
+    if new.block.is_some() {
+        fsconfig_set_string(context.as_fd(), "blksize", BLOCK_LEN.to_string()).map_err(failed)?;
+    }
     for (key, value) in [
         ("source", source.as_slice()),
         ("subtype", new.subtype.as_bytes()),

@@ -1,6 +1,7 @@
 //! The kernel's table of mounts, as a process sees it. Reading it sends no request to a file
 //! system, so that a dead or stopped server cannot block it.
 
+use crate::block_device::source_of;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -14,10 +15,13 @@ pub struct MountEntry {
     pub device: (u32, u32),
     /// Mount point.
     pub dir: PathBuf,
-    /// Type, with the subtype: `fuse.weald`.
+    /// Type, with the subtype: `fuse.weald`, `fuseblk.weald`.
     pub kind: String,
     /// Where the file system comes from: for mounts of Weald, the image or the volume.
     pub source: OsString,
+    /// Where it comes from in the table itself: a volume's mount of type `fuseblk` has a loop
+    /// device.
+    pub shown: OsString,
     /// User who made a mount of FUSE.
     pub user: Option<u32>,
 }
@@ -29,10 +33,18 @@ pub struct MountEntry {
 /// Those of reading `/proc`: the process has ended, or belongs to another user.
 pub fn mount_table(process: &str) -> std::io::Result<Vec<MountEntry>> {
     let text = std::fs::read(format!("/proc/{process}/mountinfo"))?;
-    Ok(text
-        .split(|&byte| byte == b'\n')
-        .filter_map(parse)
-        .collect())
+    let lines = text.split(|&byte| byte == b'\n').filter_map(parse);
+    Ok(lines.map(with_source).collect())
+}
+
+/// Finds the source of a mount on a loop device.
+fn with_source(mut entry: MountEntry) -> MountEntry {
+    if entry.is_on_block_device()
+        && let Some(source) = source_of(entry.device)
+    {
+        entry.source = source;
+    }
+    entry
 }
 
 /// # Source
@@ -63,6 +75,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         device,
         dir,
         kind,
+        shown: source.clone(),
         source,
         user,
     })

@@ -1,6 +1,7 @@
 //! Mounts a file system that can change.
 
 use crate::answer::Admission;
+use crate::ending::Ending;
 use crate::handshake::Wishes;
 use crate::mount::{Mount, access, mount_planned, serve_driver};
 use crate::mount_point::MountPoint;
@@ -48,6 +49,7 @@ pub fn mount_writable(
         access,
         is_read_only: writable.is_read_only,
         live: writable.live,
+        block: writable.block,
         wishes: Wishes {
             flags: wanted_flags(access == Access::Everybody, !writable.hides_acls),
             write_len_max: WRITE_LEN_MAX,
@@ -65,7 +67,7 @@ pub fn mount_writable(
     let worker_count = options.worker_count.unwrap_or_else(default_worker_count);
     mount_planned(&plan, |device, negotiated, dir, stat| {
         let session = Session::new(device, worker_count, trace);
-        let driver = WritableDriver::new(fs, negotiated.flags, policy);
+        let driver = Ending::new(WritableDriver::new(fs, negotiated.flags, policy));
         let mut mount = serve_driver(driver, session, negotiated, dir, stat)?;
         mount.keep_here(live);
         Ok(mount)

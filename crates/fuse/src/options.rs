@@ -231,7 +231,9 @@ impl MountOptions {
 }
 
 fn unknown(key: &str) -> Error {
-    const WORDS_OF_VOLUMES: [&str; 6] = [
+    const WORDS_OF_VOLUMES: [&str; 8] = [
+        "fuseblk",
+        "nofuseblk",
         "commit-interval",
         "cache",
         "fsync",

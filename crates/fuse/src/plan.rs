@@ -3,7 +3,7 @@
 use crate::handshake::Wishes;
 use crate::mount_point::MountPoint;
 use crate::options::{Access, MountOptions};
-use crate::writable_options::LiveOptions;
+use crate::writable_options::{BlockUse, LiveOptions};
 use std::ffi::OsStr;
 use weald_format::ByteLen;
 
@@ -17,6 +17,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) access: Access,
     pub(crate) is_read_only: bool,
     pub(crate) live: LiveOptions,
+    /// Whether the mount has a block device.
+    pub(crate) block: BlockUse,
     pub(crate) wishes: Wishes,
     pub(crate) read_ahead_len: ByteLen,
 }

@@ -7,6 +7,11 @@
 //! closes its gate and sends its own mount requests that no cache answers, until every worker has
 //! seen the gate and left. A surplus request stays in the kernel's queue; the next server answers
 //! it.
+//!
+//! **The end.** The kernel ends a connection without a word, or, if the mount has a block device,
+//! with the request DESTROY. umount(2) then waits for the answer. The worker that gets the request
+//! ends the driver. The session is over then, although the other workers are still blocked in
+//! read(2) until the answer. The owner of the mount may have more to close before it.
 
 use crate::answer::Answers;
 use crate::stats::Counters;
@@ -38,12 +43,19 @@ struct State {
     threads: Vec<JoinHandle<()>>,
     /// The connection has ended, by unmount or by failure.
     is_over: bool,
+    /// The kernel has announced the end: the workers that run get no further request.
+    is_destroyed: bool,
+    /// The owner of the mount answers DESTROY.
+    is_end_held: bool,
+    /// DESTROY, until it is answered.
+    last_request: Option<u64>,
     failure: Option<Error>,
 }
 
 impl State {
+    /// No worker answers a request.
     fn is_idle(&self) -> bool {
-        !self.is_running.contains(&true)
+        self.is_destroyed || !self.is_running.contains(&true)
     }
 }
 
@@ -122,6 +134,13 @@ impl Session {
         match outcome {
             Ok(Outcome::GateClosed) => {}
             Ok(Outcome::Unmounted) => state.is_over = true,
+            Ok(Outcome::Destroyed(unique)) => {
+                (state.is_over, state.is_destroyed) = (true, true);
+                state.last_request = Some(unique);
+                if !state.is_end_held {
+                    self.answer_end(&mut state);
+                }
+            }
             Err(errno) => {
                 state.is_over = true;
                 state.failure = Some(Error::io("connection to the kernel", errno.into()));
@@ -146,6 +165,24 @@ impl Session {
         let failure = state.failure.take();
         join(state);
         failure.map_or(Ok(()), Err)
+    }
+
+    /// Leaves the answer to DESTROY to [`Session::release`].
+    pub(crate) fn hold_end(&self) {
+        self.state.lock().is_end_held = true;
+    }
+
+    /// Answers DESTROY: now, or when it comes.
+    pub(crate) fn release(&self) {
+        let mut state = self.state.lock();
+        state.is_end_held = false;
+        self.answer_end(&mut state);
+    }
+
+    fn answer_end(&self, state: &mut State) {
+        if let Some(unique) = state.last_request.take() {
+            self.connection.write(unique, 0, std::iter::empty());
+        }
     }
 
     /// Whether the connection has ended and all workers have left.
@@ -201,6 +238,10 @@ impl Session {
 
 /// Joins the threads that have left, so that they release the session and its connection.
 fn join(mut state: MutexGuard<'_, State>) {
+    if state.is_destroyed {
+        // Threads wait for the answer to DESTROY, and leave after it.
+        return;
+    }
     let threads = std::mem::take(&mut state.threads);
     drop(state);
     for thread in threads {

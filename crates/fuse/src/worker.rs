@@ -63,6 +63,12 @@ impl Connection {
     }
 }
 
+/// Number of the request if it is the last one of a mount.
+fn destroying(bytes: &[u8]) -> Option<u64> {
+    let (header, _) = split(bytes)?;
+    (header.opcode == Opcode::Destroy as u32).then_some(header.unique)
+}
+
 /// Size from which a READ counts as the kernel's readahead for a sequential reader, in bytes.
 const LARGE_READ_LEN: u32 = 512 << 10;
 
@@ -75,6 +81,9 @@ fn is_large(request: &Request<'_>) -> bool {
 pub(crate) enum Outcome {
     GateClosed,
     Unmounted,
+    /// The kernel unmounts, and waits for the answer to the request with this number. The driver
+    /// has ended.
+    Destroyed(u64),
 }
 
 /// Worker thread.
@@ -99,6 +108,10 @@ impl<D: Answers> Worker<'_, D> {
             match read {
                 Ok(len) => {
                     let request = buffer.get(..len).unwrap_or(&[]);
+                    if let Some(unique) = destroying(request) {
+                        self.end();
+                        return Ok(Outcome::Destroyed(unique));
+                    }
                     self.handle(request, &mut out);
                     trim(&mut out, D::ANSWER_LEN_KEPT);
                 }
@@ -109,6 +122,14 @@ impl<D: Answers> Worker<'_, D> {
             }
         }
         Ok(Outcome::GateClosed)
+    }
+
+    /// Ends the driver before the answer to DESTROY.
+    fn end(&self) {
+        // As for any answer; the kernel waits for this one.
+        if catch_unwind(AssertUnwindSafe(|| self.driver.end())).is_err() {
+            log::error!("panic at the end of a mount");
+        }
     }
 
     fn handle(&self, bytes: &[u8], out: &mut Vec<u8>) {
@@ -275,8 +296,19 @@ impl<D: Answers> Worker<'_, D> {
         self.write(0, NOTIFY_INVAL_INODE, [body.as_bytes()].into_iter());
     }
 
-    /// Writes an answer; returns its bytes without the header.
     fn write<'b>(
+        &self,
+        unique: u64,
+        error: i32,
+        body: impl Iterator<Item = &'b [u8]> + Clone,
+    ) -> usize {
+        self.connection.write(unique, error, body)
+    }
+}
+
+impl Connection {
+    /// Writes an answer; returns its bytes without the header.
+    pub(crate) fn write<'b>(
         &self,
         unique: u64,
         error: i32,
@@ -294,7 +326,7 @@ impl<D: Answers> Worker<'_, D> {
         for bytes in body {
             parts.push(IoSlice::new(bytes));
         }
-        match rustix::io::writev(&self.connection.device, &parts) {
+        match rustix::io::writev(&self.device, &parts) {
             // ENOENT: the calling process was killed, or the kernel does not know the inode of a
             // notification. ENODEV: unmounted, as the next read reports.
             Ok(_) | Err(Errno::NOENT | Errno::NODEV) => {}

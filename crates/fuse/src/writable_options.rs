@@ -15,6 +15,20 @@ pub enum AccessTime {
     Always,
 }
 
+/// Whether a mount is of type `fuseblk`, which has a block device: the kernel passes sync(2) and
+/// syncfs(2) on, and its umount(2) waits for the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BlockUse {
+    /// Where the kernel and the rights of this process allow it, and `fsname=` asks for no other
+    /// source.
+    #[default]
+    IfPossible,
+    /// `fuseblk`: the mount fails otherwise.
+    Always,
+    /// `nofuseblk`: the mount is of type `fuse`.
+    Never,
+}
+
 /// Options that a remount can change while the mount is served.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct LiveOptions {
@@ -114,6 +128,8 @@ pub struct WritableOptions {
     /// `noacl`: access lists cannot be read or set and do not count. The modes of files that have
     /// one give nobody more than the list does.
     pub hides_acls: bool,
+    /// `fuseblk`, `nofuseblk`.
+    pub block: BlockUse,
 }
 
 impl WritableOptions {
@@ -127,6 +143,8 @@ impl WritableOptions {
             "noxattr" => self.hides_xattrs = true,
             "acl" => self.hides_acls = false,
             "noacl" => self.hides_acls = true,
+            "fuseblk" => self.block = BlockUse::Always,
+            "nofuseblk" => self.block = BlockUse::Never,
             word => return self.live.apply(word),
         }
         true

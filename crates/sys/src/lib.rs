@@ -91,7 +91,7 @@ pub use limits::{
 #[cfg(target_os = "linux")]
 pub use lock::try_lock_byte;
 #[cfg(target_os = "linux")]
-pub use loop_device::attach_loop;
+pub use loop_device::{attach_loop, attach_writable_loop};
 #[cfg(target_os = "linux")]
 pub use map::read_mapped;
 #[cfg(target_os = "linux")]

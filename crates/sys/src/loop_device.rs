@@ -55,6 +55,19 @@ const _: () = assert!(size_of::<LoopInfo>() == 232 && size_of::<LoopConfig>() ==
 /// `ENOENT` without loop devices; `EACCES`, `EPERM` for users other than root; `EBUSY` if other
 /// processes took every free device.
 pub fn attach_loop(file: &File, is_direct: bool) -> io::Result<(File, PathBuf)> {
+    let direct = if is_direct { LO_FLAGS_DIRECT_IO } else { 0 };
+    attach(file, LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR | direct)
+}
+
+/// As [`attach_loop`], for writing. `file` must be open for writing, too.
+///
+/// # Errors
+/// As [`attach_loop`].
+pub fn attach_writable_loop(file: &File) -> io::Result<(File, PathBuf)> {
+    attach(file, LO_FLAGS_AUTOCLEAR)
+}
+
+fn attach(file: &File, flags: u32) -> io::Result<(File, PathBuf)> {
     let control = File::options()
         .read(true)
         .write(true)
@@ -68,8 +81,14 @@ pub fn attach_loop(file: &File, is_direct: bool) -> io::Result<(File, PathBuf)> 
             return Err(io::Error::last_os_error());
         }
         let path = PathBuf::from(format!("/dev/loop{number}"));
-        let device = File::open(&path)?;
-        match configure(&device, file, is_direct) {
+        // The kernel makes a device read-only that is open for reading only.
+        let is_writable = flags & LO_FLAGS_READ_ONLY == 0;
+        let device = File::options()
+            .read(true)
+            .write(is_writable)
+            .custom_flags(libc::O_CLOEXEC)
+            .open(&path)?;
+        match configure(&device, file, flags) {
             Ok(()) => return Ok((device, path)),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => last = error,
             Err(error) => return Err(error),
@@ -78,11 +97,7 @@ pub fn attach_loop(file: &File, is_direct: bool) -> io::Result<(File, PathBuf)> 
     Err(last)
 }
 
-fn configure(device: &File, file: &File, is_direct: bool) -> io::Result<()> {
-    let mut flags = LO_FLAGS_READ_ONLY | LO_FLAGS_AUTOCLEAR;
-    if is_direct {
-        flags |= LO_FLAGS_DIRECT_IO;
-    }
+fn configure(device: &File, file: &File, flags: u32) -> io::Result<()> {
     let config = LoopConfig {
         fd: file.as_raw_fd() as u32,
         block_size: 0,

@@ -203,11 +203,16 @@ impl Ground {
 
 impl Drop for Ground {
     fn drop(&mut self) {
+        // A test that failed may leave a server stopped. An unmount would wait for it for ever.
+        let flags = match std::thread::panicking() {
+            true => UnmountFlags::DETACH | UnmountFlags::FORCE,
+            false => UnmountFlags::DETACH,
+        };
         // Several mounts may lie on one directory. If a detach fails, a later round may detach it
         // together with a mount above it.
         for _ in 0..3 {
             for dir in self.mounts().iter().rev() {
-                let _ = rustix::mount::unmount(dir, UnmountFlags::DETACH);
+                let _ = rustix::mount::unmount(dir, flags);
             }
         }
     }

@@ -128,6 +128,14 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
              fsync=ignore, barrier=ignore or mode=ram (default: async).",
         ),
         (
+            "fuseblk, nofuseblk",
+            "Whether the mount has a block device, a loop device without content, which makes its \
+             type fuseblk: sync(2), syncfs(2) and umount(2) then wait for the volume, as below \
+             (DURABILITY). Only root's mounts in the mount namespace of the system can have it, \
+             not those in containers, and none with fsname=; with fuseblk the others are refused \
+             (default: where it is possible).",
+        ),
+        (
             "remount",
             "Change ro, rw, sync, async, suid, dev, exec and the words for access times of \
              a volume that is mounted, and nothing else.",
@@ -172,8 +180,16 @@ const DURABILITY: (&str, &[Item]) = (
         ),
         (
             "syncfs(2), sync(2)",
-            "The kernel passes neither to a FUSE server: they make pages of shared mappings reach \
-             the volume, and no more. fsync(2) of any directory (sync DIR) writes everything.",
+            "On a mount of type fuseblk (see the option), with Linux 6.18 or later, as \
+             fsync(DIRECTORY), for the whole volume; with fsync=ignore they do nothing. To other \
+             mounts the kernel does not pass them: they make pages of shared mappings reach the \
+             volume, and no more. There, fsync(2) of any directory (sync DIR) writes everything.",
+        ),
+        (
+            "umount(2)",
+            "On a mount of type fuseblk it returns when everything is on stable storage and the \
+             volume is closed. For other mounts the server does that afterwards. Weald umount \
+             waits for it in any case.",
         ),
         (
             "No sync",
@@ -653,7 +669,10 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         if is_for_automounter {
             background::detach()?;
         }
-        background::report_ready(args.log.as_deref())?;
+        if let Err(error) = background::report_ready(args.log.as_deref()) {
+            server.end()?;
+            return Err(error);
+        }
     }
     server.run()?;
     Ok(ExitCode::SUCCESS)

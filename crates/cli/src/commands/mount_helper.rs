@@ -17,7 +17,7 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{RuntimeDir, VolumeMountOptions, path_belongs_to_root_alone};
-use weald_fuse::{AccessTime, MountOptions, is_automount};
+use weald_fuse::{AccessTime, MountOptions, is_automount, mount_at};
 use weald_views::kernel;
 
 /// Exit codes of mount helpers, defined by mount(8).
@@ -162,7 +162,9 @@ pub fn remount(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
 
 /// Refuses words for what a remount cannot change, unless the mount has them.
 fn refuse_fixed(old: &[String], words: &[String]) -> Result<()> {
-    const FIXED: [&str; 15] = [
+    const FIXED: [&str; 17] = [
+        "fuseblk",
+        "nofuseblk",
         "acl",
         "noacl",
         "dirsync",
@@ -230,6 +232,7 @@ fn parse_helper_line(args: Vec<OsString>) -> Result<HelperLine> {
     }
     let [image, dir] = <[PathBuf; 2]>::try_from(paths)
         .map_err(|_| anyhow::anyhow!("usage: mount.weald IMAGE DIR [-sfnv] [-o OPTIONS]"))?;
+    let image = source_of(image, &dir);
     line.is_volume = mount::is_volume(&image)?;
     // For a remount, mount(8) repeats all words of /proc/mounts, those of the kernel included.
     is_sloppy |= lists
@@ -250,6 +253,19 @@ fn parse_helper_line(args: Vec<OsString>) -> Result<HelperLine> {
         MountOptions::parse(&line.options)?;
     }
     Ok(HelperLine { image, dir, ..line })
+}
+
+/// What is mounted on `dir`, if `image` is its block device: for a remount, mount(8) passes what
+/// /proc/mounts shows.
+fn source_of(image: PathBuf, dir: &Path) -> PathBuf {
+    if !image.starts_with("/dev") {
+        return image;
+    }
+    let mounted = weald_fuse::path_of(dir).ok().and_then(|dir| mount_at(&dir));
+    match mounted {
+        Some(entry) if entry.is_on_block_device() && entry.shown == image => entry.source.into(),
+        _ => image,
+    }
 }
 
 fn value_of(letter: char, args: &mut impl Iterator<Item = OsString>) -> Result<String> {

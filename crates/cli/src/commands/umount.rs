@@ -7,12 +7,16 @@ use crate::help::{DONE_OR_FAILED, Help};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use std::fs::File;
+use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use weald_daemon::{MountServer, RuntimeDir};
 use weald_format::ErrorKind;
-use weald_fuse::{Busy, Identity, holders_elsewhere, mount_at, shown_holders, users_of};
+use weald_fuse::{
+    Busy, Identity, MountEntry, holders_elsewhere, mount_at, mount_table, shown_holders, users_of,
+};
 use weald_views::kernel;
 
 /// How long to wait in silence until the server releases the mount.
@@ -25,6 +29,12 @@ const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two attempts.
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
 
+/// How long a lazy unmount waits until the server has closed the volume.
+const DETACH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Pause between two looks at a lazy unmount.
+const DETACH_PAUSE: Duration = Duration::from_millis(5);
+
 /// Unmount an image or a volume
 #[derive(Debug, Args)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
@@ -35,6 +45,9 @@ pub struct UmountArgs {
     /// Detach a busy mount now and unmount it when its last process leaves (lazy unmount)
     #[arg(short, long)]
     pub lazy: bool,
+    /// Make the system call of a lazy unmount here, although it may wait for the server
+    #[arg(long, hide = true)]
+    pub in_this_process: bool,
 }
 
 /// Sections of the help.
@@ -50,8 +63,11 @@ pub const HELP: Help = Help {
          seconds, with a process of it, and exits with status 0: the server ends with the last of \
          these mounts. If the server is stopped or does not answer, umount names its process; \
          --lazy asks no server and returns at once.",
-        "umount(8) does the same through umount.fuse.weald, which make install installs. umount -f \
-         ends the connection to the server, for a server that does not answer.",
+        "umount(8) does the same through umount.fuse.weald and umount.fuseblk.weald, which make \
+         install installs. For a volume on a mount of type fuseblk, umount(2) itself returns when \
+         everything is on stable storage and the volume is closed: it waits for a server that is \
+         stopped, too, and no signal ends that. umount -f ends the connection to the server, for a \
+         server that does not answer.",
         "For a mount by the kernel (weald mount --kernel), umount also removes the work directory \
          that weald mount made. Changes stay in the directory of --upper.",
     ],
@@ -77,7 +93,10 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
     }
     let device = weald_fuse::device_of(&dir).with_context(shown)?;
     if args.lazy {
-        unmount(&dir, true).with_context(shown)?;
+        match mount_at(&dir).filter(|entry| entry.is_on_block_device()) {
+            Some(entry) if !args.in_this_process => detach_apart(&entry)?,
+            _ => unmount(&dir, true).with_context(shown)?,
+        }
         return dead::clear(&dir).map(|()| ExitCode::SUCCESS);
     }
     let source = mount_at(&dir).map(|entry| entry.source).unwrap_or_default();
@@ -100,6 +119,44 @@ pub fn run(args: UmountArgs) -> Result<ExitCode> {
         wait_for_end(runtime_dir, server, (&args.dir, &what)).with_context(shown)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Detaches a mount with a block device. If nobody uses it, umount(2) waits for its server, which
+/// may be stopped or stuck, and no signal ends that. So another process calls it.
+fn detach_apart(entry: &MountEntry) -> Result<()> {
+    weald_sys::close_all_on_exec();
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("weald")
+        .args(["umount", "--lazy", "--in-this-process", "--"])
+        .arg(&entry.dir)
+        .process_group(0)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped());
+    let mut child = command.spawn().context("start of umount")?;
+    let begun = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().context("end of umount")? {
+            if status.success() {
+                return Ok(());
+            }
+            let mut said = String::new();
+            if let Some(mut stderr) = child.stderr.take() {
+                stderr.read_to_string(&mut said).context("umount")?;
+            }
+            bail!("{}", said.trim_start_matches("weald: ").trim_end());
+        }
+        let table = mount_table("self").context("/proc/self/mountinfo")?;
+        if begun.elapsed() >= DETACH_TIMEOUT && !table.iter().any(|one| one.id == entry.id) {
+            log::info!(
+                "process {} waits until its server has closed it",
+                child.id()
+            );
+            return Ok(());
+        }
+        std::thread::sleep(DETACH_PAUSE);
+    }
 }
 
 /// Ends the connection to the server and unmounts, as `umount -f` means.

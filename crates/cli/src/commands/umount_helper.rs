@@ -1,6 +1,6 @@
-//! `umount.fuse.weald`, the helper that umount(8) calls for mounts of this type. It unmounts as
-//! `weald umount` does: when it returns, the server has closed what it had mounted, and everything
-//! is on disk.
+//! `umount.fuse.weald`, also called `umount.fuseblk.weald`, the helper that umount(8) calls for
+//! mounts of these types. It unmounts as `weald umount` does: when it returns, the server has
+//! closed what it had mounted, and everything is on disk.
 
 use super::umount::{self, UmountArgs};
 use crate::messages;
@@ -46,6 +46,7 @@ fn unmount(line: Line) -> Result<ExitCode> {
     let args = UmountArgs {
         dir: line.dir,
         lazy: line.is_lazy,
+        in_this_process: false,
     };
     if line.is_forced {
         return umount::force(&args);

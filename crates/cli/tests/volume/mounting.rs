@@ -8,7 +8,7 @@ use weald_testkit::command::weald_path;
 use weald_testkit::mounts::{eventually, finish};
 
 /// Runs the helper that mount(8) or umount(8) calls.
-fn helper(ground: &Ground, name: &str) -> Command {
+pub fn helper(ground: &Ground, name: &str) -> Command {
     let path = ground.at(name);
     if !path.exists() {
         std::os::unix::fs::symlink(weald_path(), &path).expect("link");
