@@ -106,12 +106,18 @@ impl VolumeMountOptions {
     }
 
     /// As [`VolumeMountOptions::parse`], for a volume of a store that only root can write if
-    /// `is_roots`. In another one, set-uid bits and devices need the words `suid` and `dev`.
+    /// `is_roots`. In another one, set-uid bits and devices need the words `suid` and `dev`, and a
+    /// block device needs `fuseblk`: sync(2) of all users waits for the volume then, and its owner
+    /// could make it wait for long.
     ///
     /// # Errors
     /// As [`VolumeMountOptions::parse`].
     pub fn parse_in<S: AsRef<str>>(is_roots: bool, lists: &[S]) -> Result<Self> {
-        let first = if is_roots { "" } else { "nosuid,nodev" };
+        let first = if is_roots {
+            ""
+        } else {
+            "nosuid,nodev,nofuseblk"
+        };
         Self::parse(std::iter::once(first).chain(lists.iter().map(AsRef::as_ref)))
     }
 
@@ -227,6 +233,7 @@ fn sync_mode(value: &str) -> Result<SyncMode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use weald_fuse::BlockUse;
 
     fn parse(list: &str) -> Result<VolumeMountOptions> {
         VolumeMountOptions::parse([list])
@@ -264,7 +271,7 @@ mod tests {
     /// Would catch: programs of another user's volume that root runs with that user's set-uid bits,
     /// and a word that does not count.
     #[test]
-    fn set_uid_bits_of_stores_that_others_can_write_need_a_word() {
+    fn what_a_store_that_others_can_write_must_not_do_needs_a_word() {
         let flags = |is_roots, list: &str| {
             let mount = VolumeMountOptions::parse_in(is_roots, &[list])
                 .expect("known")
@@ -277,6 +284,14 @@ mod tests {
         assert_eq!(flags(false, "rw,noatime"), (false, false));
         assert_eq!(flags(false, "suid"), (true, false));
         assert_eq!(flags(false, "dev,suid"), (true, true));
+        let block = |is_roots, list: &str| {
+            let options = VolumeMountOptions::parse_in(is_roots, &[list]).expect("known");
+            options.writable.block
+        };
+        assert_eq!(block(true, "rw"), BlockUse::IfPossible);
+        assert_eq!(block(true, "nofuseblk"), BlockUse::Never);
+        assert_eq!(block(false, "rw"), BlockUse::Never);
+        assert_eq!(block(false, "fuseblk"), BlockUse::Always);
     }
 
     /// Would catch: a mode that overrides what the user says.

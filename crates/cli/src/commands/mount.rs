@@ -133,7 +133,7 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
              type fuseblk: sync(2), syncfs(2) and umount(2) then wait for the volume, as below \
              (DURABILITY). Only root's mounts in the mount namespace of the system can have it, \
              not those in containers, and none with fsname=; with fuseblk the others are refused \
-             (default: where it is possible).",
+             (default: where it is possible, in a store that root owns and nobody else can write).",
         ),
         (
             "remount",

@@ -239,6 +239,12 @@ fn a_block_device_is_taken_where_it_is_possible() {
         assert_kind(&ground, is_on_device);
         ground.umount();
     }
+    // In a store of another user it needs the word.
+    ground.sh("chown 1000 store");
+    ground.mount(&[]);
+    assert_kind(&ground, false);
+    ground.umount();
+    ground.sh("chown 0 store");
     let dir = ground.0.dir("mnt");
     let dir = dir.to_str().expect("UTF-8");
     let refused = |words: &str, why: &str| {
