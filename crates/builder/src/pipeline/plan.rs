@@ -70,10 +70,15 @@ impl TreeSize {
     }
 }
 
-/// What to report of a need of `need_len` bytes where `usual_len` is usual. A limit that cannot
-/// rise (`len_max` is 0) was asked for and is not reported.
-pub fn raised_len(usual_len: u64, len_max: u64, need_len: u64) -> Option<u64> {
-    (len_max > 0 && need_len > usual_len).then_some(need_len)
+/// What to report of a need of `need_len` bytes for `threads` threads where `usual_len` is usual:
+/// all that one thread needs above that, and what several need if it is more than twice as much. A
+/// limit that cannot rise (`len_max` is 0) was asked for and is not reported.
+pub fn raised_len(usual_len: u64, len_max: u64, threads: u64, need_len: u64) -> Option<u64> {
+    let silent_len = match threads {
+        1 => usual_len,
+        _ => 2 * usual_len,
+    };
+    (len_max > 0 && need_len > silent_len).then_some(need_len)
 }
 
 /// Returns how many threads, at most `wanted`, fit in the limit, and that limit. `need` returns the
@@ -163,7 +168,7 @@ impl Plan {
             archive_len_max: archive_len_max(options),
             memory_len: options.memory_len,
             limit_len,
-            raised_len: raised_len(options.memory_len, len_max, of_threads(threads)),
+            raised_len: raised_len(options.memory_len, len_max, threads, of_threads(threads)),
         })
     }
 

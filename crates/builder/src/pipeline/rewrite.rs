@@ -123,7 +123,8 @@ impl RewriteOptions {
             let advice = ", or smaller blocks";
             return Err(plan::too_little(len, len_max, least, advice));
         };
-        if let Some(need) = plan::raised_len(self.memory_len, len_max, needed_len(threads)) {
+        let need = needed_len(threads);
+        if let Some(need) = plan::raised_len(self.memory_len, len_max, threads, need) {
             observer.memory_raised(self.memory_len, need, threads as usize);
         }
         Ok(threads as usize)
