@@ -2,7 +2,6 @@
 
 use crate::foreign;
 use clap::{Args, ValueHint};
-use rustix::fs::Mode;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
@@ -119,13 +118,11 @@ pub fn keep_private(image: &Path) {
 
 /// As [`keep_private`], for the directory of a store.
 pub fn keep_private_of_store(store: &Path) {
-    const GROUP_AND_OTHERS: u32 = 0o077;
     let keeps_others_out = store
         .canonicalize()
         .is_ok_and(|store| keeps_others_out(&store));
     if keeps_others_out {
-        let old = rustix::process::umask(Mode::from_raw_mode(GROUP_AND_OTHERS));
-        rustix::process::umask(old | Mode::from_raw_mode(GROUP_AND_OTHERS));
+        weald_io::keep_new_files_private();
     }
 }
 

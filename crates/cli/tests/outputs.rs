@@ -72,6 +72,67 @@ fn a_replaced_image_keeps_owner_mode_and_acl() {
     assert_eq!(mode(&bench.at("new")), 0o640);
 }
 
+/// Would catch: what is in a store that others cannot enter, and that others read in a file made of
+/// it: by its mode, or by the default ACL of the directory that it goes to.
+#[test]
+fn what_leaves_a_private_store_is_for_its_owner() {
+    let bench = Bench::with_image();
+    bench.sh("umask 022; mkdir above; $WEALD store create -q above/store
+        $WEALD store import -q above/store image --name i
+        $WEALD volume create -q above/store:v --from image");
+    let commands = "
+        $WEALD volume seal -q above/store:v --image out/sealed
+        $WEALD store export above/store:i out/exported
+        $WEALD rewrite -q -l 1 above/store:i out/rewritten
+        $WEALD export composefs -q above/store:i --objects out/objects --image out/composefs
+        $WEALD export erofs -q above/store:i out/erofs
+        $WEALD export oci -q above/store:i out/layout:v";
+    let readable = "find out ! -path out -type f";
+    let readers = |uid: u32| {
+        let script = format!("{readable} -readable");
+        let files = as_user(&bench, uid, &script).text();
+        files.lines().count()
+    };
+    let count = || bench.sh(readable).lines().count();
+    for (store, is_private) in [
+        ("chmod 700 above/store", true),
+        // A new file may belong to another group.
+        ("chmod 755 above; chmod 750 above/store", true),
+        ("chmod 755 above/store; chmod 700 above", true),
+        ("chmod 755 above/store above", false),
+    ] {
+        for acl in ["true", "setfacl -d -m u:1000:rwx,g:1000:rwx out"] {
+            bench.sh(&format!(
+                "{store}; rm -rf out; mkdir -m 755 out; {acl}; umask 022; {commands}"
+            ));
+            let files = count();
+            assert!(files > 9, "{files} files");
+            for uid in [USER, ATTACKER] {
+                let shown = format!("{store}, {acl}: readable to {uid}");
+                match is_private {
+                    true => assert_eq!(readers(uid), 0, "{shown}"),
+                    // An ACL that gives rights to some says nothing about the others.
+                    false if acl == "true" || uid == USER => {
+                        assert_eq!(readers(uid), files, "{shown}");
+                    }
+                    false => {}
+                }
+            }
+            if is_private {
+                let open = format!("{readable} ! -perm 600");
+                assert_eq!(bench.sh(&open), "", "{store}, {acl}");
+                // The directories of new objects, too, and no list gives more.
+                assert_eq!(
+                    bench.sh("getfacl -Rps out/objects | grep -c user:1000 || true"),
+                    "0\n"
+                );
+            }
+        }
+    }
+    bench.sh("rm -rf out; mkdir out; umask 022; $WEALD rewrite -q image out/plain");
+    assert_eq!(mode(&bench.at("out/plain")), 0o644);
+}
+
 /// Would catch: a user who could not read the old image because of its mode or ACL, and who can
 /// read the new one because its owner differs.
 #[test]

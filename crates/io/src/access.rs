@@ -4,12 +4,57 @@
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weald_sys::Stat;
 
 const ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
 /// Permissions of a file that is not complete: only its owner has access.
 pub(crate) const UNFINISHED_MODE: u16 = 0o600;
+
+/// Whether new files of this process are for their owner alone. Belongs to the process as its umask
+/// does, which says the same to files that this crate does not make.
+static ARE_PRIVATE: AtomicBool = AtomicBool::new(false);
+
+/// Makes new files of this process for their owner alone, whatever a default ACL of their directory
+/// gives to others: such an ACL overrides a umask. A file that replaces another keeps the rights of
+/// that one.
+pub fn keep_new_files_private() {
+    const GROUP_AND_OTHERS: u32 = 0o077;
+    let mask = rustix::fs::Mode::from_raw_mode(GROUP_AND_OTHERS);
+    let old = rustix::process::umask(mask);
+    rustix::process::umask(old | mask);
+    ARE_PRIVATE.store(true, Ordering::Relaxed);
+}
+
+/// Whether [`keep_new_files_private`] was called.
+pub fn are_new_files_private() -> bool {
+    ARE_PRIVATE.load(Ordering::Relaxed)
+}
+
+/// Returns the final mode of a new file that was made with `mode`, which a default ACL of the
+/// directory may have given. Takes the ACL away from a private file.
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn mode_of_new(file: &File, mode: u16) -> io::Result<u16> {
+    if !are_new_files_private() {
+        return Ok(mode);
+    }
+    remove_acl(file)?;
+    Ok(mode & 0o700)
+}
+
+/// Removes the access ACL of a file, if it has one.
+///
+/// # Errors
+/// Those of the system.
+pub fn remove_acl(file: &File) -> io::Result<()> {
+    match weald_sys::remove_xattr_fd(file, ACL_ACCESS) {
+        Err(error) if !is_none(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
 
 /// Gives `new` the owner, group, mode and POSIX ACL of `old`. If the owner or the group cannot be
 /// kept, `new` gets no ACL and a mode that allows no user more than `old` allowed. Set-uid and
@@ -34,10 +79,7 @@ pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<Option<String>> {
         }
     }
     // The new file may have an ACL from the default ACL of its directory.
-    match weald_sys::remove_xattr_fd(new, ACL_ACCESS) {
-        Err(error) if !is_none(&error) => return Err(error),
-        _ => {}
-    }
+    remove_acl(new)?;
     if let Some(acl) = &acl
         && kept.owner
         && kept.group

@@ -8,6 +8,7 @@ mod place;
 mod read_at;
 mod spool;
 
+pub use access::{are_new_files_private, keep_new_files_private, remove_acl};
 pub use hidden_name::with_hidden_name;
 pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
 pub use place::{Named, locate, locate_dir, open_or_make_dir};

@@ -15,7 +15,8 @@
 //!
 //! The mode of the file is 0600 until the file is complete. Then the file gets the mode of a new
 //! file, or owner, group, mode and ACL of the file that it replaces (`access`), and only then its
-//! name. Symlinks of other users are not followed (`place`).
+//! name. Symlinks of other users are not followed (`place`). A process can make its new files
+//! private ([`crate::keep_new_files_private`]).
 
 use crate::hidden_name::{create_hidden, with_hidden_name};
 use crate::place::{Named, Target, resolve};
@@ -208,6 +209,7 @@ impl OutputFile {
             {
                 // No other process can have opened a file without a name.
                 let mode = weald_sys::stat_fd(&file)?.permissions;
+                let mode = access::mode_of_new(&file, mode)?;
                 access::set_mode(&file, access::UNFINISHED_MODE)?;
                 return Ok((file, Place::Unnamed { dir, name }, mode));
             }
@@ -215,7 +217,8 @@ impl OutputFile {
             let mode = weald_sys::stat_fd(&probe).map(|stat| stat.permissions);
             weald_sys::remove_file_at(&dir, &probe_name)?;
             let (file, temp) = create_hidden(&dir, &name, access::UNFINISHED_MODE)?;
-            Ok((file, Place::Hidden { dir, name, temp }, mode?))
+            let mode = access::mode_of_new(&file, mode?)?;
+            Ok((file, Place::Hidden { dir, name, temp }, mode))
         };
         let (file, place, mode) = made().map_err(|e| Error::io(shown.clone(), e))?;
         let mode = match named.node {

@@ -29,11 +29,20 @@ const WAITING_COUNT_MAX: usize = 128;
 /// Bytes that wait for their names at once.
 const WAITING_LEN_MAX: u64 = 256 << 20;
 
-/// Permissions of an object.
+/// Permissions of an object. They ignore the umask, because other users read the mount.
 const OBJECT_MODE: u16 = 0o644;
 
 /// Permissions of the directories of objects.
 const OBJECT_DIR_MODE: u16 = 0o755;
+
+/// `mode`, or what is left of it for the owner if new files are private: the kernel reads objects
+/// with the rights of whom has mounted the image.
+fn allowed(mode: u16) -> u16 {
+    match weald_io::are_new_files_private() {
+        true => mode & 0o700,
+        false => mode,
+    }
+}
 
 /// Hexadecimal digits of the digests of the other algorithm of fs-verity, behind the first two.
 const SHA512_NAME_LEN: usize = 126;
@@ -156,7 +165,7 @@ impl ObjectDir {
             None => {
                 let (fd, is_new) = weald_io::open_or_make_dir(place.path)?;
                 if is_new {
-                    weald_sys::chmod_fd(&fd, OBJECT_DIR_MODE).map_err(failed)?;
+                    weald_sys::chmod_fd(&fd, allowed(OBJECT_DIR_MODE)).map_err(failed)?;
                 }
                 refuse_other_algorithm(place.path)?;
                 fd
@@ -224,7 +233,8 @@ impl ObjectDir {
     /// The directory of an object.
     fn sub_dir(&self, name: &str) -> Result<(OwnedFd, Vec<u8>)> {
         let (dir, file) = name.split_once('/').unwrap_or((".", name));
-        let opened = match weald_sys::make_dir_at(&self.fd, dir.as_bytes(), OBJECT_DIR_MODE) {
+        let mode = allowed(OBJECT_DIR_MODE);
+        let opened = match weald_sys::make_dir_at(&self.fd, dir.as_bytes(), mode) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => weald_sys::open_dir_at(&self.fd, dir.as_bytes()),
         };
@@ -435,18 +445,24 @@ impl Worker<'_> {
 
 /// A file of the directory's file system, without its name.
 fn create(dir: &ObjectDir) -> Result<Unnamed> {
-    if let Ok(file) = weald_sys::create_unnamed_at(&dir.fd, OBJECT_MODE) {
-        // The mode ignores the umask, because other users read the mount.
-        let changed = weald_sys::chmod_fd(&file, OBJECT_MODE);
-        changed.map_err(|error| Error::io(dir.shown.clone(), error))?;
-        return Ok(Unnamed { file, hidden: None });
+    let failed = |error| Error::io(dir.shown.clone(), error);
+    let mode = allowed(OBJECT_MODE);
+    let made = match weald_sys::create_unnamed_at(&dir.fd, mode) {
+        Ok(file) => Unnamed { file, hidden: None },
+        Err(_) => {
+            let made = weald_io::with_hidden_name(b"object", |name| {
+                weald_sys::create_file_at(&dir.fd, name, mode)
+            });
+            let (file, name) = made.map_err(failed)?;
+            let hidden = Some(name);
+            Unnamed { file, hidden }
+        }
+    };
+    if weald_io::are_new_files_private() {
+        weald_io::remove_acl(&made.file).map_err(failed)?;
     }
-    let made = weald_io::with_hidden_name(b"object", |name| {
-        weald_sys::create_file_at(&dir.fd, name, OBJECT_MODE)
-    });
-    let (file, name) = made.map_err(|error| Error::io(dir.shown.clone(), error))?;
-    let hidden = Some(name);
-    Ok(Unnamed { file, hidden })
+    weald_sys::chmod_fd(&made.file, mode).map_err(failed)?;
+    Ok(made)
 }
 
 /// Removes a file that gets no name.
