@@ -37,6 +37,18 @@ pub struct Build<'a> {
     pub(super) last_report: Instant,
 }
 
+/// The error for files that no image holds together. It names the longest one, without which the
+/// others may fit.
+fn too_long_together(tree: &ScannedTree, longest: Option<&Job>) -> Error {
+    let mut what = "the files have more than 2^62 bytes in total, holes included".to_owned();
+    if let Some(job) = longest {
+        let path = tree.path_of(job.entry);
+        let path = String::from_utf8_lossy(&path);
+        what += &format!("; the longest, of {} bytes, is {path}", job.len);
+    }
+    Error::limit(what)
+}
+
 impl<'a> Build<'a> {
     pub fn new(
         tree: &'a ScannedTree,
@@ -60,7 +72,8 @@ impl<'a> Build<'a> {
         let jobs = arrange(tree, jobs, options, threads, observer)?;
         let (file_len, kept_len) = (sum(&jobs), sum(&kept));
         if file_len.saturating_add(kept_len) > NUMBER_MAX {
-            return Err(Error::limit("the files have more than 2^62 bytes in total"));
+            let longest = jobs.iter().chain(&kept).max_by_key(|job| job.len);
+            return Err(too_long_together(tree, longest));
         }
         Ok(Self {
             tree,

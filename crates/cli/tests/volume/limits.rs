@@ -8,8 +8,8 @@ mod forged;
 use super::*;
 use forged::Parts;
 use weald_format::limits::{
-    FILE_LEN_MAX, NAME_LEN_MAX, NUMBER_MAX, PATH_LEN_MAX, TARGET_LEN_MAX, XATTR_NAME_LEN_MAX,
-    XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX,
+    DEPTH_MAX, FILE_LEN_MAX, NAME_LEN_MAX, NUMBER_MAX, PATH_LEN_MAX, TARGET_LEN_MAX,
+    XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX,
 };
 
 /// A tar stream, byte for byte.
@@ -124,6 +124,26 @@ fn tar(file: &File1) -> Vec<u8> {
     tar.end()
 }
 
+/// The same file as a line of mtree; `None` for what mtree cannot say.
+fn mtree(file: &File1) -> Option<Vec<u8>> {
+    if !file.xattrs.is_empty() || file.len > 0 {
+        return None;
+    }
+    // A name without a slash lies in the directory of the line before, which is the root.
+    let name = [b"./", &file.name[..]].concat();
+    let line: Vec<u8> = match file.target.is_empty() {
+        true => [&name, &b" type=file size=0 mode=0644\n"[..]].concat(),
+        false => [
+            &name,
+            &b" type=link mode=0777 link="[..],
+            &file.target,
+            b"\n",
+        ]
+        .concat(),
+    };
+    Some([b"#mtree\n. type=dir mode=0755\n", &line[..]].concat())
+}
+
 fn escaped(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("\\x{byte:02x}")).collect()
 }
@@ -156,7 +176,7 @@ fn streams(ground: &Ground, what: &str, file: &File1, is_taken: bool) {
     fs::write(ground.at("f.tar"), tar(file)).expect("write");
     fs::write(ground.at("f.dump"), dump(file)).expect("write");
     ground.sh("mkdir -p objects");
-    let doors: [&[&str]; 3] = [
+    let mut doors: Vec<&[&str]> = vec![
         &["build", "-q", "-f", "f.tar", "--from", "tar", "i.weald"],
         &[
             "import",
@@ -171,6 +191,10 @@ fn streams(ground: &Ground, what: &str, file: &File1, is_taken: bool) {
         ],
         &["import", "oci", "-q", "-f", "layout:v", "i.weald"],
     ];
+    if let Some(lines) = mtree(file) {
+        fs::write(ground.at("f.mtree"), lines).expect("write");
+        doors.push(&["build", "-q", "-f", "f.mtree", "--from", "mtree", "i.weald"]);
+    }
     for door in doors {
         if door[1] == "oci" {
             ground.sh(OCI_OF_TAR);
@@ -241,6 +265,8 @@ fn streams_take_what_an_image_holds_and_no_more() {
         }
         named(path)
     };
+    // As deep as a path can be: every second byte is a slash.
+    let depth = |len: usize| named(b"d/".repeat(len / 2).into_iter().chain([b'e']).collect());
     let set = |len| File1 {
         xattrs: xattrs(len),
         ..named(b"set".to_vec())
@@ -252,6 +278,7 @@ fn streams_take_what_an_image_holds_and_no_more() {
     for (what, taken, refused) in [
         ("name", name(NAME_LEN_MAX), name(NAME_LEN_MAX + 1)),
         ("path", path(PATH_LEN_MAX - 2), path(PATH_LEN_MAX + 1)),
+        ("depth", depth(PATH_LEN_MAX - 4), depth(PATH_LEN_MAX)),
         ("target", target(TARGET_LEN_MAX), target(TARGET_LEN_MAX + 1)),
         (
             "xattr set",
@@ -321,6 +348,77 @@ fn lengths_of_files_have_one_limit() {
         ground.weald(&["check", "i.weald"]);
         assert_eq!(ground.weald(&["cat", "i.weald", "other"]), "other\n");
     }
+}
+
+/// Would catch: files that no image holds together, and an error that names none of them.
+#[test]
+fn files_that_are_too_long_together_are_named() {
+    let ground = Ground::new();
+    ground.sh("mkdir -p tmp && mount -t tmpfs none tmp && mkdir tmp/d && echo other > tmp/other");
+    // Together one byte more than an image holds.
+    let count = NUMBER_MAX / FILE_LEN_MAX;
+    for no in 0..count {
+        let file = File::create(ground.at(&format!("tmp/d/{no}"))).expect("tmpfs");
+        file.set_len(FILE_LEN_MAX - no).expect("tmpfs");
+    }
+    let rest = File::create(ground.at("tmp/d/rest")).expect("tmpfs");
+    let rest_len = (0..count).sum::<u64>();
+    let other_len = "other\n".len() as u64;
+    rest.set_len(rest_len - other_len).expect("tmpfs");
+    ground.weald(&["build", "-q", "tmp", "i.weald"]);
+    ground.weald(&["check", "i.weald"]);
+    rest.set_len(rest_len - other_len + 1).expect("tmpfs");
+    let longest = format!("{FILE_LEN_MAX} bytes, is d/0");
+    ground.refused(&["build", "tmp", "more.weald"], &["2^62", &longest]);
+    assert!(!ground.at("more.weald").exists());
+    drop(rest);
+    ground.sh("umount tmp");
+}
+
+/// Directories below `dir`, one in the other; returns the innermost.
+fn nest(dir: &Path, count: usize) -> std::os::fd::OwnedFd {
+    let mut at = weald_sys::open_dir(dir).expect("open");
+    for _ in 0..count {
+        weald_sys::make_dir_at(&at, b"d", 0o755).expect("mkdir");
+        at = weald_sys::open_place_at(&at, b"d").expect("open");
+    }
+    at
+}
+
+/// Would catch: a depth that one writer takes and no reader does.
+#[test]
+fn the_deepest_tree_goes_through_every_door() {
+    let ground = Ground::new();
+    let dir = ground.mount(&[]);
+    // The root is a level, and so is the template that holds it.
+    let inmost = nest(&dir, DEPTH_MAX - 2);
+    let taken = |image: &str| {
+        ground.weald(&["check", image]);
+        let info = ground.weald(&["info", "--json", image]);
+        let info: Value = serde_json::from_str(&info).expect("JSON");
+        assert_eq!(info["name_count"], DEPTH_MAX as u64 - 1, "{info}");
+    };
+    ground.weald(&["build", "-q", "mnt", "built.weald"]);
+    taken("built.weald");
+    ground.weald(&["volume", "seal", "-q", VOLUME, "--image", "sealed.weald"]);
+    taken("sealed.weald");
+    ground.weald(&["volume", "seal", "-q", VOLUME, "--name", "i"]);
+    taken("store:i");
+    ground.sh("$WEALD tar sealed.weald | wc -c > len; test $(cat len) -gt 65534");
+    weald_sys::make_dir_at(&inmost, b"d", 0o755).expect("mkdir");
+    drop(inmost);
+    let levels = format!("fewer than {DEPTH_MAX} levels");
+    ground.refused(&["build", "mnt", "more.weald"], &[&levels]);
+    let sealed = ["volume", "seal", "-q", VOLUME, "--image", "more.weald"];
+    let sealed = ground.0.weald(sealed).expect(1);
+    let what = format!("nested deeper than {} levels", DEPTH_MAX - 1);
+    assert_eq!(sealed.stderr.lines().count(), 1);
+    assert!(sealed.stderr.starts_with("weald: d/d/d") && sealed.stderr.contains(&what));
+    taken("more.weald");
+    ground.umount();
+    ground.weald(&["volume", "create", "-q", "store:w", "--from", "more.weald"]);
+    ground.weald(&["volume", "check", "store:w"]);
+    ground.assert_clean();
 }
 
 /// Would catch: a dump that no import takes.
