@@ -124,8 +124,8 @@ impl<'a> ContentWriter<'a> {
         pages.clusters = clusters;
         let appended = starting.appended.as_ref().map(|indexed| &*indexed.image);
         let keeps_fsverity = plan.keep_fsverity || appended.is_some_and(Image::keeps_fsverity);
-        if let (Some(old), true) = (appended, plan.keep_fsverity) {
-            prepare::add_missing_fsverity(&mut pages, old)?;
+        if let (Some(old), true) = (appended, keeps_fsverity) {
+            prepare::add_fsverity(&mut pages, old)?;
         }
         let mut segmenter =
             Segmenter::new(look_backs, plan.match_len_min, plan.table_len, total_len);

@@ -1,5 +1,6 @@
 //! Writes the same tree in other blocks. Extents count raw bytes of streams, so codec and block
-//! size affect only data records and the index; everything else is copied unchanged.
+//! size affect only data records and the index; everything else is copied unchanged, except for
+//! what the old image merely claims: its tree digest and fs-verity digests are computed.
 
 use crate::compress::compressors::{Compressors, Dictionaries, Target};
 use crate::options::{BuildOptions, block_len_of, validate_block_len, validate_codec};
@@ -9,11 +10,11 @@ use crate::write::image_writer::{ImageWriter, Outgoing, Sink};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use weald_codec::{CodecSpec, Encoded};
+use weald_codec::{CodecSpec, Encoded, FSVERITY_DIGEST_LEN};
 use weald_format::container::{RecordRef, RecordType};
 use weald_format::directory::{Category, Section, Stream};
-use weald_format::limits::BLOCK_LEN_MAX;
-use weald_format::{Digest, Error, Result};
+use weald_format::limits::{BLOCK_LEN_MAX, ITEMS_PER_PAGE};
+use weald_format::{ContentId, Digest, Error, Result};
 use weald_image::Image;
 use weald_io::{OutputFile, TargetKind};
 
@@ -180,6 +181,7 @@ pub fn rewrite_image(
             Some(change) => {
                 rewrite.encode_stream(no, &change, options.threads(&change, observer)?)?
             }
+            None if section.record_type == RecordType::Fsverity => rewrite.write_fsverity()?,
             None => rewrite.copy_section(section.record_type, no)?,
         }
     }
@@ -279,6 +281,22 @@ impl<'a> Rewrite<'a> {
             self.copied_count += u64::from(is_data);
             self.record_done(if is_data { record.raw_len } else { 0 })
         })
+    }
+
+    /// Writes the fs-verity digests of all contents. They are computed: those that the image keeps
+    /// are claims.
+    fn write_fsverity(&mut self) -> Result<()> {
+        let content_count = self.image.summary().content_count;
+        let mut page = Vec::new();
+        for id in 0..content_count {
+            page.extend_from_slice(&self.image.fsverity_of(ContentId(id))?);
+            if page.len() == ITEMS_PER_PAGE * FSVERITY_DIGEST_LEN || id + 1 == content_count {
+                let record = Outgoing::fsverity_page(std::mem::take(&mut page));
+                self.writer.write(&record)?;
+                self.record_done(0)?;
+            }
+        }
+        Ok(())
     }
 
     fn encode_stream(&mut self, stream: u8, change: &Change, threads: usize) -> Result<()> {

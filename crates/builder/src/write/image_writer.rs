@@ -11,6 +11,7 @@ use weald_format::container::{
 };
 use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stream};
 use weald_format::limits::REFS_PER_PAGE;
+use weald_format::pages::FSVERITY_LEN;
 use weald_format::store::Part;
 use weald_format::{Digest, Error, Result};
 use weald_image::{Image, OpenOptions};
@@ -136,6 +137,17 @@ impl Outgoing {
             item_count,
         }
     }
+
+    /// A page of fs-verity digests, which no codec makes smaller.
+    pub fn fsverity_page(stored: Vec<u8>) -> Self {
+        let len = stored.len() as u64;
+        let encoded = Encoded {
+            codec: Codec::None,
+            stored,
+        };
+        let count = len / FSVERITY_LEN as u64;
+        Self::new(RecordType::Fsverity, 0, encoded, len, count)
+    }
 }
 
 impl ImageWriter {
@@ -158,10 +170,15 @@ impl ImageWriter {
     }
 
     /// Appends a generation to `image`. It keeps all records except those that cover all names by
-    /// number (hard links, times).
+    /// number (hard links, times), and fs-verity digests, which the image merely claims.
     pub fn resume(sink: Sink, image: &Image) -> Self {
         let summary = image.summary();
-        let is_of_names = |t| matches!(t, RecordType::Links | RecordType::Times);
+        let is_made_anew = |t| {
+            matches!(
+                t,
+                RecordType::Links | RecordType::Times | RecordType::Fsverity
+            )
+        };
         let sections = image.directory().sections.iter();
         let open = |section: &Section| {
             let key = (section.record_type, section.stream as u8);
@@ -178,7 +195,7 @@ impl ImageWriter {
             generation: summary.generation + 1,
             previous_footer: Some(summary.image_len - FOOTER_LEN as u64),
             sections: sections
-                .filter(|s| !is_of_names(s.record_type))
+                .filter(|s| !is_made_anew(s.record_type))
                 .map(open)
                 .collect(),
             verified: None,

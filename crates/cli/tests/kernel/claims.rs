@@ -8,6 +8,7 @@ use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 use weald_codec::fsverity_digest;
+use weald_format::directory::{Category, Stream};
 
 /// The small tree, which every user may enter.
 fn good() -> Parts {
@@ -40,6 +41,58 @@ fn image_digest(ground: &Ground, image: &str) -> String {
 fn shown(ground: &Ground) -> (Vec<u8>, Vec<u8>) {
     let read = |name| fs::read(ground.mnt().join(name)).expect("read");
     (read("a"), read("h1"))
+}
+
+/// Would catch: an image that gets the fs-verity digests which an older one merely claims, by an
+/// append, a rewrite, or as the next version in a store.
+#[test]
+fn a_new_image_has_computed_fsverity_digests() {
+    let ground = Ground::new();
+    let mut lying = good();
+    lying.fsverity[0] = [7; 32];
+    // The streams of an image that can be continued.
+    for category in [
+        Category::Incompressible,
+        Category::X86,
+        Category::Made,
+        Category::Arm64,
+    ] {
+        let first = lying.streams[0].clone();
+        lying.streams.push(Stream { category, ..first });
+    }
+    fs::write(ground.image("lie"), lying.bytes()).expect("write");
+    let said = ground.weald(&["check", "lie.weald"]).expect(1);
+    let what = "another fs-verity digest than the image keeps";
+    assert!(said.text().contains(what), "{}", said.text());
+    fs::write(ground.dir("tree").join("new"), "new").expect("write");
+    ground.weald(&[
+        "rewrite",
+        "-q",
+        "--codec",
+        "zstd",
+        "lie.weald",
+        "rewritten.weald",
+    ]);
+    ground.weald(&["rewrite", "-q", "--repack", "lie.weald", "packed.weald"]);
+    ground.weald(&["store", "create", "-q", "store"]).expect(0);
+    let imported = ["store", "import", "-q", "--no-verify", "store", "lie.weald"];
+    ground.weald(&imported).expect(0);
+    let added = ["store", "add", "-q", "--like", "lie", "store", "tree"];
+    ground.weald(&added).expect(0);
+    let appended = [
+        "build",
+        "-q",
+        "--append",
+        "--allow-removal",
+        "tree",
+        "lie.weald",
+    ];
+    ground.weald(&appended).expect(0);
+    for image in ["rewritten.weald", "packed.weald", "store:tree", "lie.weald"] {
+        ground.weald(&["check", image]).expect(0);
+        let info = json(&ground.weald(&["info", "--json", image]).expect(0));
+        assert_eq!(info["has_fsverity"], true, "{image}");
+    }
 }
 
 /// Would catch: a view that is found by the tree digest, which nobody compares with the tree. The

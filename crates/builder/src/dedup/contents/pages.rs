@@ -9,8 +9,8 @@ use crate::segment::segmenter::SegmentSink;
 use crate::write::image_writer::{ImageWriter, Outgoing, RecordSink};
 use crate::write::metadata::MetadataWriter;
 use std::sync::Arc;
-use weald_codec::{CodecSpec, Encoded};
-use weald_format::container::{Codec, RecordType};
+use weald_codec::CodecSpec;
+use weald_format::container::RecordType;
 use weald_format::directory::Category;
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
 use weald_format::pages::{
@@ -297,24 +297,17 @@ impl Pages<'_> {
         }
     }
 
-    /// Writes the page of fs-verity digests. No codec makes them smaller, and the dictionary of
-    /// metadata learns nothing from them.
+    /// Writes the page of fs-verity digests. The dictionary of metadata learns nothing from them.
     pub fn write_fsverity(&mut self) -> Result<()> {
         let stored = std::mem::take(&mut self.fsverity);
         if stored.is_empty() {
             return Ok(());
         }
-        let len = stored.len() as u64;
-        let encoded = Encoded {
-            codec: Codec::None,
-            stored,
-        };
-        let count = len / FSVERITY_LEN as u64;
         let mut behind = BehindBlocks {
             compressors: &mut self.compressors,
             image: self.image,
         };
-        behind.put_record(Outgoing::new(RecordType::Fsverity, 0, encoded, len, count))
+        behind.put_record(Outgoing::fsverity_page(stored))
     }
 
     pub fn push(&mut self, record_type: RecordType, bytes: Vec<u8>, item_count: u64) -> Result<()> {

@@ -143,11 +143,12 @@ pub fn clusters(
     Ok(Some(clusters))
 }
 
-/// Adds the fs-verity digests of the contents of `old`, if it keeps none.
-pub fn add_missing_fsverity(pages: &mut Pages<'_>, old: &Image) -> Result<()> {
-    if old.keeps_fsverity() {
-        return Ok(());
-    }
+/// Adds the fs-verity digests of the contents of `old`. Those that it keeps are claims, so that a
+/// forged image would give the new one wrong digests.
+///
+/// # Cost
+/// Decodes all contents of `old`.
+pub fn add_fsverity(pages: &mut Pages<'_>, old: &Image) -> Result<()> {
     for id in (0..old.summary().content_count).map(ContentId) {
         pages.push_fsverity(&old.fsverity_of(id)?)?;
     }
