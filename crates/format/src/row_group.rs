@@ -118,10 +118,10 @@ pub fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::FileKind;
     use crate::container::{Codec, RecordRef, RecordType};
     use crate::store::{BlockRow, Location};
     use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
+    use crate::{FileKind, InodeFlags};
 
     fn rows(list: &[(&str, &str)]) -> Rows {
         let mut rows = Rows::default();
@@ -206,6 +206,7 @@ mod tests {
         let row = InodeRow {
             kind: [FileKind::Regular, FileKind::Symlink][usize::from(is_symlink)],
             permissions: 0o644,
+            flags: InodeFlags::from_bits((n % 97 / 90) as u8),
             uid: 1000,
             gid: 1000,
             nlink: 1,

@@ -7,7 +7,7 @@ use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
-use crate::{Digest, Error, FileKind, Result};
+use crate::{Digest, Error, FileKind, InodeFlags, Result};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
@@ -17,6 +17,10 @@ pub const VOLUME_VERSION_LOGGED: u64 = 2;
 pub const VOLUME_VERSION_COUNTED: u64 = 3;
 /// The same, and the sync log may hold changes.
 pub const VOLUME_VERSION_COUNTED_LOGGED: u64 = 4;
+/// Versions 5 to 8 are versions 1 to 4 of a volume whose inodes may have flags.
+pub const VOLUME_VERSION_MAX: u64 = 8;
+/// Bits of a mode that are none of `st_mode`, but the flags of the inode.
+const FLAGS_SHIFT: u32 = 16;
 /// Bits of a cookie that tell names with equal hashes apart.
 pub const COOKIE_SLOT_BITS: u32 = 7;
 /// Most pieces of one window.
@@ -55,21 +59,25 @@ pub struct VolumeRow {
     pub has_sync_log: bool,
     /// Whether the bytes of quotas contain extended attributes and targets of symlinks.
     pub counts_attributes: bool,
+    /// Whether an inode may have flags. Stays when the last flag is gone.
+    pub has_flags: bool,
 }
 
 impl VolumeRow {
     /// The value of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(96);
-        put_varint(
-            &mut out,
-            match (self.counts_attributes, self.has_sync_log) {
-                (false, false) => VOLUME_VERSION,
-                (false, true) => VOLUME_VERSION_LOGGED,
-                (true, false) => VOLUME_VERSION_COUNTED,
-                (true, true) => VOLUME_VERSION_COUNTED_LOGGED,
-            },
-        );
+        let version = match (self.counts_attributes, self.has_sync_log) {
+            (false, false) => VOLUME_VERSION,
+            (false, true) => VOLUME_VERSION_LOGGED,
+            (true, false) => VOLUME_VERSION_COUNTED,
+            (true, true) => VOLUME_VERSION_COUNTED_LOGGED,
+        };
+        let above = match self.has_flags {
+            true => VOLUME_VERSION_COUNTED_LOGGED,
+            false => 0,
+        };
+        put_varint(&mut out, version.saturating_add(above));
         for number in [self.snapshot.into(), self.root, self.next_ino] {
             put_varint(&mut out, number);
         }
@@ -91,13 +99,18 @@ impl VolumeRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "volume row");
         let version = cursor.varint()?;
-        if !(VOLUME_VERSION..=VOLUME_VERSION_COUNTED_LOGGED).contains(&version) {
+        if !(VOLUME_VERSION..=VOLUME_VERSION_MAX).contains(&version) {
             return Err(Error::newer_version(
                 "the volume",
                 version,
-                VOLUME_VERSION_COUNTED_LOGGED,
+                VOLUME_VERSION_MAX,
             ));
         }
+        let has_flags = version > VOLUME_VERSION_COUNTED_LOGGED;
+        let version = match has_flags {
+            true => version.saturating_sub(VOLUME_VERSION_COUNTED_LOGGED),
+            false => version,
+        };
         let row = Self {
             snapshot: cursor.bounded(u32::MAX.into(), "snapshot")? as u32,
             root: cursor.varint()?,
@@ -115,6 +128,7 @@ impl VolumeRow {
                 VOLUME_VERSION_LOGGED | VOLUME_VERSION_COUNTED_LOGGED
             ),
             counts_attributes: version >= VOLUME_VERSION_COUNTED,
+            has_flags,
         };
         cursor.finish()?;
         if row.root == 0 || row.next_ino <= row.root {
@@ -188,6 +202,8 @@ pub struct InodeRow {
     pub kind: FileKind,
     /// The low twelve bits of the mode.
     pub permissions: u16,
+    /// What chattr(1) has set.
+    pub flags: InodeFlags,
     /// User id of the owner.
     pub uid: u32,
     /// Group id.
@@ -222,10 +238,9 @@ impl InodeRow {
     /// The value of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64usize.saturating_add(self.target.len()));
-        put_varint(
-            &mut out,
-            (self.kind.mode_bits() | u32::from(self.permissions)).into(),
-        );
+        let mode = self.kind.mode_bits() | u32::from(self.permissions);
+        let flags = u64::from(self.flags.bits()).wrapping_shl(FLAGS_SHIFT);
+        put_varint(&mut out, u64::from(mode) | flags);
         for number in [self.uid, self.gid, self.nlink, self.rdev] {
             put_varint(&mut out, number.into());
         }
@@ -248,13 +263,15 @@ impl InodeRow {
     /// `Corrupt`.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "inode row");
-        let mode = cursor.bounded(0o177_777, "mode")? as u32;
+        let flags_max = u64::from(InodeFlags::ALL.bits()).wrapping_shl(FLAGS_SHIFT);
+        let mode = cursor.bounded(flags_max | 0o177_777, "mode")? as u32;
         let small = |cursor: &mut Cursor<'_>, name| {
             Ok::<u32, Error>(cursor.bounded(u32::MAX.into(), name)? as u32)
         };
         let row = Self {
             kind: FileKind::from_mode(mode).ok_or_else(|| bad("V-2.1", "unknown kind of file"))?,
             permissions: (mode & 0o7777) as u16,
+            flags: InodeFlags::from_bits(mode.wrapping_shr(FLAGS_SHIFT) as u8),
             uid: small(&mut cursor, "uid")?,
             gid: small(&mut cursor, "gid")?,
             nlink: small(&mut cursor, "nlink")?,
@@ -550,6 +567,7 @@ mod tests {
         InodeRow {
             kind: FileKind::Symlink,
             permissions: 0o7777,
+            flags: InodeFlags::NONE,
             uid: u32::MAX,
             gid: 1000,
             nlink: 3,
@@ -584,15 +602,24 @@ mod tests {
             chain: Digest::of(b"x"),
             has_sync_log: true,
             counts_attributes: false,
+            has_flags: false,
         };
-        for (has_sync_log, counts_attributes) in [(false, false), (false, true), (true, true)] {
+        // The three facts in the version, and what programs without flags refuse.
+        for bits in 0..8_u8 {
             let other = VolumeRow {
-                has_sync_log,
-                counts_attributes,
+                has_sync_log: bits & 1 != 0,
+                counts_attributes: bits & 2 != 0,
+                has_flags: bits & 4 != 0,
                 ..volume.clone()
             };
-            assert_eq!(VolumeRow::parse(&other.encode()).unwrap(), other);
+            let bytes = other.encode();
+            assert_eq!(bytes[0], bits + 1);
+            assert_eq!(VolumeRow::parse(&bytes).unwrap(), other);
         }
+        let mut newer = volume.encode();
+        newer[0] = VOLUME_VERSION_MAX as u8 + 1;
+        let newer = VolumeRow::parse(&newer).unwrap_err();
+        assert_eq!(newer.kind(), crate::ErrorKind::Unsupported);
         let bytes = volume.encode();
         assert_eq!(VolumeRow::parse(&bytes).unwrap(), volume);
         let cut = |bytes: &[u8]| (0..bytes.len()).collect::<Vec<_>>();
@@ -604,6 +631,18 @@ mod tests {
         for len in cut(&bytes) {
             assert!(InodeRow::parse(&bytes[..len]).is_err(), "{len}");
         }
+        // Rows without flags are as they were, and no bit of a mode is a flag.
+        for bits in 0..=InodeFlags::ALL.bits() {
+            let row = InodeRow {
+                flags: InodeFlags::from_bits(bits),
+                ..inode()
+            };
+            assert_eq!(InodeRow::parse(&row.encode()).unwrap(), row);
+        }
+        let mut beyond = Vec::new();
+        put_varint(&mut beyond, 1 << 20 | 0o100_644);
+        beyond.extend_from_slice(&bytes[3..]);
+        assert!(InodeRow::parse(&beyond).is_err());
         let name = NameRow {
             name: b"n\xff".to_vec(),
             ino: 300,

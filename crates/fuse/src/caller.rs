@@ -7,6 +7,7 @@ use std::fs;
 
 /// Bits of `CapEff` in `/proc/PID/status`; `include/uapi/linux/capability.h`.
 const CAP_FSETID: u32 = 4;
+const CAP_LINUX_IMMUTABLE: u32 = 9;
 const CAP_SYS_ADMIN: u32 = 21;
 
 /// Whether only privileged processes may see this attribute in a list, as the kernel's own file
@@ -82,6 +83,12 @@ impl Caller {
         self.credentials().has(CAP_SYS_ADMIN) && self.is_of_our_namespace()
     }
 
+    /// Whether it may set and clear the flags that forbid changes, whatever the owner of a file.
+    /// Linux from 5.13 on checks the same before it asks.
+    pub(crate) fn may_lock(self) -> bool {
+        self.credentials().has(CAP_LINUX_IMMUTABLE) && self.is_of_our_namespace()
+    }
+
     /// Whether it may keep the set-gid bit of a file of `gid`: `in_group_or_capable` of the
     /// kernel's `fs/attr.c`.
     pub(crate) fn is_in_group_or_capable(self, gid: u32) -> bool {
@@ -112,6 +119,6 @@ mod tests {
             Credentials::default()
         );
         let nobody = Caller { pid: 0 };
-        assert!(!nobody.sees_trusted() && !nobody.is_in_group_or_capable(0));
+        assert!(!nobody.may_lock() && !nobody.sees_trusted() && !nobody.is_in_group_or_capable(0));
     }
 }

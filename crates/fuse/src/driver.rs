@@ -88,7 +88,9 @@ impl<T: Tree> Driver<T> {
             Operation::Getxattr { name, size } => self.getxattr(node, name, size, out),
             Operation::Listxattr { size } => self.listxattr(node, size, out),
             Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, out),
-            Operation::Ioctl { command, out_len } => self.ioctl(node, command, out_len, out),
+            Operation::Ioctl {
+                command, out_len, ..
+            } => self.ioctl(node, command, out_len, out),
             _ => self.answer_simple(opcode, node, out),
         }
     }

@@ -64,6 +64,8 @@ pub(crate) enum Operation<'a> {
     Ioctl {
         command: u32,
         out_len: u32,
+        /// What the caller gives.
+        input: &'a [u8],
     },
     Forget {
         count: u64,
@@ -187,10 +189,11 @@ pub(crate) fn parse<'a>(
             }
         }
         Opcode::Ioctl => {
-            let fixed = record::<IoctlIn>(body)?.0;
+            let (fixed, rest) = record::<IoctlIn>(body)?;
             Operation::Ioctl {
                 command: fixed.cmd,
                 out_len: fixed.out_size,
+                input: rest.get(..fixed.in_size as usize).unwrap_or_default(),
             }
         }
         Opcode::Forget => Operation::Forget {

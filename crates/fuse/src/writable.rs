@@ -11,6 +11,7 @@
 //! (`docs/design/0025-volume.md`).
 
 mod attributes;
+mod flags;
 mod names;
 
 use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
@@ -238,7 +239,7 @@ impl WritableDriver {
                 }
                 Ok(Answer::NoReply)
             }
-            Operation::Ioctl { .. } => Err(Errno::NOTTY),
+            Operation::Ioctl { command, input, .. } => self.ioctl(by, *command, input, out),
             Operation::Other => self.answer_simple(opcode, node, out),
             _ => self.change_names(request, out),
         }
@@ -308,6 +309,7 @@ impl WritableDriver {
             | Operation::Setxattr { .. }
             | Operation::Removexattr { .. }
             | Operation::Fallocate { .. }
+            | Operation::Ioctl { .. }
             | Operation::CopyFileRange { .. } => live.is_sync,
             _ => false,
         }

@@ -3,6 +3,7 @@
 use crate::fs::State;
 use crate::pages::PAGE_LEN;
 use rustix::io::Errno;
+use weald_format::InodeFlags;
 use weald_format::limits::{
     FILE_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX,
 };
@@ -32,10 +33,43 @@ impl State {
         Ok(())
     }
 
+    /// Checks that flags permit a change of attributes.
+    fn check_new_stat(&self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<()> {
+        let flags = self.get(ino)?.stat.flags;
+        let times = [new.atime, new.mtime];
+        let sets_times = times.iter().flatten().any(|time| *time != now);
+        let touches = times.iter().any(Option::is_some);
+        let changes = new.permissions.is_some() || new.uid.is_some() || new.gid.is_some();
+        let is_read = new.ctime.is_some() && new.mtime.is_none() && !changes && new.size.is_none();
+        if is_read {
+            return Ok(());
+        }
+        let is_locked = changes || sets_times || new.size.is_some();
+        if is_locked && flags.has_any(InodeFlags::LOCKS) {
+            return Err(Errno::PERM.into());
+        }
+        match (touches || new.ctime.is_some()) && flags.has_any(InodeFlags::IMMUTABLE) {
+            true => Err(Errno::PERM.into()),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that flags permit a change of the content; `at` is where bytes are written.
+    fn check_write(&self, ino: Ino, at: Option<u64>) -> Outcome<()> {
+        let stat = self.get(ino)?.stat;
+        match at == Some(stat.size) {
+            true => self.forbid(ino, InodeFlags::IMMUTABLE),
+            false => self.forbid(ino, InodeFlags::LOCKS),
+        }
+    }
+
     /// As `WritableFs::set_stat`.
     pub fn set_stat(&mut self, ino: Ino, new: &NewStat, now: Nanoseconds) -> Outcome<Stat> {
-        if let Some(size) = new.size {
+        if new.size.is_some() {
             self.file(ino)?;
+        }
+        self.check_new_stat(ino, new, now)?;
+        if let Some(size) = new.size {
             end_of(size, 0)?;
             self.set_size(ino, size)?;
             self.touch(ino, now)?;
@@ -44,6 +78,7 @@ impl State {
         if let Some(permissions) = new.permissions {
             stat.permissions = permissions & 0o7777;
         }
+        stat.flags = new.flags.unwrap_or(stat.flags);
         stat.uid = new.uid.unwrap_or(stat.uid);
         stat.gid = new.gid.unwrap_or(stat.gid);
         stat.atime = new.atime.unwrap_or(stat.atime);
@@ -56,6 +91,7 @@ impl State {
     pub fn write(&mut self, ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> Outcome<()> {
         let end = end_of(offset, bytes.len() as u64)?;
         self.file(ino)?;
+        self.check_write(ino, Some(offset))?;
         let inode = self.get_mut(ino)?;
         inode.pages.write(offset, bytes);
         if !bytes.is_empty() {
@@ -77,6 +113,7 @@ impl State {
         }
         let end = end_of(offset, len)?;
         let size = self.file(ino)?.stat.size;
+        self.check_write(ino, None)?;
         let is_aligned = offset % PAGE_LEN == 0 && len % PAGE_LEN == 0;
         let inode = self.get_mut(ino)?;
         match mode {
@@ -121,6 +158,7 @@ impl State {
     ) -> Outcome<u64> {
         let size = self.file(from)?.stat.size;
         self.file(to)?;
+        self.check_write(to, Some(to_offset))?;
         let len = len.min(size.saturating_sub(from_offset));
         if len == 0 {
             return Ok(0);
@@ -152,6 +190,7 @@ impl State {
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Errno::TOOBIG.into());
         }
+        self.forbid(ino, InodeFlags::LOCKS)?;
         let inode = self.get_mut(ino)?;
         match (mode, inode.xattrs.contains_key(name)) {
             (XattrMode::Create, true) => return Err(Errno::EXIST.into()),

@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weald_format::FileKind;
+use weald_format::{FileKind, InodeFlags};
 use weald_vfs::{
     AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
     Stat, WritableFs, XattrMode,
@@ -61,6 +61,14 @@ impl State {
         Ok(Arc::make_mut(inode))
     }
 
+    /// EPERM if `ino` has one of `flags`.
+    pub fn forbid(&self, ino: Ino, flags: InodeFlags) -> Outcome<()> {
+        match self.get(ino)?.stat.flags.has_any(flags) {
+            true => Err(Errno::PERM.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Attributes of `ino`.
     pub fn stat(&self, ino: Ino) -> Outcome<Stat> {
         let inode = self.get(ino)?;
@@ -107,6 +115,7 @@ impl ModelFs {
             ino: Ino::ROOT,
             kind: FileKind::Directory,
             permissions,
+            flags: InodeFlags::NONE,
             uid: 0,
             gid: 0,
             nlink: 2,
@@ -196,6 +205,7 @@ impl WritableFs for ModelFs {
         if state.dir(dir)?.stat.nlink == 0 {
             return Err(Errno::NOENT.into());
         }
+        state.forbid(dir, InodeFlags::IMMUTABLE)?;
         let ino = state.add(dir, 0, new, now);
         state.stat(ino)
     }
@@ -311,8 +321,12 @@ impl WritableFs for ModelFs {
 
     fn remove_xattr(&self, ino: Ino, name: &[u8], now: Nanoseconds) -> Outcome<()> {
         let mut state = self.0.lock();
+        if !state.get(ino)?.xattrs.contains_key(name) {
+            return Err(Errno::NODATA.into());
+        }
+        state.forbid(ino, InodeFlags::LOCKS)?;
         let inode = state.get_mut(ino)?;
-        inode.xattrs.remove(name).ok_or(Errno::NODATA)?;
+        inode.xattrs.remove(name);
         inode.stat.ctime = now;
         Ok(())
     }

@@ -5,8 +5,8 @@ use crate::pages::Pages;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weald_format::FileKind;
 use weald_format::limits::NAME_LEN_MAX;
+use weald_format::{FileKind, InodeFlags};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
 impl State {
@@ -34,6 +34,7 @@ impl State {
             ino,
             kind: new.kind,
             permissions: new.permissions & 0o7777,
+            flags: InodeFlags::NONE,
             uid: new.uid,
             gid: new.gid,
             nlink,
@@ -64,9 +65,17 @@ impl State {
         }
         match self.entry(dir, name) {
             Ok(_) => Err(Errno::EXIST.into()),
-            Err(failure) if failure.errno == Errno::NOENT => Ok(()),
+            Err(failure) if failure.errno == Errno::NOENT => {
+                self.forbid(dir, InodeFlags::IMMUTABLE)
+            }
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Checks that flags let `dir` lose its name of `ino`.
+    fn check_loss(&self, dir: Ino, ino: Ino) -> Outcome<()> {
+        self.forbid(dir, InodeFlags::LOCKS)?;
+        self.forbid(ino, InodeFlags::LOCKS)
     }
 
     /// Makes `name` in `dir` lead to `ino`; a name that exists keeps its cookie.
@@ -136,6 +145,7 @@ impl State {
             return Err(Errno::PERM.into());
         }
         self.check_new(dir, name)?;
+        self.forbid(ino, InodeFlags::LOCKS)?;
         self.set_name(dir, name, ino, now)?;
         let stat = &mut self.get_mut(ino)?.stat;
         stat.nlink += 1;
@@ -146,6 +156,7 @@ impl State {
     /// As `WritableFs::unlink`.
     pub fn unlink(&mut self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         let ino = self.entry(dir, name)?.ino;
+        self.check_loss(dir, ino)?;
         if self.is_dir(ino)? {
             return Err(Errno::ISDIR.into());
         }
@@ -156,6 +167,7 @@ impl State {
     /// As `WritableFs::rmdir`.
     pub fn rmdir(&mut self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         let ino = self.entry(dir, name)?.ino;
+        self.check_loss(dir, ino)?;
         if !self.dir(ino)?.names.is_empty() {
             return Err(Errno::NOTEMPTY.into());
         }
@@ -213,6 +225,11 @@ impl State {
         }
         if target == Some(moved) {
             return Ok(None);
+        }
+        self.check_loss(from_dir, moved)?;
+        match target {
+            Some(target) => self.check_loss(to_dir, target)?,
+            None => self.forbid(to_dir, InodeFlags::IMMUTABLE)?,
         }
         if let (RenameMode::Exchange, Some(target)) = (mode, target) {
             if self.is_dir(target)? && self.is_below(from_dir, target)? {

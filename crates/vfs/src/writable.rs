@@ -9,7 +9,7 @@
 //! POSIX.1-2024 for every operation that it has; the manual pages of Linux for the others.
 
 use rustix::io::Errno;
-use weald_format::{Error, FileKind};
+use weald_format::{Error, FileKind, InodeFlags};
 
 /// Number of an inode. It is never used again for another file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -59,6 +59,8 @@ pub struct Stat {
     pub kind: FileKind,
     /// The low twelve bits of the mode.
     pub permissions: u16,
+    /// What chattr(1) has set.
+    pub flags: InodeFlags,
     /// User id of the owner.
     pub uid: u32,
     /// Group id.
@@ -105,13 +107,16 @@ pub struct NewInode<'a> {
 pub struct NewStat {
     /// The low twelve bits of the mode.
     pub permissions: Option<u16>,
+    /// What chattr(1) sets. A change of nothing else is made whatever the flags forbid.
+    pub flags: Option<InodeFlags>,
     /// User id of the owner.
     pub uid: Option<u32>,
     /// Group id.
     pub gid: Option<u32>,
     /// Length in bytes: cuts the content or extends it with a hole.
     pub size: Option<u64>,
-    /// Last access.
+    /// Last access. A change of nothing else that gives the old ctime is that of a read, which no
+    /// flag forbids.
     pub atime: Option<Nanoseconds>,
     /// Last change of the content.
     pub mtime: Option<Nanoseconds>,
@@ -189,7 +194,8 @@ pub struct FsCapacity {
 /// effect at one moment between its call and its return.
 ///
 /// Names are 1 to 255 bytes without `/` and zero bytes, and never `.` or `..`; the caller checks
-/// that. Every method fails with EIO, or with the errno of its cause, if storage fails; with EROFS
+/// that. An inode with [`InodeFlags::LOCKS`] refuses changes with EPERM, as chattr(1) says.
+/// Every method fails with EIO, or with the errno of its cause, if storage fails; with EROFS
 /// on a file system that became read-only; with ENOENT or ESTALE if an inode does not exist.
 pub trait WritableFs: Send + Sync {
     /// Attributes of an inode.
@@ -303,6 +309,12 @@ pub trait WritableFs: Send + Sync {
     fn sync_inode(&self, ino: Ino) -> Outcome<()> {
         let _ = ino;
         self.sync()
+    }
+
+    /// Whether an inode may have had flags when the file system was opened. If so, each open of a
+    /// file should be asked for; else the first write is refused.
+    fn has_flags(&self) -> bool {
+        false
     }
 
     /// Figures for statfs(2).

@@ -1,6 +1,7 @@
 //! Contents of files: reading, writing, and everything that changes ranges.
 
 use crate::core::{Core, stat_of};
+use crate::flags::{check_attributes, check_content};
 use crate::layer::{Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
@@ -172,7 +173,8 @@ impl Core {
         segments: Vec<Segment>,
         now: Nanoseconds,
     ) -> Outcome<()> {
-        self.regular(state, ino)?;
+        let row = self.regular(state, ino)?;
+        check_content(&row, Some(offset))?;
         if let Some(last) = segments.last() {
             let range = offset..last.range.end;
             self.put(state, ino, &range, segments, Limits::Hold)?;
@@ -231,9 +233,12 @@ impl Core {
         new: &NewStat,
         now: Nanoseconds,
     ) -> Outcome<Stat> {
-        self.inode(state, ino)?;
-        if let Some(size) = new.size {
+        let row = self.inode(state, ino)?;
+        if new.size.is_some() {
             self.regular(state, ino)?;
+        }
+        check_attributes(&row, new, now)?;
+        if let Some(size) = new.size {
             if size > SIZE_MAX {
                 return Err(Errno::FBIG.into());
             }
@@ -244,6 +249,7 @@ impl Core {
         if let Some(permissions) = new.permissions {
             row.permissions = permissions & 0o7777;
         }
+        row.flags = new.flags.unwrap_or(row.flags);
         row.uid = new.uid.unwrap_or(row.uid);
         row.gid = new.gid.unwrap_or(row.gid);
         row.atime = new.atime.unwrap_or(row.atime);
@@ -264,7 +270,9 @@ impl Core {
         range: Range<u64>,
         now: Nanoseconds,
     ) -> Outcome<()> {
-        let size = self.regular(state, ino)?.size;
+        let row = self.regular(state, ino)?;
+        check_content(&row, None)?;
+        let size = row.size;
         let len = range.end - range.start;
         let hole = |range: Range<u64>| Segment {
             range,
@@ -340,7 +348,7 @@ impl Core {
         now: Nanoseconds,
     ) -> Outcome<u64> {
         let size = self.regular(state, from.0)?.size;
-        self.regular(state, to.0)?;
+        check_content(&*self.regular(state, to.0)?, Some(to_offset))?;
         let len = len.min(size.saturating_sub(from_offset));
         let ends = (from_offset.checked_add(len), to_offset.checked_add(len));
         let (Some(from_end), Some(to_end)) = ends else {

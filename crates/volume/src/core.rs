@@ -269,6 +269,7 @@ impl Core {
         let mut state = self.state.write();
         self.tables.committed(layer, windows, dropped);
         state.committed = sequence;
+        state.knows_flags |= layer.has_flags();
         state.durable = state.durable.max(sequence);
         state.frozen = None;
     }
@@ -288,6 +289,7 @@ pub fn stat_of(ino: u64, row: &InodeRow) -> Stat {
         ino: Ino(ino),
         kind: row.kind,
         permissions: row.permissions,
+        flags: row.flags,
         uid: row.uid,
         gid: row.gid,
         nlink: row.nlink,

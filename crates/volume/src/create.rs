@@ -6,7 +6,7 @@ use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
 use weald_format::volume::{InodeRow, VolumeRow, number_key, xattr_key};
-use weald_format::{Digest, Error, FileKind, Result};
+use weald_format::{Digest, Error, FileKind, InodeFlags, Result};
 use weald_store::engine::{Batch, Table};
 use weald_store::{Store, WriteOptions};
 
@@ -139,10 +139,12 @@ pub fn first_rows(
         chain: Digest::default(),
         has_sync_log: false,
         counts_attributes: false,
+        has_flags: false,
     };
     let root = InodeRow {
         kind: FileKind::Directory,
         permissions: options.permissions & 0o7777,
+        flags: InodeFlags::NONE,
         uid: options.uid,
         gid: options.gid,
         nlink: 2,

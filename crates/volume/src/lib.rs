@@ -22,6 +22,7 @@ mod core;
 mod create;
 mod cut;
 mod delta;
+mod flags;
 mod garbage;
 mod holds;
 #[cfg(test)]

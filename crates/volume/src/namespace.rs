@@ -14,7 +14,7 @@ use weald_format::volume::{
     COOKIE_SLOT_BITS, InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX, counted_xattr_len,
     first_cookie, fold_case,
 };
-use weald_format::{FileKind, Result};
+use weald_format::{FileKind, InodeFlags, Result};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
 /// Most names of an inode.
@@ -210,6 +210,7 @@ impl Core {
         let row = InodeRow {
             kind: new.kind,
             permissions: new.permissions & 0o7777,
+            flags: InodeFlags::NONE,
             uid: new.uid,
             gid: new.gid,
             nlink,
@@ -248,7 +249,7 @@ impl Core {
         }
         match self.find(state, dir, name)? {
             Some(_) => Err(Errno::EXIST.into()),
-            None => Ok(()),
+            None => self.check_addition(state, dir),
         }
     }
 
@@ -302,6 +303,7 @@ impl Core {
         if self.directory(state, dir)?.nlink == 0 {
             return Err(Errno::NOENT.into());
         }
+        self.check_addition(state, dir)?;
         let stat = self.new_inode(state, dir, 0, new, now)?;
         state.active.orphans.insert(stat.ino.0, true);
         Ok(stat)
@@ -323,6 +325,9 @@ impl Core {
             return Err(Errno::PERM.into());
         }
         self.check_new(state, dir, name)?;
+        if row.flags.has_any(InodeFlags::LOCKS) {
+            return Err(Errno::PERM.into());
+        }
         if row.nlink >= LINK_MAX {
             return Err(Errno::MLINK.into());
         }
@@ -372,6 +377,7 @@ impl Core {
         now: Nanoseconds,
     ) -> Outcome<Stat> {
         let (cookie, row) = self.existing(state, dir, name)?;
+        self.check_removal(state, dir, row.ino)?;
         match (row.kind == FileKind::Directory, is_dir) {
             (true, false) => return Err(Errno::ISDIR.into()),
             (false, true) => return Err(Errno::NOTDIR.into()),
@@ -444,10 +450,16 @@ impl Core {
         {
             // Both names lead to one inode: nothing changes, except the case of a name.
             if (from_dir, source.0) == (to_dir, *cookie) && row.name != to_name {
+                self.check_removal(state, from_dir, row.ino)?;
                 self.put_name(state, (to_dir, *cookie), to_name, (row.ino, row.kind));
                 self.touch_dir(state, to_dir, 0, now)?;
             }
             return Ok(None);
+        }
+        self.check_removal(state, from_dir, source.1.ino)?;
+        match &target {
+            Some((_, row)) => self.check_removal(state, to_dir, row.ino)?,
+            None => self.check_addition(state, to_dir)?,
         }
         self.check_quota(state, source.1.ino, to_dir)?;
         if let (RenameMode::Exchange, Some(target)) = (mode, &target) {

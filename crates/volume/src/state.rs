@@ -49,6 +49,9 @@ pub struct State {
     pub quotas: BTreeMap<u64, QuotaRow>,
     /// Lengths of sets of many attributes, by inode, so that they are counted once.
     pub xattr_set_lens: HashMap<u64, u64>,
+    /// Whether the committed row of the volume says that inodes may have flags. Until it does, an
+    /// older program would take the volume, and records of the sync log have no flags.
+    pub knows_flags: bool,
     /// Number of changes so far.
     pub sequence: u64,
     /// Number of changes that are durable, in the sync log or in the tables.
@@ -81,6 +84,7 @@ impl State {
             is_frozen_logged: false,
             quotas,
             xattr_set_lens: HashMap::new(),
+            knows_flags: false,
             sequence: 0,
             durable: 0,
             committed: 0,

@@ -127,9 +127,10 @@ impl Volume {
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
         let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
-        let quotas = tables.quotas()?;
+        let mut state = State::new(row.next_ino, tables.quotas()?);
+        state.knows_flags = row.has_flags;
         let core = Core {
-            state: Arc::new(RwLock::new(State::new(row.next_ino, quotas))),
+            state: Arc::new(RwLock::new(state)),
             shared: shared.clone(),
             tables,
             blocks,

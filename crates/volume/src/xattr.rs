@@ -125,6 +125,7 @@ impl Core {
         if value.len() > XATTR_VALUE_LEN_MAX {
             return Err(Errno::TOOBIG.into());
         }
+        self.check_locks(state, ino)?;
         let value = self.property_value(state, ino, name, value)?;
         let value: &[u8] = &value;
         let old = self.find_xattr(state, ino, name)?;
@@ -197,6 +198,7 @@ impl Core {
         now: Nanoseconds,
     ) -> Outcome<()> {
         let old = self.find_xattr(state, ino, name)?.ok_or(Errno::NODATA)?;
+        self.check_locks(state, ino)?;
         self.set_quota(state, ino, name, None)?;
         let quota = self.inode(state, ino)?.quota;
         let change = (-(counted_xattr_len(name, &old) as i64), 0);

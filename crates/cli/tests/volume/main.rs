@@ -6,6 +6,7 @@ mod block;
 mod case;
 mod collecting;
 mod figures;
+mod flags;
 mod images;
 mod leaving_out;
 mod limits;

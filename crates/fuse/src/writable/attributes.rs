@@ -15,7 +15,7 @@ use crate::wire::{
 };
 use crate::writable_options::AccessTime;
 use rustix::io::Errno;
-use weald_format::{ACL_ACCESS, ACL_DEFAULT, FileKind, Ids, permissions_without};
+use weald_format::{ACL_ACCESS, ACL_DEFAULT, FileKind, Ids, InodeFlags, permissions_without};
 use weald_vfs::{Nanoseconds, NewStat, Stat, XattrMode};
 
 const CAPABILITY: &[u8] = b"security.capability";
@@ -356,6 +356,12 @@ impl WritableDriver {
             return;
         };
         let is_old = stat.atime <= stat.mtime.max(stat.ctime) || now - stat.atime >= DAY;
+        if stat.flags.has_any(InodeFlags::NO_ATIME) {
+            self.nodes.note(node, |facts| {
+                facts.access_time_holds_until = Some(now + DAY)
+            });
+            return;
+        }
         let mut atime = stat.atime;
         if access_time == AccessTime::Always || is_old {
             let new = NewStat {

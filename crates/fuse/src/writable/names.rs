@@ -275,6 +275,7 @@ impl WritableDriver {
                     flags: fixed.flags,
                     open_flags: fixed.open_flags,
                 };
+                self.check_open(node(found.ino), fixed.flags)?;
                 self.truncate_opened((node(found.ino), request.caller), opened)?;
                 self.stat(node(found.ino))?
             }
@@ -286,10 +287,11 @@ impl WritableDriver {
     }
 
     pub(super) fn open(&self, by: (NodeId, Caller), fixed: OpenIn, out: &mut Vec<u8>) -> Answered {
-        if self.flags & init::NO_OPEN_SUPPORT != 0 {
+        if self.flags & init::NO_OPEN_SUPPORT != 0 && !self.fs.has_flags() {
             // Opens cost no request from now on. A truncation is a SETATTR then.
             return Err(Errno::NOSYS);
         }
+        self.check_open(by.0, fixed.flags)?;
         self.truncate_opened(by, fixed)?;
         Ok(record(out, &Self::opened()))
     }

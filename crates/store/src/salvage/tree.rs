@@ -13,11 +13,11 @@ use super::losses::{Loss, Names, Ranges, path_of};
 use super::volumes::OldVolume;
 use crate::engine::Table;
 use std::collections::{BTreeMap, BTreeSet};
-use weald_format::FileKind;
 use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, counted_xattr_len,
     first_cookie, fold_case, is_entry_name, number_key, pair_key, split_key, split_pair_key,
 };
+use weald_format::{FileKind, InodeFlags};
 
 /// The directory of everything whose place is lost.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -639,6 +639,9 @@ impl<'a> Tree<'a> {
             };
             losses.push(Loss { path, what, why });
         }
+        // The row may be the first one of the volume.
+        let is_flagged = |row: &InodeRow| !row.flags.is_empty();
+        self.volume.row.has_flags |= self.inodes.values().any(is_flagged);
         let tables = &mut self.volume.tables;
         let inodes = self.inodes.iter();
         let inodes = inodes.map(|(ino, row)| (number_key(snapshot, *ino), row.encode()));
@@ -675,6 +678,7 @@ fn new_inode(kind: FileKind, size: u64) -> InodeRow {
     InodeRow {
         kind,
         permissions: 0o700,
+        flags: InodeFlags::NONE,
         uid: 0,
         gid: 0,
         nlink: 1,

@@ -145,6 +145,7 @@ impl Committer {
             next_ino: layer.next_ino,
             counts_attributes: self.row.counts_attributes
                 || (self.counts_attributes && !layer.quotas.is_empty()),
+            has_flags: self.row.has_flags || layer.has_flags(),
             ..self.row.clone()
         };
         let log = LogRow {

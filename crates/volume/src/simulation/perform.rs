@@ -4,7 +4,7 @@ use super::steps::{Op, content};
 use crate::properties::QUOTA;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
-use weald_format::FileKind;
+use weald_format::{FileKind, InodeFlags};
 use weald_model::ModelFs;
 use weald_vfs::{
     AllocateMode, Ino, Nanoseconds, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs,
@@ -125,8 +125,13 @@ impl Resolver {
             | Op::RemoveDir { .. }
             | Op::Rename { .. } => self.perform_on_names(fs, op, now),
             Op::SetStat { file, which, value } => {
-                let new = new_stat(which, value);
-                fs.set_stat(self.file(file), &new, now).map(stat_answer)
+                let file = self.file(file);
+                let mut new = new_stat(which, value);
+                if file == Ino::ROOT {
+                    // Nothing would happen in the rest of the run.
+                    new.flags = None;
+                }
+                fs.set_stat(file, &new, now).map(stat_answer)
             }
             Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::SetQuota { .. } => {
                 self.perform_on_xattrs(fs, op, now)
@@ -291,6 +296,16 @@ fn new_inode(kind: FileKind, number: u8, name: &[u8]) -> NewInode<'_> {
 fn new_stat(which: u8, value: u16) -> NewStat {
     let time = Some(i128::from(value) * 1_000_000_007 - 9_000_000_000);
     let mut new = NewStat::default();
+    if which % 16 == 15 {
+        // Half of the time the flags go.
+        let bits = if value.is_multiple_of(2) {
+            0
+        } else {
+            value >> 1
+        };
+        new.flags = Some(InodeFlags::from_bits(bits as u8));
+        return new;
+    }
     match which % 4 {
         0 => new.permissions = Some(value & 0o7777),
         1 => (new.uid, new.gid) = (Some(value.into()), Some(u32::from(value) + 1)),

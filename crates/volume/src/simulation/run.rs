@@ -18,8 +18,8 @@ use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weald_codec::CodecSpec;
-use weald_format::FileKind;
 use weald_format::container::RecordRef;
+use weald_format::{FileKind, InodeFlags};
 use weald_model::ModelFs;
 use weald_store::engine::trial;
 use weald_store::simulated_disk::{Random, SimDisk};
@@ -876,6 +876,11 @@ fn empty(fs: &dyn WritableFs, dir: Ino) -> Outcome<()> {
         true
     })?;
     for (name, ino, kind) in names {
+        let unlocked = NewStat {
+            flags: Some(InodeFlags::NONE),
+            ..NewStat::default()
+        };
+        fs.set_stat(ino, &unlocked, 1)?;
         let removed = match kind {
             FileKind::Directory => {
                 empty(fs, ino)?;

@@ -266,6 +266,10 @@ impl WritableFs for Volume {
         self.sync()
     }
 
+    fn has_flags(&self) -> bool {
+        self.core.state.read().knows_flags
+    }
+
     fn capacity(&self) -> Outcome<FsCapacity> {
         let shared = &self.core.shared;
         let space = shared.store.space()?;

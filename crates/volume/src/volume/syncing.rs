@@ -148,6 +148,9 @@ impl Volume {
             if is_large || state.active.written > log.free_len().min(BODY_LEN_MAX) {
                 return Ok(None);
             }
+            if !state.knows_flags && state.active.has_flags() {
+                return Ok(None);
+            }
             let unsynced = state.logging.len() as u64;
             let (layer, number) = state.begin_logging();
             (unsynced, layer, number)
