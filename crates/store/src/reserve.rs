@@ -17,38 +17,40 @@ const RELEASE_BELOW: u64 = 1 << 20;
 const RENEW_FROM: u64 = 4 << 20;
 
 impl Store {
-    /// Gives the reserve to the disk if that is nearly full. The caller then removes something.
+    /// Gives the reserve to the disk if that is nearly full, and returns whether it is. The caller
+    /// then removes something, or commits what may be a removal.
     ///
     /// # Errors
     /// `Io`.
-    pub fn release_reserve(&self) -> Result<()> {
+    pub fn release_reserve(&self) -> Result<bool> {
         if self.disk.space()?.free >= RELEASE_BELOW {
-            return Ok(());
+            return Ok(false);
         }
         match self.disk.remove(RESERVE) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 }
 
 impl StoreWriter {
-    /// Makes the reserve if it is missing and the disk has space. A failure is told to the log
-    /// alone, because the reserve is no part of what was asked for.
-    pub fn renew_reserve(&self) {
-        if let Err(error) = self.try_renew_reserve() {
+    /// Makes the reserve if it is missing and the disk has space; returns whether it is there. A
+    /// failure is told to the log alone, because the reserve is no part of what was asked for.
+    pub fn renew_reserve(&self) -> bool {
+        self.try_renew_reserve().unwrap_or_else(|error| {
             log::debug!("{}/{RESERVE}: {error}", self.store.disk.shown());
-        }
+            false
+        })
     }
 
-    fn try_renew_reserve(&self) -> Result<()> {
+    fn try_renew_reserve(&self) -> Result<bool> {
         let disk = &*self.store.disk;
         let is_missing = match disk.open(RESERVE, Access::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => true,
             file => file?.len()? != RESERVE_LEN as u64,
         };
         if !is_missing || disk.space()?.free < RENEW_FROM {
-            return Ok(());
+            return Ok(!is_missing);
         }
         // Bytes that a file system cannot compress or leave out.
         let mut bytes = Vec::with_capacity(RESERVE_LEN);
@@ -58,6 +60,7 @@ impl StoreWriter {
             digest = Digest::of(&digest.0);
         }
         write_file(disk, RESERVE, &bytes)?;
-        disk.sync_dir("")
+        disk.sync_dir("")?;
+        Ok(true)
     }
 }

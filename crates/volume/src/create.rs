@@ -103,9 +103,12 @@ pub fn create(
     now: i128,
 ) -> Result<()> {
     let (row, root) = first_rows(options, secret, now)?;
-    writer(store)?.create_volume(name, row, &|snapshot| {
+    let mut writer = writer(store)?;
+    writer.create_volume(name, row, &|snapshot| {
         root_batch(snapshot, &root, options.chunking)
-    })
+    })?;
+    writer.renew_reserve();
+    Ok(())
 }
 
 /// The rows of a new volume and of its root directory.
@@ -197,5 +200,6 @@ pub fn remove(store: &Store, name: &str) -> Result<()> {
         ..weald_store::CollectOptions::default()
     };
     writer.collect(&options, &mut |_| std::ops::ControlFlow::Continue(()))?;
+    writer.renew_reserve();
     Ok(())
 }

@@ -79,6 +79,8 @@ pub struct OpenStore {
     free: AtomicU64,
     /// Bytes of the disk that are kept free for removals and commits.
     reserve: AtomicU64,
+    /// Whether the file `reserve` may be missing: it is made when the disk has space.
+    may_lack_reserve: AtomicBool,
     /// Whether blocks died since space was returned.
     has_dead: AtomicBool,
     /// Whether files were removed since the tables were compacted.
@@ -122,6 +124,10 @@ impl OpenStore {
             (_, true) => store.without_barriers(),
             _ => store.clone(),
         };
+        if !options.is_read_only {
+            // What takes the space may be in the volume.
+            store.release_reserve()?;
+        }
         let usual = WriteOptions::new(options.writer_name.clone());
         let epoch = options.epoch.unwrap_or(usual.epoch);
         let writer = store.write(WriteOptions {
@@ -152,6 +158,7 @@ impl OpenStore {
             ignores_barriers: options.ignores_barriers && !options.is_read_only,
             free: AtomicU64::new(0),
             reserve: AtomicU64::new(0),
+            may_lack_reserve: AtomicBool::new(true),
             has_dead: AtomicBool::new(false),
             // Earlier mounts may have removed some.
             has_removed: AtomicBool::new(true),
@@ -335,6 +342,26 @@ impl OpenStore {
         let reserve = reserve.min(space.free);
         self.reserve.store(reserve, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Lets the next commit use the file `reserve` if other data has filled the disk.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn prepare_commit(&self) -> Result<()> {
+        if self.store.release_reserve()? {
+            self.may_lack_reserve.store(true, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Makes the file `reserve` if it is missing and there is space, after a look at the disk.
+    pub(crate) fn renew_reserve(&self, writing: &Writing) {
+        let is_possible = !self.is_read_only && self.free_len() > 0;
+        if is_possible && self.may_lack_reserve.load(Ordering::Relaxed) {
+            let is_there = writing.writer.renew_reserve();
+            self.may_lack_reserve.store(!is_there, Ordering::Relaxed);
+        }
     }
 
     /// Takes `len` bytes out of the free space before they are written beside a commit.

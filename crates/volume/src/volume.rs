@@ -168,7 +168,11 @@ impl Volume {
         if !options.is_read_only {
             self.core.drop_orphans()?;
         }
-        self.core.shared.refresh_free()?;
+        let shared = &self.core.shared;
+        shared.refresh_free()?;
+        if !options.is_read_only {
+            shared.renew_reserve(&shared.writing.lock());
+        }
         if options.background && !options.is_read_only {
             let weak = Arc::downgrade(self);
             let signal = self.signal.clone();
@@ -225,7 +229,8 @@ impl Volume {
         #[cfg(test)]
         self.core.hook.reach(crate::hook::Stage::Frozen);
         // Until the layer goes, its space counts twice: other volumes must not take it meanwhile.
-        let done = committer.commit(&self.core, writing, &layer);
+        let done = shared.prepare_commit();
+        let done = done.and_then(|()| committer.commit(&self.core, writing, &layer));
         let done = done.and_then(|done| shared.refresh_free().map(|()| done));
         let done = match done {
             Ok(done) => done,
@@ -255,6 +260,7 @@ impl Volume {
             0 => shared.end_holds(writing),
             _ => Ok(()),
         });
+        shared.renew_reserve(writing);
         if let Err(error) = freed {
             shared.fail(&error);
             return Err(error);

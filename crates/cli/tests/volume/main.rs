@@ -15,6 +15,7 @@ mod mounting;
 mod properties;
 mod read_only;
 mod removing;
+mod reserve;
 mod salvage;
 mod sealing;
 

@@ -63,6 +63,7 @@ impl OpenStore {
     /// # Errors
     /// `Full`, `Io`.
     pub(super) fn removable_rows(&self) -> Result<u64> {
+        self.prepare_commit()?;
         self.refresh_free()?;
         let dirty = self.space_of_others(None);
         let room = self.free_len() + self.reserve_len() / 2;

@@ -23,7 +23,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weald_builder::{Observer, Problem, Progress, ReencodeOptions, Reencoded, reencode};
 use weald_daemon::RuntimeDir;
 use weald_format::{Error, ErrorKind};
-use weald_store::{CollectOptions, Collected, Store, WriteOptions};
+use weald_store::{CollectOptions, Collected, Store, StoreWriter, WriteOptions};
 use weald_views::kernel::{self, ViewCache};
 use weald_volume::settle_all;
 
@@ -180,12 +180,12 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     }
     let flag = interrupt_flag()?;
     let store = open(&args.location.store)?;
-    let options = CollectOptions {
+    let mut options = CollectOptions {
         copy_below_percent: args.copy_below,
         copy_len_max: args.max_copy.unwrap_or(u64::MAX),
     };
-    let below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
-    store.release_reserve()?;
+    let mut below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
+    let is_full = store.release_reserve()?;
     let mut writer = match store.write(WriteOptions::new(writer_name("gc"))) {
         Err(error) if error.kind() == ErrorKind::Busy => {
             return gc_mounted(args, &store, &options, &error, &flag);
@@ -193,6 +193,10 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         other => other?,
     };
     let before = disk_len(Path::new(&store.shown()))?;
+    if is_full && !has_room_for_copies(&store, &mut writer)? {
+        log::warn!("the disk of the store has no room for copies: what needs none is done");
+        (options.copy_below_percent, below_percent) = (0, 0);
+    }
     if below_percent > 0 && !store.volume_names()?.is_empty() {
         drop(writer);
         settle_volumes(&store, &flag)?;
@@ -241,6 +245,19 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         bail!("{INTERRUPTED}");
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the space of a full disk that can be had without a copy. Returns whether there is room
+/// for copies then.
+fn has_room_for_copies(store: &Store, writer: &mut StoreWriter) -> anyhow::Result<bool> {
+    /// Copies of a step, and the rows of their commit.
+    const ROOM_LEN: u64 = 16 << 20;
+    let without = CollectOptions {
+        copy_below_percent: 0,
+        ..CollectOptions::default()
+    };
+    writer.collect(&without, &mut |_| ControlFlow::Continue(()))?;
+    Ok(store.space()?.free >= ROOM_LEN)
 }
 
 /// Writes blocks of volumes again of which files use a part.
