@@ -55,6 +55,7 @@ pub use inspect::sections::{RecipeShare, SectionInfo, Share};
 pub use inspect::space::{SpaceUsage, StreamUsage};
 pub use open::bases::{bases_of, image_digests};
 pub use open::generations::{Generation, generations, last_whole_generation};
+pub use open::members::{Member, Members};
 pub use open::options::{ImageStart, OpenOptions};
 pub use read::contents::FileBytes;
 pub use read::decode_cost::DecodeCost;

@@ -4,4 +4,5 @@
 pub mod bases;
 pub mod directory;
 pub mod generations;
+pub mod members;
 pub mod options;

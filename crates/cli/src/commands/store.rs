@@ -1,7 +1,6 @@
 //! `weald store`: one store of blocks under many images.
 
 pub(super) mod add;
-mod base_images;
 mod change;
 mod collect;
 mod export;

@@ -66,6 +66,65 @@ fn a_mounted_volume_lets_images_go() {
     assert_all_space_comes_back(&ground);
 }
 
+/// A store with the images `v1`, and `v2` on it as its base image.
+fn with_base() -> Ground {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    ground.sh("cp -a tree next; seq 7 > next/new
+         $WEALD store add -q store tree --name v1
+         $WEALD build -q --base store:v1 next based.weald
+         $WEALD store import -q store based.weald --name v2");
+    ground
+}
+
+/// Would catch: a base image that goes although another image needs it: one that came since the
+/// command looked at the images. The server that removes it has the last word.
+#[test]
+fn the_server_keeps_base_images() {
+    let ground = with_base();
+    ground.mount(&[]);
+    let runtime_dir = weald_daemon::RuntimeDir::find(&ground.0.runtime_dir());
+    let runtime_dir = runtime_dir.expect("found").expect("a server");
+    let lock = File::options()
+        .read(true)
+        .write(true)
+        .open(ground.at("store/lock"));
+    let lock = lock.expect("the lock");
+    // As a client does that saw no other image.
+    let remove = |name| {
+        use std::os::fd::AsFd;
+        weald_daemon::remove_image(&runtime_dir, lock.as_fd(), name, false)
+    };
+    let refused = remove("v1").expect_err("another image needs it");
+    assert_eq!(refused.kind(), weald_format::ErrorKind::Busy);
+    assert!(
+        refused.to_string().contains("the base image of v2"),
+        "{refused}"
+    );
+    ground.weald(&["check", "store:v2"]);
+    assert_eq!(images(&ground), ["v1", "v2"]);
+    assert!(remove("v2").expect("removed") && remove("v1").expect("removed"));
+    assert_eq!(images(&ground), Vec::<String>::new());
+    ground.umount();
+    assert_all_space_comes_back(&ground);
+}
+
+/// Would catch: a volume that loses data with the image that it was made of, or with the base image
+/// of that one.
+#[test]
+fn a_volume_of_an_image_needs_neither_it_nor_its_base() {
+    let ground = with_base();
+    ground.weald(&["volume", "create", "-q", "store:w", "--from", "store:v2"]);
+    ground.refused(&["store", "rm", "store:v1"], &["the base image of v2"]);
+    ground.weald(&["store", "rm", "store", "v1", "v2"]);
+    ground.weald(&["store", "gc", "-q", "store"]);
+    ground.weald(&["volume", "check", "--data", "store:w"]);
+    let other = ground.0.dir("other");
+    ground.0.mount(Path::new("store:w"), &other, &["-o", "ro"]);
+    assert_same(&ground.at("next"), &other, &MOUNTED);
+    ground.0.umount(&other);
+}
+
 /// Would catch: an image that is there in part, references that are dropped twice or not, or a lost
 /// change of the volume, after the death of the client or of the server.
 #[test]

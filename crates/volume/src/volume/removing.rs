@@ -13,6 +13,7 @@ use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result};
+use weald_image::Member;
 use weald_store::Removal;
 
 /// An image that is being removed. Readers see it until [`Removing::hide`] returns. If this is
@@ -21,6 +22,9 @@ use weald_store::Removal;
 pub struct Removing {
     shared: Weak<OpenStore>,
     removal: Removal,
+    /// The image, unless the removal is forced or nobody can tell what it is: it stays if another
+    /// one needs it.
+    member: Option<Member>,
 }
 
 impl Volume {
@@ -32,9 +36,15 @@ impl Volume {
     pub fn begin_removal(&self, name: &str, is_forced: bool) -> Result<Removing> {
         let shared = &self.core.shared;
         drop(shared.lock_writer()?);
+        // Behind the beginning no reader opens the image.
+        let member = match is_forced {
+            true => None,
+            false => Member::read(&shared.store, name)?,
+        };
         Ok(Removing {
             shared: Arc::downgrade(shared),
             removal: Removal::begin(&shared.store, name, is_forced)?,
+            member,
         })
     }
 }
@@ -99,8 +109,8 @@ impl Removing {
     /// writer of the store does the rest.
     ///
     /// # Errors
-    /// `NotFound` if another command was faster; `Busy` if the volume was closed; `Full`, `Io`,
-    /// `Corrupt`.
+    /// `NotFound` if another command was faster; `Busy` if the volume was closed, or if another
+    /// image has this one as base image; `Full`, `Io`, `Corrupt`.
     pub fn finish(mut self) -> Result<()> {
         let shared = self.shared.clone();
         let has_references = self.hide()?;
@@ -129,7 +139,14 @@ impl Removing {
     /// # Errors
     /// As [`Removing::finish`].
     pub(crate) fn hide(&mut self) -> Result<bool> {
-        self.step(|writing, removal, _| removal.hide(&mut writing.writer))
+        let (shared, member) = (self.shared.clone(), self.member.clone());
+        self.step(|writing, removal, _| {
+            // Under the lock: an image that came since the client looked counts.
+            if let (Some(member), Some(shared)) = (member, shared.upgrade()) {
+                member.refuse_if_needed(&shared.store)?;
+            }
+            removal.hide(&mut writing.writer)
+        })
     }
 
     /// The next steps: drops references. Returns whether there are more.

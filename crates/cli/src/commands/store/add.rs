@@ -189,9 +189,12 @@ fn add_to_mounted(
     let (mut own, mut writer) = temporary_store(&dir, args.index_memory)?;
     let mut like = image_to_continue(store, name, args.like.as_deref())?;
     let mut problem_count = 0;
+    // Open until the new image is in the store: nobody removes it meanwhile, nor the base images
+    // that both need.
+    let mut continued = None;
     if let Some(old) = &like {
         let opened = StoredImage::open(store.clone(), old);
-        match opened.and_then(|image| writer.import(old, &image)) {
+        match opened.and_then(|image| writer.import(old, &*continued.insert(image))) {
             Err(error) if is_damage(&error) => {
                 let what = messages::one_line(&error.context("damaged, and not continued"));
                 let path = old.as_bytes().to_vec();
@@ -214,6 +217,7 @@ fn add_to_mounted(
     let mut added = add(args, target, options, observer)?;
     added.imported = mounted.import(name, &StoredImage::open(own, name)?)?;
     added.report.problem_count += problem_count;
+    drop(continued);
     Ok(added)
 }
 

@@ -1,6 +1,5 @@
 //! `weald store create`, `import` and `rm`.
 
-use super::base_images::Members;
 use super::import_target::ImportTarget;
 use super::remover::Remover;
 use super::views;
@@ -20,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Place};
-use weald_image::{Image, ImageStart, OpenOptions};
+use weald_image::{Image, ImageStart, Members, OpenOptions};
 use weald_io::{FileSource, ReadAt};
 use weald_store::disk::HostDisk;
 use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, WriteOptions, check_name};

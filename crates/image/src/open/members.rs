@@ -1,23 +1,58 @@
 //! Which images of a store other images of it have as base images.
 
+use super::bases::{bases_of, image_digests};
 use std::collections::BTreeSet;
 use weald_format::{Digest, Error, ErrorKind, Result};
 use weald_store::{Store, StoredImage};
 
 /// An image of a store, and the base images that it needs.
-struct Member {
+#[derive(Debug, Clone)]
+pub struct Member {
     name: String,
     digests: Vec<Digest>,
     bases: Vec<Digest>,
 }
 
 /// The images of a store.
-pub(super) struct Members(Vec<Member>);
+#[derive(Debug)]
+pub struct Members(Vec<Member>);
+
+impl Member {
+    /// Reads footers and directory of the image `name`; `None` if it cannot be read.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` for an image that is being removed.
+    pub fn read(store: &Store, name: &str) -> Result<Option<Self>> {
+        match member(store, name) {
+            Ok(member) => Ok(Some(member)),
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy) => {
+                Err(error)
+            }
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Refuses to remove this image, which readers cannot open any more, if another image of
+    /// `store` needs it now. A writer of the store calls it in the same hold of the store as the
+    /// removal, so that no image can come in between.
+    ///
+    /// # Errors
+    /// `Busy` with the names of those images; `Io`.
+    pub fn refuse_if_needed(&self, store: &Store) -> Result<()> {
+        let mut members = Members::read(store)?;
+        members.0.retain(|member| member.name != self.name);
+        members.0.push(self.clone());
+        members.refuse_needed(store, std::slice::from_ref(&self.name))
+    }
+}
 
 impl Members {
     /// Reads footers and directories of all images of `store`. Of an image that cannot be read it
     /// is not known what it needs.
-    pub(super) fn read(store: &Store) -> Result<Self> {
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read(store: &Store) -> Result<Self> {
         let mut members = Vec::new();
         for name in store.names()? {
             match member(store, &name) {
@@ -36,7 +71,7 @@ impl Members {
     }
 
     /// The images that would lose a base image with the image `name`, if all images `leaving` go.
-    pub(super) fn users_of(&self, name: &str, leaving: &[String]) -> Vec<&str> {
+    pub fn users_of(&self, name: &str, leaving: &[String]) -> Vec<&str> {
         let Some(base) = self.0.iter().find(|member| member.name == name) else {
             return Vec::new();
         };
@@ -52,7 +87,7 @@ impl Members {
     }
 
     /// `names` in an order in which no image goes before those that need it.
-    pub(super) fn in_order(&self, names: &[String]) -> Vec<String> {
+    pub fn in_order(&self, names: &[String]) -> Vec<String> {
         let mut seen = BTreeSet::new();
         let mut left: Vec<&String> = names.iter().filter(|name| seen.insert(*name)).collect();
         let mut ordered = Vec::new();
@@ -78,7 +113,10 @@ impl Members {
     }
 
     /// Refuses to remove all images `leaving` if one that stays needs one of them.
-    pub(super) fn refuse_needed(&self, store: &Store, leaving: &[String]) -> Result<()> {
+    ///
+    /// # Errors
+    /// `Busy` with the names of those that stay.
+    pub fn refuse_needed(&self, store: &Store, leaving: &[String]) -> Result<()> {
         for name in leaving {
             let users = self.users_of(name, leaving);
             if !users.is_empty() {
@@ -95,9 +133,12 @@ impl Members {
     }
 
     /// Says which base images of the image `name` the store does not have.
-    pub(super) fn warn_missing(&self, store: &Store, name: &str) -> Result<()> {
+    ///
+    /// # Errors
+    /// As those of opening the image.
+    pub fn warn_missing(&self, store: &Store, name: &str) -> Result<()> {
         let source = StoredImage::open(store.clone(), name)?;
-        for base in weald_image::bases_of(&source)? {
+        for base in bases_of(&source)? {
             let has = |member: &Member| member.digests.contains(&base.image_digest);
             if !self.0.iter().any(has) {
                 log::warn!(
@@ -114,10 +155,10 @@ impl Members {
 
 fn member(store: &Store, name: &str) -> Result<Member> {
     let source = StoredImage::open(store.clone(), name)?;
-    let bases = weald_image::bases_of(&source)?;
+    let bases = bases_of(&source)?;
     Ok(Member {
         name: name.to_owned(),
-        digests: weald_image::image_digests(&source)?,
+        digests: image_digests(&source)?,
         bases: bases.iter().map(|base| base.image_digest).collect(),
     })
 }
