@@ -1,5 +1,6 @@
 //! Shared code of the tests of all crates: trees with every feature, a comparison of trees, seeded
-//! random numbers, a load for crashes, the real binary, a directory for mounts.
+//! random numbers, a load for crashes, a reader of metrics, the real binary, a directory for
+//! mounts.
 //!
 //! Neighbours: it depends on `sys` only and knows nothing about images. So its findings do not rely
 //! on the code under test. It needs root (devices, owners, trusted xattrs), and rsync(1) for
@@ -9,6 +10,7 @@
 pub mod command;
 pub mod compare;
 pub mod crash_load;
+pub mod exposition;
 pub mod jpeg;
 pub mod mounts;
 pub mod oci;

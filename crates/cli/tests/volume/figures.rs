@@ -1,8 +1,10 @@
 //! Numbers that the commands print about space and failures, and the order in which volumes of a
 //! store are mounted.
 
-use super::{Ground, VOLUME};
+use super::{Ground, VOLUME, eventually};
 use serde_json::Value;
+use std::fs::File;
+use weald_testkit::exposition;
 
 /// Would catch: two lines of fstab that race at boot, since a read-only mount keeps a later one
 /// from writing.
@@ -100,11 +102,11 @@ fn metrics_of_several_volumes_have_one_head_and_canonical_labels() {
     let store = ground.at("store");
     for text in &texts {
         assert_eq!(*text, texts[0]);
-        let heads: Vec<&str> = text.lines().filter(|line| line.starts_with("# ")).collect();
-        let mut unique = heads.clone();
-        unique.sort_unstable();
-        unique.dedup();
-        assert_eq!(unique.len(), heads.len(), "{text}");
+        let samples = exposition::samples(text);
+        let of_store = samples
+            .iter()
+            .filter(|sample| sample.name == "weald_store_debt_bytes");
+        assert_eq!(of_store.count(), 1, "{text}");
         for name in ["v", "w"] {
             let line = format!(
                 "weald_volume_failed{{volume=\"{name}\",store=\"{}\",uuid=\"",
@@ -112,17 +114,79 @@ fn metrics_of_several_volumes_have_one_head_and_canonical_labels() {
             );
             assert!(text.contains(&line), "{text}");
         }
-        assert_eq!(
-            text.matches("\nweald_store_debt_bytes{").count(),
-            1,
-            "{text}"
-        );
     }
+    // Names that need escapes; a volume that is mounted.
+    ground.sh(r#"mkdir 'o"d\d'; cp -a store 'o"d\d/'"#);
+    let odd = ground.weald(&["volume", "stat", "--prometheus", r#"o"d\d/store"#]);
+    let wanted = ground.at(r#"o"d\d/store"#).display().to_string();
+    for sample in exposition::samples(&odd) {
+        assert_eq!(sample.labels["store"], wanted);
+    }
+    let dir = ground.mount(&[]);
+    ground.sh("seq 10000 > mnt/f; cat mnt/f > /dev/null");
+    exposition::samples(&ground.weald(&["volume", "stat", "--prometheus", VOLUME]));
+    let samples = exposition::samples(&ground.weald(&["mounts", "--prometheus"]));
+    let is_shown = |label: &String| *label == dir.display().to_string();
+    assert!(
+        samples
+            .iter()
+            .any(|sample| sample.labels.values().any(is_shown))
+    );
+    ground.umount();
     let both = ground.weald(&["volume", "stat", "store:v", "store:w"]);
     assert!(
         both.starts_with("volume") && both.matches("logical").count() == 2,
         "{both}"
     );
+}
+
+/// Inodes of `df -i` at a path: all, used, free.
+fn inodes(ground: &Ground, path: &str) -> [u64; 3] {
+    let said = ground.sh(&format!("df --output=itotal,iused,iavail {path} | tail -1"));
+    let numbers: Vec<u64> = said
+        .split_whitespace()
+        .map(|number| number.parse().expect("a number"))
+        .collect();
+    numbers.try_into().expect("three numbers")
+}
+
+/// Would catch: a number of inodes that never falls, and one that knows nothing of a quota.
+#[test]
+fn df_counts_inodes_and_knows_quotas() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    let used = |path| inodes(&ground, path)[1];
+    let before = used("mnt");
+    ground.sh("cd mnt; mkdir many; touch many/{1..500}; ln many/1 many/link");
+    assert_eq!(used("mnt"), before + 501);
+    ground.sh("rm -r mnt/many/{1..250} mnt/many/link");
+    eventually("removed inodes are gone", || used("mnt") == before + 251);
+    // An unlinked file counts as long as it is open, and so does its directory, which the kernel
+    // keeps with it.
+    let open = File::open(ground.at("mnt/many/300")).expect("open");
+    ground.sh("rm -r mnt/many");
+    eventually("removed inodes are gone", || used("mnt") == before + 2);
+    drop(open);
+    eventually("the last one is gone", || used("mnt") == before);
+    ground.umount();
+    ground.mount(&[]);
+    assert_eq!(used("mnt"), before);
+    ground.sh(
+        "mkdir -p mnt/q/inner; $WEALD volume set --quota-count 100 store:v q
+         touch mnt/q/inner/{1..30}",
+    );
+    assert_eq!(inodes(&ground, "mnt/q"), [100, 31, 69]);
+    assert_eq!(inodes(&ground, "mnt/q/inner"), [100, 31, 69]);
+    let full = ground.run("touch mnt/q/{1..100}");
+    assert!(full.stderr.contains("quota exceeded"), "{}", full.stderr);
+    assert_eq!(inodes(&ground, "mnt/q"), [100, 100, 0]);
+    ground.sh("rm mnt/q/inner/*");
+    eventually("the quota has room", || {
+        inodes(&ground, "mnt/q") == [100, 70, 30]
+    });
+    assert!(inodes(&ground, "mnt")[2] > 1000);
+    ground.umount();
+    ground.assert_clean();
 }
 
 /// Would catch: a failure without its time, and a risk that stands still at 0 while nothing becomes
