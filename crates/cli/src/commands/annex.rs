@@ -457,6 +457,77 @@ mod tests {
         assert_eq!(secret, b"outside/secret");
     }
 
+    /// Would catch: a request that looks at a directory and then works by its path, which leads
+    /// elsewhere by then: another user exchanges the directory and a symlink all the time.
+    #[test]
+    fn a_directory_that_is_exchanged_leads_nowhere() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        const TRIES: usize = 300;
+        let dir = tempfile::tempdir().expect("directory");
+        let at = |name: &str| dir.path().join(name);
+        for name in ["outside", "inside/cc/dd"] {
+            std::fs::create_dir_all(at(name)).expect("mkdir");
+        }
+        for name in ["outside/KEY", "outside/victim", "source"] {
+            std::fs::write(at(name), name).expect("write");
+        }
+        std::os::unix::fs::symlink(at("outside"), at("inside/cc/link")).expect("symlink");
+        for name in ["inside/cc", "inside/cc/dd", "inside/cc/link"] {
+            std::os::unix::fs::lchown(at(name), Some(65534), Some(65534)).expect("root's right");
+        }
+        let shown = dir.path().display();
+        let is_over = AtomicBool::new(false);
+        let mut answers = std::collections::BTreeMap::new();
+        std::thread::scope(|scope| {
+            let exchanging = scope.spawn(|| {
+                let (mut count, flags) = (0, rustix::fs::RenameFlags::EXCHANGE);
+                let (first, second) = (at("inside/cc/dd"), at("inside/cc/link"));
+                while !is_over.load(Ordering::Relaxed) {
+                    let cwd = rustix::fs::CWD;
+                    let done = rustix::fs::renameat_with(cwd, &first, cwd, &second, flags);
+                    count += u64::from(done.is_ok());
+                }
+                count
+            });
+            for _ in 0..TRIES {
+                // Each request asks for the directories of its key.
+                let said = said(&format!(
+                    "PREPARE\nVALUE {shown}/inside\n\
+                     TRANSFER STORE KEY {shown}/source\nVALUE cc/dd/\n\
+                     TRANSFER STORE new {shown}/source\nVALUE cc/dd/\n\
+                     CHECKPRESENT victim\nVALUE cc/dd/\n\
+                     TRANSFER RETRIEVE KEY {shown}/got\nVALUE cc/dd/\n\
+                     REMOVE KEY\nVALUE cc/dd/\nREMOVE victim\nVALUE cc/dd/\n\
+                     EXPORT cc/dd/victim\nREMOVEEXPORT victim\nRENAMEEXPORT KEY cc/dd/taken\n"
+                ));
+                for line in said {
+                    assert_ne!(line, "CHECKPRESENT-SUCCESS victim");
+                    let word = line.split(' ').next().unwrap_or_default();
+                    *answers.entry(word.to_owned()).or_insert(0) += 1;
+                }
+                if let Ok(got) = std::fs::read(at("got")) {
+                    assert!(got.is_empty() || got == b"source", "{got:?}");
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            let exchanged = exchanging.join().expect("the thread");
+            assert!(exchanged > 1000, "hardly an exchange: {exchanged}");
+        });
+        let mut left: Vec<_> = std::fs::read_dir(at("outside"))
+            .expect("list")
+            .map(|entry| entry.expect("entry").file_name())
+            .collect();
+        left.sort();
+        assert_eq!(left, ["KEY", "victim"]);
+        for name in ["outside/KEY", "outside/victim"] {
+            assert_eq!(std::fs::read(at(name)).expect("read"), name.as_bytes());
+        }
+        // Both ways were taken.
+        let count = |word: &str| answers.get(word).copied().unwrap_or(0);
+        assert!(count("TRANSFER-SUCCESS") > 0, "{answers:?}");
+        assert!(count("TRANSFER-FAILURE") > 0, "{answers:?}");
+    }
+
     /// Would catch: data under half of a name, whose other half came as a line of its own.
     #[test]
     fn a_name_with_a_line_break_stores_nothing() {

@@ -7,6 +7,7 @@ use crate::support::Parts;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weald_codec::fsverity_digest;
 use weald_format::directory::{Category, Stream};
 
@@ -352,4 +353,99 @@ fn the_store_of_another_user_has_no_cache_of_root() {
     mount(&mut ground.of_testkit().command());
     assert!(store.join("views").is_dir());
     ground.umount();
+}
+
+/// Exchanges two names until it is dropped, as fast as it goes.
+struct Exchanging {
+    is_over: std::sync::Arc<AtomicBool>,
+    thread: Option<std::thread::JoinHandle<u64>>,
+}
+
+impl Exchanging {
+    fn begin(first: std::path::PathBuf, second: std::path::PathBuf) -> Self {
+        let is_over = std::sync::Arc::new(AtomicBool::new(false));
+        let over = is_over.clone();
+        let thread = std::thread::spawn(move || {
+            let (mut count, flags) = (0, rustix::fs::RenameFlags::EXCHANGE);
+            while !over.load(Ordering::Relaxed) {
+                let cwd = rustix::fs::CWD;
+                count +=
+                    u64::from(rustix::fs::renameat_with(cwd, &first, cwd, &second, flags).is_ok());
+            }
+            count
+        });
+        Self {
+            is_over,
+            thread: Some(thread),
+        }
+    }
+
+    /// Ends, and returns the number of exchanges.
+    fn end(&mut self) -> u64 {
+        self.is_over.store(true, Ordering::Relaxed);
+        let thread = self.thread.take();
+        thread.map_or(0, |thread| thread.join().expect("the thread"))
+    }
+}
+
+impl Drop for Exchanging {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Paths below `dir` with their kinds and lengths.
+fn everything_below(ground: &Ground, dir: &str) -> String {
+    let mut find = std::process::Command::new("find");
+    find.arg(ground.at(dir)).args(["-printf", "%P %y %m %s\\n"]);
+    let said = weald_testkit::mounts::finish(&mut find).expect(0).text();
+    let mut lines: Vec<&str> = said.lines().collect();
+    lines.sort_unstable();
+    lines.join("\n")
+}
+
+/// Would catch: root that looks at a directory and then works by its path, which leads elsewhere by
+/// then: another user exchanges the directory and a symlink all the time.
+#[test]
+fn a_cache_that_is_exchanged_leads_root_nowhere() {
+    const TRIES: usize = 60;
+    let ground = Ground::with_image();
+    // A cache of root's own, whose views must stay and whose directory gets no other.
+    let outside = [
+        "mount",
+        "--kernel",
+        "--view-cache",
+        "outside",
+        "a.weald",
+        "mnt",
+    ];
+    ground.weald(&outside).expect(0);
+    ground.umount();
+    ground.build("b");
+    let before = everything_below(&ground, "outside");
+    // The cache itself, the directory above it, and the store with its own cache.
+    for (real, cache) in [
+        ("theirs/cache", "theirs/cache"),
+        ("theirs/above", "theirs/above/cache"),
+    ] {
+        ground.dir("theirs");
+        ground.dir(real);
+        let link = ground.at("theirs/link");
+        symlink(ground.at("outside"), &link).expect("symlink");
+        for path in ["theirs", real, "theirs/link"] {
+            let path = ground.at(path);
+            std::os::unix::fs::lchown(path, Some(65534), Some(65534)).expect("chown");
+        }
+        let mut exchanging = Exchanging::begin(ground.at(real), link);
+        for _ in 0..TRIES {
+            let words = ["mount", "--kernel", "--view-cache", cache, "b.weald", "mnt"];
+            if ground.weald(&words).code == Some(0) {
+                ground.umount();
+            }
+            ground.weald(&["store", "gc", "--views", cache]);
+        }
+        assert!(exchanging.end() > 1000, "hardly an exchange");
+        assert_eq!(everything_below(&ground, "outside"), before, "{cache}");
+        fs::remove_dir_all(ground.at("theirs")).expect("remove");
+    }
 }
