@@ -8,13 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::process::{Command, Stdio};
 
+/// Labels by name, without escapes.
+pub type Labels = BTreeMap<String, String>;
+
 /// A sample: its name, its labels, its value.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sample {
     /// Name of the metric, with the end that a part of a histogram has.
     pub name: String,
     /// Labels by name, without escapes.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Labels,
     /// Value.
     pub value: f64,
 }
@@ -141,8 +144,7 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
 
 /// Buckets grow with their bounds, and the last one has everything.
 fn check_histograms(samples: &[Sample]) -> Result<(), String> {
-    let mut buckets: BTreeMap<(String, BTreeMap<String, String>), Vec<(f64, f64)>> =
-        BTreeMap::new();
+    let mut buckets: BTreeMap<(String, Labels), Vec<(f64, f64)>> = BTreeMap::new();
     for sample in samples {
         let Some(name) = sample.name.strip_suffix("_bucket") else {
             continue;

@@ -58,7 +58,7 @@ fn a_new_image_has_computed_fsverity_digests() {
         Category::Made,
         Category::Arm64,
     ] {
-        let first = lying.streams[0].clone();
+        let first = lying.streams[0];
         lying.streams.push(Stream { category, ..first });
     }
     fs::write(ground.image("lie"), lying.bytes()).expect("write");
