@@ -2,29 +2,27 @@
 
 mod collecting;
 mod images;
+mod world;
 
-use super::perform::{Answer, Difference, Resolver, compare, compare_with_unnamed};
+use super::perform::{Difference, compare, compare_with_unnamed};
 use super::sealed::Sealing;
-use super::steps::{Beside, Op, Step, choose, divide};
+use super::steps::{Beside, Step, choose, divide};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
-use crate::properties::CHUNKING;
-use crate::volume::Record;
 use crate::{CheckOptions, Chunking, OpenOptions, OpenStore, Volume, VolumeOptions, check, create};
 use parking_lot::Mutex;
 use rustix::io::Errno;
-use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use weald_codec::CodecSpec;
-use weald_format::container::RecordRef;
 use weald_format::{FileKind, InodeFlags};
 use weald_model::ModelFs;
 use weald_store::engine::trial;
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{CollectOptions, Store, WriteOptions};
-use weald_vfs::{Ino, NewStat, Outcome, WritableFs, XattrMode};
+use weald_vfs::{Ino, NewStat, Outcome, WritableFs};
+use world::World;
 
 /// One run in so many has two volumes.
 const TWO_RARITY: u64 = 4;
@@ -88,229 +86,6 @@ impl Plan {
         }
         self
     }
-}
-
-/// The model and what it was before.
-struct World {
-    model: ModelFs,
-    /// The model after each operation since the last one that is known to be durable.
-    states: Vec<ModelFs>,
-    /// Number of states before the first of these.
-    first: usize,
-    now: i128,
-    /// Whether the disk may be full.
-    is_limited: bool,
-    trace: Arc<Mutex<Vec<String>>>,
-    /// The first difference that an operation beside a commit found.
-    beside: Verdict,
-    /// A record of the log that was written while another one was being synced, and the number of
-    /// states that it makes durable.
-    ahead: Option<(Record, usize)>,
-    /// Images in the store, with their records.
-    images: BTreeMap<String, Vec<RecordRef>>,
-    /// An image that may be in the store, because a failure came while it was added.
-    doubtful: Option<(String, Vec<RecordRef>)>,
-}
-
-impl World {
-    fn new(options: &VolumeOptions, trace: Arc<Mutex<Vec<String>>>) -> Self {
-        let model = ModelFs::new(0o755, 0);
-        if options.chunking != Chunking::Auto {
-            let word = options.chunking.word().as_bytes();
-            let set = model.set_xattr(Ino::ROOT, CHUNKING, word, XattrMode::Set, 0);
-            set.expect("an attribute of the model");
-        }
-        Self {
-            states: vec![model.clone()],
-            first: 0,
-            model,
-            now: 0,
-            is_limited: false,
-            trace,
-            beside: Ok(()),
-            ahead: None,
-            images: BTreeMap::new(),
-            doubtful: None,
-        }
-    }
-
-    fn note(&self, what: impl Into<String>) {
-        self.trace.lock().push(what.into());
-    }
-
-    /// Performs `op` on both sides. `may_fail` says whether the disk failed.
-    fn perform(&mut self, volume: &Volume, op: Op, may_fail: impl Fn() -> bool) -> Verdict {
-        self.now += 1;
-        let resolver = Resolver::new(&self.model);
-        let found = resolver.perform(volume, op, self.now);
-        let shown = |outcome: &Outcome<Answer>| match outcome {
-            Ok(Answer::Bytes(bytes)) => format!("{} bytes", bytes.len()),
-            Ok(Answer::Stat(stat)) => format!("inode {}, {} bytes", stat.ino.0, stat.size),
-            Ok(answer) => format!("{answer:?}"),
-            Err(failure) => format!("{:?}", failure.errno),
-        };
-        self.note(format!("{op:?} -> {}", shown(&found)));
-        if let Err(failure) = &found
-            && (failure.errno == Errno::NOSPC && self.is_limited
-                || matches!(failure.errno, Errno::IO | Errno::ROFS | Errno::NOSPC) && may_fail())
-        {
-            return Ok(());
-        }
-        let wanted = resolver.perform(&self.model, op, self.now);
-        let is_equal = match (&found, &wanted) {
-            (Ok(found), Ok(wanted)) => found == wanted,
-            (Err(found), Err(wanted)) => found.errno == wanted.errno,
-            _ => false,
-        };
-        if !is_equal {
-            return Err(format!("{op:?}: found {found:?}, not {wanted:?}"));
-        }
-        if wanted.is_ok() {
-            self.states.push(self.model.clone());
-        }
-        Ok(())
-    }
-
-    /// Number of states so far.
-    fn count(&self) -> usize {
-        self.first + self.states.len()
-    }
-
-    /// The last of the first `count` states is durable.
-    fn synced(&mut self, count: usize) {
-        let obsolete = (count - 1).saturating_sub(self.first);
-        self.states.drain(..obsolete);
-        self.first += obsolete;
-    }
-
-    /// Writes a record while another one is not durable, and may sync it before that one.
-    fn begin_record(&mut self, volume: &Volume, disk: &SimDisk) -> Verdict {
-        if self.ahead.is_some() {
-            return Ok(());
-        }
-        let record = match volume.begin_record() {
-            Ok(record) => record,
-            Err(_) if disk.fault_count() > 0 => return Ok(()),
-            Err(error) => return Err(format!("record: {error}")),
-        };
-        self.note(format!("record ahead: {}", record.is_some()));
-        self.ahead = record.map(|record| (record, self.count()));
-        let is_first = self.now % 3 == 0;
-        if let Some((record, _)) = self.ahead.as_ref().filter(|_| is_first)
-            && let Err(error) = volume.sync_record(record)
-            && disk.fault_count() == 0
-        {
-            return Err(format!("sync of a record: {error}"));
-        }
-        Ok(())
-    }
-
-    /// Syncs the record that was written ahead.
-    fn end_record(&mut self, volume: &Volume) -> Option<(Result<(), String>, usize)> {
-        let (record, count) = self.ahead.take()?;
-        let synced = volume.sync_record(&record);
-        let done = synced.and_then(|()| volume.wait_for_record(&record));
-        self.note(format!("end of the record ahead: {}", done.is_ok()));
-        Some((done.map_err(|error| error.to_string()), count))
-    }
-
-    /// Runs the operations of a moment of a commit or of a sync, in the same thread.
-    fn reach(&mut self, volume: &Volume, stage: Stage, beside: &[(Stage, Beside)], disk: &SimDisk) {
-        for (_, beside) in beside.iter().filter(|(at, _)| *at == stage) {
-            if self.is_limited || !has_room(volume) {
-                break;
-            }
-            self.note(format!("at {stage:?}: {beside:?}"));
-            let verdict = match *beside {
-                Beside::Do(op) => self.perform(volume, op, || disk.fault_count() > 0),
-                Beside::Fail(fault) => {
-                    self.note(format!("fail: {fault:?}"));
-                    return disk.fail_after(0, fault);
-                }
-                Beside::DoOther(_) | Beside::SyncOther | Beside::CommitOther => Ok(()),
-                Beside::Sync if stage == Stage::Recorded => self.begin_record(volume, disk),
-                Beside::Sync => match volume.log_changes() {
-                    Ok(is_done) => {
-                        self.note(format!("sync: {is_done}"));
-                        if is_done {
-                            self.synced(self.count());
-                        }
-                        Ok(())
-                    }
-                    Err(_) if disk.fault_count() > 0 => Ok(()),
-                    Err(error) => Err(format!("sync: {error}")),
-                },
-            };
-            if self.beside.is_ok() {
-                self.beside = verdict;
-            }
-        }
-        let live = compare_with_unnamed(volume, &self.model);
-        if let Err(Difference::Differs(what)) = live
-            && self.beside.is_ok()
-        {
-            self.beside = Err(format!("at {stage:?}: {what}"));
-        }
-    }
-}
-
-impl World {
-    /// As [`World::reach`], for a moment of a commit or of a sync of the other volume.
-    fn reach_from_other(
-        &mut self,
-        volume: &Volume,
-        stage: Stage,
-        beside: &[(Stage, Beside)],
-        disk: &SimDisk,
-    ) {
-        let is_for_us = |beside: &Beside| {
-            matches!(
-                beside,
-                Beside::DoOther(_) | Beside::SyncOther | Beside::CommitOther
-            )
-        };
-        let beside = beside
-            .iter()
-            .filter(|(at, it)| *at == stage && is_for_us(it));
-        for (_, beside) in beside {
-            if self.is_limited || !has_room(volume) {
-                break;
-            }
-            self.note(format!("at {stage:?}: {beside:?}"));
-            let states = self.count();
-            let done = match *beside {
-                Beside::DoOther(op) => {
-                    let verdict = self.perform(volume, op, || disk.fault_count() > 0);
-                    self.beside = std::mem::replace(&mut self.beside, Ok(())).and(verdict);
-                    continue;
-                }
-                Beside::SyncOther => volume.log_changes(),
-                // Only a planted bug lets it have the writer in the middle of a commit.
-                _ if volume.core.shared.writing.try_lock().is_some() => {
-                    let done = volume.commit().and_then(|()| volume.return_space());
-                    done.map(|()| true)
-                }
-                _ => Ok(false),
-            };
-            match done {
-                Ok(true) => self.synced(states),
-                Ok(false) => {}
-                Err(_) if disk.fault_count() > 0 => {}
-                Err(error) => self.beside = Err(format!("{beside:?}: {error}")),
-            }
-        }
-        let live = compare_with_unnamed(volume, &self.model);
-        if let Err(Difference::Differs(what)) = live
-            && self.beside.is_ok()
-        {
-            self.beside = Err(format!("other volume at {stage:?}: {what}"));
-        }
-    }
-}
-
-/// Whether an operation waits for no commit: it does with a full memory.
-fn has_room(volume: &Volume) -> bool {
-    volume.core.state.read().cost() + (20 << 10) < volume.layer_max()
 }
 
 /// A volume, and the model beside it.
