@@ -68,6 +68,18 @@ impl Table {
         Self::Log,
     ];
 
+    /// The tables with rows of volumes, whose keys begin with the number of the volume: all that is
+    /// checked, salvaged and removed of one.
+    pub const OF_VOLUMES: [Self; 7] = [
+        Self::Inodes,
+        Self::Names,
+        Self::Extents,
+        Self::Xattrs,
+        Self::Orphans,
+        Self::Quotas,
+        Self::Log,
+    ];
+
     /// Whether rows lie in compressed groups. The other tables have few rows.
     pub const fn is_grouped(self) -> bool {
         matches!(
@@ -182,9 +194,12 @@ pub trait Engine: Debug + Send + Sync {
     ///
     /// # Errors
     /// `Io`, `Corrupt`, and the errors of `visit`.
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()>;
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        self.scan_readable(table, start, visit, &mut |_, error| Err(error))
+    }
 
-    /// As [`Engine::scan`], past the groups and rows that differ from their checksums.
+    /// As [`Engine::scan`], past the groups and rows that differ from their checksums. An engine
+    /// without checksums meets no such damage.
     ///
     /// # Errors
     /// As [`Engine::scan`], and the errors of `damaged`.
@@ -194,11 +209,7 @@ pub trait Engine: Debug + Send + Sync {
         start: &[u8],
         visit: &mut VisitRow<'_>,
         damaged: &mut VisitDamage<'_>,
-    ) -> Result<()> {
-        // An engine without checksums meets no such damage.
-        let _ = damaged;
-        self.scan(table, start, visit)
-    }
+    ) -> Result<()>;
 
     /// Applies `batch`, which is durable when the call returns.
     ///
@@ -239,4 +250,23 @@ pub fn key_of(id: u64) -> [u8; 8] {
 /// Decodes a numeric key; `None` if `key` does not have eight bytes.
 pub fn number_of(key: &[u8]) -> Option<u64> {
     key.try_into().ok().map(u64::from_be_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Would catch a table that is checked, and neither salvaged nor removed with its volume.
+    #[test]
+    fn each_table_is_one_of_the_store_or_one_of_volumes() {
+        let is_of_store = |table: &Table| match table {
+            Table::Counters | Table::Blocks | Table::Segments => true,
+            Table::Images | Table::Volumes => true,
+            Table::Inodes | Table::Names | Table::Extents | Table::Xattrs => false,
+            Table::Orphans | Table::Quotas | Table::Log => false,
+        };
+        let mut of_volumes = Table::ALL.to_vec();
+        of_volumes.retain(|table| !is_of_store(table));
+        assert_eq!(of_volumes, Table::OF_VOLUMES);
+    }
 }

@@ -1,6 +1,6 @@
 //! Tables in memory, lost when the process ends: for tests that simulate no crash.
 
-use super::{Batch, Engine, Snapshot, Table, VisitRow};
+use super::{Batch, Engine, Snapshot, Table, VisitDamage, VisitRow};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,7 +20,13 @@ impl Engine for MemoryEngine {
         Ok(self.rows.read().get(&(table, key.to_vec())).cloned())
     }
 
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+    fn scan_readable(
+        &self,
+        table: Table,
+        start: &[u8],
+        visit: &mut VisitRow<'_>,
+        _: &mut VisitDamage<'_>,
+    ) -> Result<()> {
         let rows = self.rows.read();
         for ((of, key), value) in rows.range((table, start.to_vec())..) {
             if *of != table || visit(key, value)?.is_break() {

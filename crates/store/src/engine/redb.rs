@@ -6,6 +6,7 @@
 mod convert;
 mod header;
 mod readable;
+mod slot_checksum;
 mod verify;
 
 pub(crate) use readable::{From, ReadableTables, Stored};
@@ -500,10 +501,6 @@ impl Groups for OpenTable<'_, '_> {
 impl Engine for RedbEngine {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
         self.call(|database| self.get_from(database, table, key))
-    }
-
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        self.scan_readable(table, start, visit, &mut |_, error| Err(error))
     }
 
     fn scan_readable(

@@ -5,7 +5,7 @@
 //! order of table and key, each as [`HEAD_LEN`] bytes, key and value. An end mark and the number of
 //! rows follow, so that a cut is noticed.
 
-use super::{Batch, Engine, Snapshot, Table, VisitRow};
+use super::{Batch, Engine, Snapshot, Table, VisitDamage, VisitRow};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -194,7 +194,13 @@ impl Engine for RowsFile {
         Ok(found)
     }
 
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+    fn scan_readable(
+        &self,
+        table: Table,
+        start: &[u8],
+        visit: &mut VisitRow<'_>,
+        _: &mut VisitDamage<'_>,
+    ) -> Result<()> {
         let Some(table_rows) = self.tables.get(&number_of(table)) else {
             return Ok(());
         };

@@ -2,7 +2,7 @@
 
 use super::paths::{Found, Subject, named};
 use super::report::Report;
-use super::scan::{TABLES, VisitRow, each_row};
+use super::scan::{VisitRow, each_row};
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len,
@@ -102,7 +102,7 @@ impl Rows {
     /// `Io`.
     pub fn look_up(&mut self, writer: &StoreWriter) -> Result<()> {
         let engine = writer.engine();
-        for table in TABLES {
+        for table in Table::OF_VOLUMES {
             let mut missing: Vec<u64> = Vec::new();
             each_row(
                 &*engine,

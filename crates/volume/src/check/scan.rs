@@ -5,17 +5,6 @@ use weald_format::volume::split_key;
 use weald_format::{ErrorKind, Result};
 use weald_store::engine::{Engine, Table};
 
-/// Tables with rows of volumes.
-pub const TABLES: [Table; 7] = [
-    Table::Inodes,
-    Table::Names,
-    Table::Extents,
-    Table::Xattrs,
-    Table::Orphans,
-    Table::Quotas,
-    Table::Log,
-];
-
 /// Gets the key and the value of a row.
 pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 

@@ -13,15 +13,6 @@ use weald_store::simulated_disk::Random;
 use weald_store::{Store, WriteOptions};
 use weald_vfs::{Ino, WritableFs, XattrMode};
 
-const TABLES: [Table; 7] = [
-    Table::Inodes,
-    Table::Names,
-    Table::Extents,
-    Table::Xattrs,
-    Table::Orphans,
-    Table::Quotas,
-    Table::Log,
-];
 /// Bytes that are damaged together.
 const DAMAGED_LEN: usize = 16;
 
@@ -109,7 +100,8 @@ fn rows(place: &Place) -> Option<AllRows> {
     let volumes = scan(Table::Volumes, &[]).unwrap_or_default();
     let all = volumes.into_iter().filter_map(|(key, value)| {
         let snapshot = VolumeRow::parse(&value).ok()?.snapshot.to_be_bytes();
-        let mut tables = BTreeMap::from(TABLES.map(|table| (table, scan(table, &snapshot))));
+        let mut tables =
+            BTreeMap::from(Table::OF_VOLUMES.map(|table| (table, scan(table, &snapshot))));
         // Those of all volumes lie in one group.
         tables.insert(Table::Blocks, scan(Table::Blocks, &[]));
         Some((String::from_utf8(key).ok()?, tables))
