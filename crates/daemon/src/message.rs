@@ -99,6 +99,8 @@ pub(crate) struct CollectedSpace {
     blocks_forgotten: u64,
     dead_len: u64,
     punched_len: u64,
+    segments_kept: u64,
+    maps_damaged: u64,
 }
 
 impl From<&Collected> for CollectedSpace {
@@ -110,6 +112,8 @@ impl From<&Collected> for CollectedSpace {
             blocks_forgotten: done.blocks_forgotten,
             dead_len: done.dead_len,
             punched_len: done.punched_len,
+            segments_kept: done.segments_kept,
+            maps_damaged: done.maps_damaged,
         }
     }
 }
@@ -123,6 +127,8 @@ impl From<CollectedSpace> for Collected {
             blocks_forgotten: sent.blocks_forgotten,
             dead_len: sent.dead_len,
             punched_len: sent.punched_len,
+            segments_kept: sent.segments_kept,
+            maps_damaged: sent.maps_damaged,
         }
     }
 }

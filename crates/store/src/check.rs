@@ -6,15 +6,17 @@ use crate::engine::{Table, VisitRow, number_of};
 use crate::layout;
 use crate::segment::{each_noted, read_record};
 use crate::store::ENGINE_CACHE_LEN;
+use crate::store::Store;
 use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::volume::{NEXT_SNAPSHOT, parse_extents};
-use crate::writer::{self, StoreWriter, counter};
+use crate::writer::{self, NamedRows, StoreWriter, WriteOptions, counter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{
-    BlockRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
+    BlockRow, ImageRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
+    check_segment_superblock,
 };
 use weald_format::sync_log::{DeltaItem, parse_body};
 use weald_format::volume::{VolumeRow, split_pair_key};
@@ -75,6 +77,9 @@ struct State {
     of_blocks: BlockStates,
     segments: BTreeMap<u64, SegmentRow>,
     volumes: Vec<(String, VolumeRow)>,
+    /// Rows of images that can be read, and the names of the others.
+    images: Vec<(String, ImageRow)>,
+    damaged_images: BTreeSet<String>,
     /// Whether the references of at least one image or volume could not be counted.
     is_count_partial: bool,
     /// Whether rows of blocks cannot be read, so that segments have live bytes of no block.
@@ -91,6 +96,29 @@ impl State {
             what: what.into(),
         };
         self.checked.findings.push(finding);
+    }
+}
+
+impl Store {
+    /// Opens the store for [`StoreWriter::check`]: nothing of it changes. What a writer would
+    /// complete of an interrupted operation is completed in memory, and damage on which a writer
+    /// gives up is a finding.
+    ///
+    /// # Errors
+    /// `Busy` while the store is being written; `Corrupt` if the tables cannot be opened; `Io`.
+    pub fn write_for_check(&self, writer_name: impl Into<String>) -> Result<StoreWriter> {
+        let in_memory = Self {
+            disk: Arc::new(ReadOnlyDisk::new(self.disk.clone())),
+            superblock: self.superblock,
+        };
+        let options = WriteOptions::new(writer_name);
+        match in_memory.open_writer(options.clone(), true) {
+            // The memory has a limit, and a writer would complete the same.
+            Err(error) if error.kind() == ErrorKind::Limit && !self.disk.is_in_memory() => {
+                self.open_writer(options, true)
+            }
+            other => other,
+        }
     }
 }
 
@@ -128,6 +156,11 @@ impl StoreWriter {
 
     fn check_state(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<State> {
         let mut state = State::default();
+        self.read_images(&mut state)?;
+        self.read_volumes(&mut state)?;
+        for error in &self.damage {
+            state.find(None, error.what());
+        }
         if let Some(damage) = self.check_pages()? {
             state.find(None, damage);
         }
@@ -179,22 +212,60 @@ impl StoreWriter {
             Ok(ControlFlow::Continue(()))
         })?;
         state.segments = segments;
-        let mut volumes = Vec::new();
-        let is_whole = self.each_readable(state, Table::Volumes, &mut |key, value| {
-            let name = String::from_utf8_lossy(key).into_owned();
-            if !layout::is_replaced_key(&name) {
-                volumes.push((name, VolumeRow::parse(value)?));
+        Ok(())
+    }
+
+    /// The rows of a table whose keys are names; none of a table that cannot be read.
+    fn readable_rows<R>(
+        &self,
+        state: &mut State,
+        table: Table,
+        parse: fn(&[u8]) -> Result<R>,
+    ) -> Result<NamedRows<R>> {
+        match self.named_rows(table, parse) {
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                state.is_count_partial = true;
+                state.find(None, unreadable_table(table, &error));
+                Ok(NamedRows {
+                    rows: Vec::new(),
+                    damaged: Vec::new(),
+                })
             }
-            Ok(ControlFlow::Continue(()))
-        })?;
-        state.is_count_partial |= !is_whole;
+            other => other,
+        }
+    }
+
+    /// Reads the rows of images.
+    fn read_images(&self, state: &mut State) -> Result<()> {
+        let found = self.readable_rows(state, Table::Images, ImageRow::parse)?;
+        for (name, error) in found.damaged {
+            state.is_count_partial = true;
+            state.find(Some(&name), unreadable_row(Table::Images, &error));
+            state.damaged_images.insert(name);
+        }
+        state.images = found.rows;
+        Ok(())
+    }
+
+    /// Reads the rows of volumes.
+    fn read_volumes(&self, state: &mut State) -> Result<()> {
+        let found = self.readable_rows(state, Table::Volumes, VolumeRow::parse)?;
+        let mut damaged = BTreeSet::new();
+        for (name, error) in found.damaged {
+            state.is_count_partial = true;
+            state.find(Some(&name), unreadable_row(Table::Volumes, &error));
+            damaged.insert(name);
+        }
+        let mut volumes = found.rows;
+        volumes.retain(|(name, _)| !layout::is_replaced_key(name));
         let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
         for (name, _) in volumes.iter().filter(|(name, _)| !shown.contains(name)) {
             state.find(Some(name), "the file in volumes/ that shows it is missing");
         }
-        for name in shown {
-            if !volumes.iter().any(|(known, _)| *known == name) {
-                state.find(Some(&name), "the volume has no row");
+        for name in shown.iter().filter(|name| !damaged.contains(*name)) {
+            if !volumes.iter().any(|(known, _)| known == name) {
+                state.is_count_partial = true;
+                state.find(Some(name), "the volume has no row");
             }
         }
         state.volumes = volumes;
@@ -209,21 +280,30 @@ impl StoreWriter {
         table: Table,
         visit: &mut VisitRow<'_>,
     ) -> Result<bool> {
-        let mut damage = Vec::new();
-        let read = self
-            .engine
-            .scan_readable(table, &[], visit, &mut |key, error| {
+        let (mut damage, mut unparsed) = (Vec::new(), Vec::new());
+        let read = self.engine.scan_readable(
+            table,
+            &[],
+            &mut |key, value| match visit(key, value) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    unparsed.push((key.to_vec(), error));
+                    Ok(ControlFlow::Continue(()))
+                }
+                other => other,
+            },
+            &mut |key, error| {
                 damage.push((key.to_vec(), error));
                 Ok(())
-            });
+            },
+        );
+        damage.append(&mut unparsed);
         for (key, error) in &damage {
             let what = damaged_rows(table, key, error, &state.volumes);
             state.find(None, what);
         }
         match read {
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                let what = format!("{}: table {}: {error}", layout::META, table.name());
-                state.find(None, what);
+                state.find(None, unreadable_table(table, &error));
                 Ok(false)
             }
             other => other.map(|()| damage.is_empty()),
@@ -232,7 +312,7 @@ impl StoreWriter {
 
     /// Checks that numbers are not given away twice.
     fn check_counters(&self, state: &mut State) -> Result<()> {
-        let last_image = self.image_rows()?.iter().map(|(_, row)| row.image_id).max();
+        let last_image = state.images.iter().map(|(_, row)| row.image_id).max();
         let last_volume = state
             .volumes
             .iter()
@@ -392,8 +472,8 @@ impl StoreWriter {
 
     /// Checks rows and maps of the images, and counts the references to each block in the maps.
     fn check_images(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
-        let mut known = BTreeSet::new();
-        for (name, row) in self.image_rows()? {
+        let mut known = std::mem::take(&mut state.damaged_images);
+        for (name, row) in std::mem::take(&mut state.images) {
             known.insert(name.clone());
             if row.state != ImageState::Present {
                 state.find(None, format!("{name}: is half {:?}", row.state));
@@ -445,7 +525,8 @@ impl StoreWriter {
             .iter()
             .filter(|name| !known.contains(*name))
         {
-            state.find(None, format!("{name}: its map has no row"));
+            state.is_count_partial = true;
+            state.find(Some(name), "its map has no row");
         }
         Ok(())
     }
@@ -646,6 +727,19 @@ fn why_damaged(
     Ok(why)
 }
 
+fn unreadable_table(table: Table, error: &Error) -> String {
+    format!("{}: table {}: {error}", layout::META, table.name())
+}
+
+/// What is wrong with a row of the table of images or of that of volumes.
+fn unreadable_row(table: Table, error: &Error) -> String {
+    let (meta, table) = (layout::META, table.name());
+    format!(
+        "{meta}: its row in table {table} cannot be read: {}",
+        error.what()
+    )
+}
+
 /// Says which rows of a table cannot be read: those from `key` on, to the next group.
 fn damaged_rows(
     table: Table,
@@ -656,9 +750,7 @@ fn damaged_rows(
     let place = match (table, number_of(key)) {
         (Table::Blocks, Some(id)) => format!("from block {id} on"),
         (Table::Segments, Some(number)) => format!("of segment {number}"),
-        (Table::Counters | Table::Images | Table::Volumes, _) => {
-            format!("{:?}", String::from_utf8_lossy(key))
-        }
+        (Table::Counters, _) => format!("{:?}", String::from_utf8_lossy(key)),
         _ => match key.split_first_chunk() {
             Some((number, rest)) => {
                 let number = u32::from_be_bytes(*number);

@@ -15,7 +15,7 @@ use crate::disk::{Access, Disk, DiskFile};
 use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::segment::read_record;
-use crate::store::{read_file, write_file};
+use crate::store::{is_bad_file, read_file, write_file};
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -23,7 +23,7 @@ use weald_format::container::HEADER_LEN;
 use weald_format::store::{
     BlockRow, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow,
 };
-use weald_format::{Digest, Error, Result};
+use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Options of a collection.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +58,12 @@ pub struct Collected {
     pub dead_len: u64,
     /// Bytes of dead blocks in remaining segments whose space was freed in place.
     pub punched_len: u64,
+    /// Number of segments that stay because live blocks in them cannot be read:
+    /// [`StoreWriter::damaged_blocks`] has these.
+    pub segments_kept: u64,
+    /// Number of images whose maps are damaged. Nothing is copied then, because these maps cannot
+    /// follow: only what needs no copying is collected.
+    pub maps_damaged: u64,
 }
 
 /// Shortest dead range to free in place, in bytes: the page size of most file systems.
@@ -99,12 +105,15 @@ impl StoreWriter {
     /// Frees the space of blocks that no image refers to. `tick` is called between steps; if it
     /// returns `Break`, the collection ends, and the finished steps remain done.
     ///
+    /// A segment of which a live block cannot be read stays as it is, apart from its dead blocks.
+    /// Beside a damaged map, all segments with live blocks do.
+    ///
     /// # Errors
-    /// `Io`, `Full`; `Corrupt` if a live block is damaged: its segment then remains unchanged.
+    /// `Io`, `Full`, `Corrupt`.
     ///
     /// # Cost
-    /// One pass over the rows of blocks, and one read and one write of the live bytes of the copied
-    /// segments. Each of their blocks takes 64 bytes of memory.
+    /// One pass over the rows of blocks, and two reads and one write of the live bytes of the
+    /// copied segments. Each of their blocks takes 64 bytes of memory.
     pub fn collect(
         &mut self,
         options: &CollectOptions,
@@ -120,8 +129,23 @@ impl StoreWriter {
     ) -> Result<Collected> {
         // Commits waiting rows first, so that the engine has all rows.
         self.commit(Batch::default())?;
-        let mut done = Collected::default();
-        let victims = self.choose_victims(options)?;
+        let mut done = Collected {
+            maps_damaged: self.damaged_map_count()?,
+            ..Collected::default()
+        };
+        let options = &CollectOptions {
+            copy_below_percent: match done.maps_damaged {
+                0 => options.copy_below_percent,
+                _ => 0,
+            },
+            ..*options
+        };
+        let mut victims = self.choose_victims(options)?;
+        if done.maps_damaged > 0 {
+            // A damaged map may name what another collection has emptied.
+            victims.retain(|(_, row)| !row.is_emptied);
+        }
+        let had_emptied = victims.iter().any(|(_, row)| row.is_emptied);
         if !victims.is_empty() {
             self.begin_new_segment();
         }
@@ -134,6 +158,10 @@ impl StoreWriter {
                     break 'groups;
                 }
                 let blocks = blocks.remove(&number).unwrap_or_default();
+                if !self.can_be_emptied(number, &blocks)? {
+                    done.segments_kept += 1;
+                    continue;
+                }
                 done.copied_len +=
                     self.empty_segment(number, blocks, &mut done.blocks_forgotten)?;
                 done.segments_removed += 1;
@@ -146,10 +174,13 @@ impl StoreWriter {
             if self.has_bug(crate::writer::Bug::SegmentRemovedBeforeMaps) {
                 self.remove_segments(&emptied)?;
             }
-            self.renew_maps()?;
+            if done.copied_len > 0 || had_emptied {
+                self.renew_maps()?;
+            }
             self.remove_segments(&emptied)?;
         }
         self.punch_dead(&mut done)?;
+        self.keep_damaged();
         let mut dead = 0;
         let disk = self.store.disk.clone();
         self.each_segment(&mut |number, row| {
@@ -158,6 +189,24 @@ impl StoreWriter {
         })?;
         done.dead_len = dead;
         Ok(done)
+    }
+
+    /// Number of images of which the maps cannot be read; each is told.
+    fn damaged_map_count(&self) -> Result<u64> {
+        let mut count = 0;
+        for (name, row) in self.image_rows()? {
+            if row.state != ImageState::Present {
+                continue;
+            }
+            match self.store.map(&name) {
+                Err(error) if is_bad_file(&error) || error.kind() == ErrorKind::NotFound => {
+                    log::warn!("{}", error.what());
+                    count += 1;
+                }
+                other => drop(other?),
+            }
+        }
+        Ok(count)
     }
 
     /// Returns the segments to empty, those first that free the most bytes for the bytes to copy.
@@ -213,6 +262,24 @@ impl StoreWriter {
             Ok(())
         })?;
         Ok(blocks)
+    }
+
+    /// Whether all live blocks of segment `number` can be read; those that cannot are noted.
+    fn can_be_emptied(&self, number: u64, blocks: &Blocks) -> Result<bool> {
+        let live = || blocks.values().filter(|(_, row)| row.references > 0);
+        if live().next().is_none() {
+            return Ok(true);
+        }
+        let name = layout::segment(number);
+        let file = self.store.disk.open(&name, Access::Read)?;
+        let mut is_whole = true;
+        for (id, row) in live() {
+            if let Err(error) = read_record(&*file, row.location, &row.record) {
+                is_whole = false;
+                self.note_damaged(*id, &error);
+            }
+        }
+        Ok(is_whole)
     }
 
     /// Copies the live blocks of segment `number`, removes the rows of the dead ones, and marks the

@@ -30,6 +30,8 @@ struct Victim {
     number: u64,
     /// Its blocks, by offset.
     ids: BTreeMap<u64, u64>,
+    /// Whether all live blocks can be read.
+    is_verified: bool,
     /// Offset of the first block that was not looked at.
     next: u64,
     /// New places of its live blocks.
@@ -186,6 +188,7 @@ impl Collection {
             .map(|number| Victim {
                 number,
                 ids: blocks.remove(&number).unwrap_or_default(),
+                is_verified: false,
                 next: 0,
                 copies: BTreeMap::new(),
             })
@@ -199,8 +202,11 @@ impl Collection {
             None => NextCopy::None,
             Some(victim) => match victim.has_more() {
                 true => NextCopy::Work {
-                    len: self.steps.copy_len,
-                    rows: 1,
+                    len: match victim.is_verified {
+                        true => self.steps.copy_len,
+                        false => 0,
+                    },
+                    rows: u64::from(victim.is_verified),
                 },
                 false => NextCopy::Work {
                     len: 0,
@@ -214,7 +220,7 @@ impl Collection {
     /// segment as emptied. `before_commit` sees the blocks whose rows are removed.
     ///
     /// # Errors
-    /// `Corrupt` if a live block is damaged: its segment then remains unchanged. `Io`, `Full`.
+    /// `Io`, `Full`, `Corrupt`. A segment of which a live block cannot be read stays.
     pub fn empty_some(
         &mut self,
         writer: &mut StoreWriter,
@@ -224,8 +230,15 @@ impl Collection {
             return Ok(());
         };
         if victim.has_more() {
-            let copied = victim.copy_some(writer)?;
-            if !copied {
+            let is_kept = match victim.is_verified {
+                true => !victim.copy_some(writer)?,
+                false => {
+                    let is_damaged = !victim.verify_some(writer)?;
+                    self.done.segments_kept += u64::from(is_damaged);
+                    is_damaged
+                }
+            };
+            if is_kept {
                 self.group.pop_front();
             }
             return Ok(());
@@ -334,6 +347,36 @@ impl Victim {
             true => Ok(Some(writer.block_row(id)?).filter(|r| r.location.segment == self.number)),
             false => Ok(None),
         }
+    }
+
+    /// Verifies the next live blocks. Returns false if one cannot be read, which is noted.
+    fn verify_some(&mut self, writer: &StoreWriter) -> Result<bool> {
+        let name = layout::segment(self.number);
+        let file = match writer.store.disk.open(&name, Access::Read) {
+            // The copy finds the same, and what has died meanwhile.
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            other => Some(other?),
+        };
+        let mut len = 0;
+        while let Some((&offset, &id)) = self.ids.range(self.next..).next()
+            && len < writer.options.steps.copy_len
+        {
+            self.next = offset + 1;
+            let row = self.row(writer, id)?.filter(|row| row.references > 0);
+            let (Some(row), Some(file)) = (row, &file) else {
+                continue;
+            };
+            len += row.len();
+            if let Err(error) = read_record(&**file, row.location, &row.record) {
+                writer.note_damaged(id, &error);
+                writer.keep_damaged();
+                return Ok(false);
+            }
+        }
+        if !self.has_more() {
+            (self.is_verified, self.next) = (true, 0);
+        }
+        Ok(true)
     }
 
     /// Appends copies of the next live blocks. Returns false if the segment is gone.

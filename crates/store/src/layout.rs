@@ -14,6 +14,8 @@ pub const LOCK: &str = "lock";
 pub const MARK: &str = "mark";
 /// Empty file that is there while writes are not synced (`barrier=ignore`).
 pub const UNSYNCED: &str = "unsynced";
+/// Blocks that were found damaged: see [`crate::damaged_blocks`].
+pub const DAMAGED: &str = "damaged";
 /// Directory of segments.
 pub const SEGMENTS: &str = "segments";
 /// Directory of image maps.

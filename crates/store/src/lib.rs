@@ -15,10 +15,12 @@
 mod addition;
 mod appending;
 mod barriers;
+mod block_users;
 mod check;
 mod collect;
 mod collection;
 mod content_digests;
+mod damaged_blocks;
 pub mod disk;
 pub mod engine;
 mod image;

@@ -13,7 +13,7 @@
 
 use crate::engine::{Batch, Table, key_of};
 use crate::layout;
-use crate::store::read_file;
+use crate::store::{is_bad_file, read_file};
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use weald_format::store::{ImageRow, ImageState, MAP_LEN_MAX};
@@ -21,8 +21,12 @@ use weald_format::{Digest, Error, ErrorKind, Result};
 
 impl StoreWriter {
     pub(crate) fn recover(&mut self) -> Result<()> {
-        let rows = self.image_rows()?;
-        self.refuse_unknown_images(&rows)?;
+        let found = self.named_rows(Table::Images, ImageRow::parse)?;
+        let (rows, damaged) = (found.rows, found.damaged);
+        self.refuse_unknown_images(&rows, &damaged)?;
+        for (name, error) in &damaged {
+            self.tell_damaged_row("image", name, error);
+        }
         for (name, row) in &rows {
             match row.state {
                 ImageState::Present => self.show_map(name, row)?,
@@ -38,26 +42,55 @@ impl StoreWriter {
                 }
             }
         }
+        // What belongs to an image without a readable row stays.
+        if !damaged.is_empty() {
+            return self.recover_volumes();
+        }
         self.remove_stale_maps(&rows)?;
         let mut emptied = Vec::new();
         self.each_segment(&mut |number, row| {
-            if row.is_emptied {
+            // A row that says both is damaged.
+            if row.is_emptied && row.live_len == 0 {
                 emptied.push(number);
             }
             Ok(())
         })?;
         if !emptied.is_empty() {
-            self.renew_maps()?;
-            self.remove_segments(&emptied)?;
+            match self.renew_maps() {
+                // The old places are all that leads to the blocks of this image.
+                Err(error) if is_bad_file(&error) || error.kind() == ErrorKind::NotFound => {
+                    if !self.is_check {
+                        log::warn!("segments without live blocks stay: {error}");
+                    }
+                }
+                renewed => {
+                    renewed?;
+                    self.remove_segments(&emptied)?;
+                }
+            }
         }
         self.recover_volumes()
+    }
+
+    /// Tells the damage of a row that costs an image or a volume, and not the others. A check reads
+    /// all rows again.
+    pub(crate) fn tell_damaged_row(&self, kind: &str, name: &str, error: &Error) {
+        if !self.is_check {
+            log::warn!("{}", self.damaged_row(kind, name, error));
+        }
     }
 
     /// Refuses a map without a row. It means that the metadata is older than the images, for
     /// example after a partial restore. Further writes could then overwrite the space of existing
     /// images.
-    fn refuse_unknown_images(&self, rows: &[(String, ImageRow)]) -> Result<()> {
-        let known: BTreeSet<&str> = rows.iter().map(|(name, _)| name.as_str()).collect();
+    fn refuse_unknown_images(
+        &self,
+        rows: &[(String, ImageRow)],
+        damaged: &[(String, Error)],
+    ) -> Result<()> {
+        let names = rows.iter().map(|(name, _)| name.as_str());
+        let names = names.chain(damaged.iter().map(|(name, _)| name.as_str()));
+        let known: BTreeSet<&str> = names.collect();
         for name in self.store.names()? {
             if !known.contains(name.as_str()) {
                 let shown = self.store.disk.shown();

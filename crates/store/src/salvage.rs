@@ -17,6 +17,7 @@ mod volumes;
 
 pub use losses::{Loss, Names, path_of};
 
+use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::layout;
@@ -64,6 +65,8 @@ pub struct DamagedVolume {
     pub losses: Vec<Loss>,
     /// Number of files and directories that got a name in `lost+found`.
     pub adopted_count: u64,
+    /// Number and time of its last commit that is there, if later ones are lost.
+    pub last_commit: Option<(u64, i128)>,
 }
 
 /// Results of a salvage.
@@ -270,6 +273,14 @@ impl Store {
         salvaged.segment_count = segments.by_number.len() as u64;
         salvaged.verified_len = segments.verified_len;
         segments.renew_superblocks(self)?;
+        let damaged = DamagedBlocks::default();
+        for (id, why) in found
+            .lost
+            .iter()
+            .filter(|(id, _)| found.blocks.contains_key(id))
+        {
+            damaged.note(*id, why);
+        }
         let numbers: Vec<u32> = old.volumes.iter().map(|v| v.row.snapshot).collect();
         self.keep_logs(&numbers)?;
         self.write_metadata((&found, &segments), &rows, old)?;
@@ -278,6 +289,12 @@ impl Store {
             disk.rename(&layout::map(name), &aside)?;
         }
         disk.sync_dir(layout::IMAGES)?;
+        damaged.write(self)?;
+        for name in &salvaged.lost_volumes {
+            let aside = format!("{}/.{name}.damaged", layout::VOLUMES);
+            disk.rename(&layout::volume(name), &aside)?;
+            disk.sync_dir(layout::VOLUMES)?;
+        }
         Ok(salvaged)
     }
 
@@ -574,6 +591,7 @@ fn salvage_volumes(
                 found.blocks.insert(id, row);
                 found.lost.insert(id, "its row is lost".to_owned());
             }
+            let last_commit = missing.as_ref().and_then(|_| volume.last_commit());
             repaired.losses.extend(missing.clone());
             match repaired.losses.is_empty() {
                 true => salvaged.volumes.push(volume.key.clone()),
@@ -581,6 +599,7 @@ fn salvage_volumes(
                     name: volume.key.clone(),
                     losses: repaired.losses,
                     adopted_count: repaired.adopted_count,
+                    last_commit,
                 }),
             }
         }

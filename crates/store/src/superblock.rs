@@ -33,6 +33,10 @@ impl Store {
                 "is older than" => {}
                 // Stores of older versions have no copy.
                 "was missing and is" if name == layout::SUPERBLOCK_COPY => {}
+                _ if disk.is_in_memory() => log::warn!(
+                    "{shown}/{name}: is damaged or missing: '{other}' is read, and the next \
+                     command that writes makes it again"
+                ),
                 state => log::warn!("{shown}/{name}: {state} made again from '{other}'"),
             }
         }

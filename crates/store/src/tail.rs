@@ -13,7 +13,8 @@
 //! 3. A tail without such a note that is complete to its end has no committed record. It is
 //!    truncated, and the truncation is durable before the next commit.
 //! 4. A tail that cannot be walked to its end, and one of a store without notes, stays as it is.
-//!    Records go into a new segment.
+//!    Records go into a new segment. Until there is one, the tail has a note of a commit number
+//!    that a commit without records has taken since.
 //! 5. The file of a segment is made after the commit of its row. A segment without a row that has a
 //!    higher number than all others is one of newer tables.
 //! 6. The file `mark` names a commit that the tables have had.
@@ -119,7 +120,8 @@ impl StoreWriter {
         }
         let tail = read_tail(&*file, (uuid, number), (row.len, len))?;
         let next = self.commit_no.saturating_add(1);
-        let is_ours = |note: &&Note| note.commit == next && Some(note.epoch) == self.epoch;
+        // An earlier number is that of a commit that failed, and of which the tail stays.
+        let is_ours = |note: &&Note| note.commit <= next && Some(note.epoch) == self.epoch;
         #[cfg(test)]
         let is_trusted = self.has_bug(crate::writer::Bug::TailTruncated);
         #[cfg(not(test))]

@@ -5,12 +5,13 @@
 //! not open the tables; [`StoreWriter`] makes both agree when it is opened. The file has a copy of
 //! the first row, which a salvage reads if the row is lost.
 
+use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table};
 use crate::layout;
 use crate::segment::read_record;
 use crate::store::{Store, is_bad_file, read_file, write_file};
-use crate::writer::{StoreWriter, counter, each_row};
+use crate::writer::{NamedRows, StoreWriter, counter, each_row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -43,6 +44,8 @@ pub struct BlockReader {
     segments: Mutex<VecDeque<(u64, Arc<dyn DiskFile>)>>,
     /// Rows of blocks that are gone from the tables, but whose space is not freed yet.
     removed: Mutex<BTreeMap<u64, BlockRow>>,
+    /// Blocks that were found damaged, which the writer knows too.
+    damaged: DamagedBlocks,
 }
 
 /// Bytes of dead blocks that [`StoreWriter::free`] frees.
@@ -59,6 +62,7 @@ impl BlockReader {
             engine,
             segments: Mutex::default(),
             removed: Mutex::default(),
+            damaged: DamagedBlocks::default(),
         }
     }
 
@@ -90,7 +94,15 @@ impl BlockReader {
     pub fn read(&self, id: u64) -> Result<(RecordRef, Vec<u8>)> {
         let row = self.row(id)?;
         let file = self.segment(row.location.segment)?;
-        Ok((row.record, read_record(&*file, row.location, &row.record)?))
+        match read_record(&*file, row.location, &row.record) {
+            Err(error) => {
+                if error.kind() == ErrorKind::Corrupt {
+                    self.damaged.note(id, error.what());
+                }
+                Err(error)
+            }
+            Ok(stored) => Ok((row.record, stored)),
+        }
     }
 
     /// Block `id` as a part of an image.
@@ -209,7 +221,10 @@ impl StoreWriter {
 
     /// A reader of blocks beside this writer.
     pub fn block_reader(&self) -> BlockReader {
-        BlockReader::of_rows(self.store.clone(), self.engine.clone())
+        BlockReader {
+            damaged: self.damaged.clone(),
+            ..BlockReader::of_rows(self.store.clone(), self.engine.clone())
+        }
     }
 
     /// Returns the id of the block with this record: an existing one, or a new one without
@@ -367,27 +382,19 @@ impl StoreWriter {
         Ok(dead)
     }
 
-    /// Rows of all volumes by name, without those that are being removed.
+    /// Rows of all volumes by name, without those that are being removed. Those that cannot be read
+    /// are left out: a writer tells them when it opens the store.
     ///
     /// # Errors
-    /// `Io`, `Corrupt`.
+    /// `Io`; `Corrupt` if the table cannot be read.
     pub fn volume_rows(&self) -> Result<Vec<(String, VolumeRow)>> {
-        let mut rows = self.all_volume_rows()?;
+        let mut rows = self.all_volume_rows()?.rows;
         rows.retain(|(name, _)| !layout::is_replaced_key(name));
         Ok(rows)
     }
 
-    fn all_volume_rows(&self) -> Result<Vec<(String, VolumeRow)>> {
-        let mut rows = Vec::new();
-        self.engine.scan(Table::Volumes, &[], &mut |key, value| {
-            let name = String::from_utf8(key.to_vec()).map_err(|_| {
-                let what = "the name of a volume is no UTF-8";
-                Error::corrupt("store metadata", 0, "V-1.5", what)
-            })?;
-            rows.push((name, VolumeRow::parse(value)?));
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(rows)
+    fn all_volume_rows(&self) -> Result<NamedRows<VolumeRow>> {
+        self.named_rows(Table::Volumes, VolumeRow::parse)
     }
 
     /// The row of the volume `name`.
@@ -529,15 +536,7 @@ impl StoreWriter {
         loop {
             let mut batch = Batch::default();
             let mut counts = BTreeMap::new();
-            for table in [
-                Table::Extents,
-                Table::Names,
-                Table::Xattrs,
-                Table::Inodes,
-                Table::Orphans,
-                Table::Quotas,
-                Table::Log,
-            ] {
+            for table in Table::OF_VOLUMES {
                 self.take_rows(table, snapshot, &mut batch, &mut counts)?;
             }
             if batch.0.is_empty() {
@@ -584,18 +583,46 @@ impl StoreWriter {
             })
     }
 
+    /// Whether the volume of a file in `volumes`, which has no row of this name, had one: then the
+    /// tables are damaged. A crash leaves the file of a volume that was being made or removed.
+    fn was_committed(&self, name: &str, rows: &[(String, VolumeRow)]) -> Result<bool> {
+        let Some(first) = self.store.first_volume_row(name)? else {
+            let file = self.store.disk.open(&layout::volume(name), Access::Read)?;
+            // That of an older version is empty.
+            return file.is_empty().map(|is_empty| !is_empty);
+        };
+        let has_hidden = |(key, row): &(String, VolumeRow)| {
+            row.snapshot == first.snapshot && layout::is_replaced_key(key)
+        };
+        let next = counter(&*self.engine, NEXT_SNAPSHOT)?;
+        Ok(u64::from(first.snapshot) < next && !rows.iter().any(has_hidden))
+    }
+
     /// Makes the files in `volumes` agree with the rows, and completes removals.
     pub(crate) fn recover_volumes(&mut self) -> Result<()> {
-        let rows = self.all_volume_rows()?;
+        let NamedRows { rows, damaged } = self.all_volume_rows()?;
         let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
-        let known: BTreeSet<&String> = rows.iter().map(|(name, _)| name).collect();
-        for snapshot in self.store.sync_logs()? {
-            if !rows.iter().any(|(_, row)| row.snapshot == snapshot) {
-                self.remove_sync_log(snapshot)?;
-            }
+        let known = rows.iter().map(|(name, _)| name);
+        let known: BTreeSet<&String> = known.chain(damaged.iter().map(|(name, _)| name)).collect();
+        let mut is_lost = !damaged.is_empty();
+        for (name, error) in &damaged {
+            self.tell_damaged_row("volume", name, error);
         }
         for name in shown.iter().filter(|name| !known.contains(name)) {
-            self.hide_volume(name)?;
+            if self.was_committed(name, &rows)? {
+                is_lost = true;
+                let what = format!("the table has no row with the name in {}/", layout::VOLUMES);
+                let error = Error::corrupt("store metadata", 0, "V-1.5", what);
+                self.tell_damaged_row("volume", name, &error);
+            } else {
+                self.hide_volume(name)?;
+            }
+        }
+        // A volume whose row is lost may have a log, which a salvage needs.
+        for snapshot in self.store.sync_logs()? {
+            if !is_lost && !rows.iter().any(|(_, row)| row.snapshot == snapshot) {
+                self.remove_sync_log(snapshot)?;
+            }
         }
         for (name, row) in &rows {
             if layout::is_replaced_key(name) {

@@ -6,6 +6,7 @@
 //! therefore holds everything that was committed, and possibly files that no row refers to.
 //! [`crate::recover`] completes interrupted operations.
 
+use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
@@ -28,6 +29,15 @@ use weald_format::{Digest, Error, ErrorKind, Result};
 const COMMIT_LEN: u64 = 256 << 20;
 /// Rows of blocks that wait for a commit, with the same purpose.
 const COMMIT_ROWS: usize = 1 << 16;
+
+/// Rows of images or volumes by name.
+#[derive(Debug)]
+pub(crate) struct NamedRows<R> {
+    /// Those that can be read, in order of name.
+    pub rows: Vec<(String, R)>,
+    /// The names of the others, which may be damaged too, each with the reason.
+    pub damaged: Vec<(String, Error)>,
+}
 
 /// Deliberate bugs that prove that the simulation finds bugs.
 #[cfg(test)]
@@ -131,11 +141,17 @@ pub struct StoreWriter {
     /// Deliberate bug: the row of an image that is removed does not say what was dropped.
     #[cfg(feature = "planted-bugs")]
     pub skips_progress: bool,
+    /// Whether this writer only checks.
+    pub(crate) is_check: bool,
+    /// Damage that a check found when it opened the store.
+    pub(crate) damage: Vec<Error>,
     is_dead: bool,
     /// Whether the change under way has reached segments or tables.
     has_written: bool,
     /// Waiting rows before the change under way; `None` for a row that did not wait.
     undo: Vec<Undo>,
+    /// Blocks that were found damaged.
+    pub(crate) damaged: DamagedBlocks,
     /// Segments whose absence was logged.
     missing: Mutex<BTreeSet<u64>>,
     /// The segment that a repeat was found in last, and whether it is missing.
@@ -206,6 +222,11 @@ impl Store {
     /// `Busy` if another writer has the lock; the message gives its process id and command.
     /// `Corrupt` if the metadata is missing, damaged or older than the images; `Io`, `Full`.
     pub fn write(&self, options: WriteOptions) -> Result<StoreWriter> {
+        self.open_writer(options, false)
+    }
+
+    /// As [`Store::write`]; a check keeps the damage on which a writer gives up, and only reads.
+    pub(crate) fn open_writer(&self, options: WriteOptions, is_check: bool) -> Result<StoreWriter> {
         #[cfg(feature = "planted-bugs")]
         log::trace!("this program has planted bugs");
         let (lock, is_left) = crate::writer_lock::lock(self, &options.writer_name)?;
@@ -239,14 +260,18 @@ impl Store {
             skips_progress: false,
             #[cfg(feature = "planted-bugs")]
             removes_early: false,
+            is_check,
+            damage: Vec::new(),
             is_dead: false,
             has_written: false,
             undo: Vec::new(),
+            damaged: DamagedBlocks::read(self),
             missing: Mutex::default(),
             seen: Mutex::default(),
         };
         writer.settle_tails()?;
-        writer.recover()?;
+        let recovered = writer.recover();
+        writer.unless_check(recovered)?;
         Ok(writer)
     }
 }
@@ -275,6 +300,17 @@ impl StoreWriter {
         let mut batch = Batch::default();
         batch.put(Table::Counters, EXAMINED, examined.to_le_bytes().to_vec());
         self.refuse_after_failure(|writer| writer.commit(batch))
+    }
+
+    /// Damage is an error, unless this is a check, which tells it and goes on.
+    fn unless_check(&mut self, outcome: Result<()>) -> Result<()> {
+        match outcome {
+            Err(error) if self.is_check && error.kind() == ErrorKind::Corrupt => {
+                self.damage.push(error);
+                Ok(())
+            }
+            other => other,
+        }
     }
 
     /// The store, as readers see it.
@@ -338,6 +374,28 @@ impl StoreWriter {
     pub(crate) fn note_write(&mut self) {
         self.has_written = true;
         self.undo.clear();
+    }
+
+    /// Notes that block `id` cannot be read: content that is written again does not become this
+    /// block, unless it can be read then.
+    pub(crate) fn note_damaged(&self, id: u64, error: &Error) {
+        let error = error.duplicate().context(self.store.disk.shown());
+        self.damaged.note(id, error.what());
+    }
+
+    /// Keeps the numbers of damaged blocks for the next writers.
+    pub(crate) fn keep_damaged(&self) {
+        let is_known = |id: u64| self.block_row(id).is_ok();
+        self.damaged.retain(&is_known);
+        // Without the file, less is verified.
+        if let Err(error) = self.damaged.write(&self.store) {
+            log::debug!("{}: {error}", self.store.disk.shown());
+        }
+    }
+
+    /// Numbers of blocks that were found damaged, each with the reason.
+    pub fn damaged_blocks(&self) -> BTreeMap<u64, String> {
+        self.damaged.blocks()
     }
 
     /// Whether the file of segment `number` is missing, which is logged once.
@@ -496,7 +554,7 @@ impl StoreWriter {
                 Err(error) if error.kind() == ErrorKind::Corrupt => continue,
                 other => other?,
             };
-            if row.record == *record && self.is_readable(&row)? {
+            if row.record == *record && self.is_readable(id, &row)? {
                 self.load_neighbours(id)?;
                 return Ok(Some(id));
             }
@@ -504,11 +562,11 @@ impl StoreWriter {
         Ok(None)
     }
 
-    fn is_readable(&self, row: &BlockRow) -> Result<bool> {
+    fn is_readable(&self, id: u64, row: &BlockRow) -> Result<bool> {
         if self.is_unwritten(row.location) {
             return Ok(true);
         }
-        if !self.options.verifies_duplicates {
+        if !self.options.verifies_duplicates && !self.damaged.has(id) {
             return Ok(!self.is_lost(row.location.segment)?);
         }
         let file = self
@@ -516,7 +574,10 @@ impl StoreWriter {
             .disk
             .open(&layout::segment(row.location.segment), Access::Read);
         match file.and_then(|file| read_record(&*file, row.location, &row.record)) {
-            Ok(_) => Ok(true),
+            Ok(_) => {
+                self.damaged.forget(id);
+                Ok(true)
+            }
             // Also where the disk cannot read it: the block is stored again.
             Err(error) => {
                 log::warn!(
@@ -594,21 +655,62 @@ impl StoreWriter {
     }
 
     /// The rows of all images, in order of name.
+    ///
+    /// # Errors
+    /// `Corrupt` if one cannot be read; `Io`.
     pub(crate) fn image_rows(&self) -> Result<Vec<(String, ImageRow)>> {
-        let mut rows = Vec::new();
-        self.engine.scan(Table::Images, &[], &mut |key, value| {
-            let name = String::from_utf8(key.to_vec()).map_err(|_| {
-                Error::corrupt(
-                    "store metadata",
-                    0,
-                    "S-5.4",
-                    "the name of an image is no UTF-8",
-                )
-            })?;
-            rows.push((name, ImageRow::parse(value)?));
-            Ok(ControlFlow::Continue(()))
-        })?;
-        Ok(rows)
+        let found = self.named_rows(Table::Images, ImageRow::parse)?;
+        match found.damaged.first() {
+            Some((name, error)) => Err(self.damaged_row("image", name, error)),
+            None => Ok(found.rows),
+        }
+    }
+
+    /// The rows of a table whose keys are names.
+    pub(crate) fn named_rows<R>(
+        &self,
+        table: Table,
+        parse: fn(&[u8]) -> Result<R>,
+    ) -> Result<NamedRows<R>> {
+        let (mut rows, mut unparsed, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
+        let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
+        self.engine.scan_readable(
+            table,
+            &[],
+            &mut |key, value| {
+                match (String::from_utf8(key.to_vec()), parse(value)) {
+                    (Ok(name), Ok(row)) => rows.push((name, row)),
+                    (Err(_), _) => {
+                        let what = "a name that is no UTF-8";
+                        let error = Error::corrupt("store metadata", 0, "S-5.4", what);
+                        unparsed.push((shown(key), error));
+                    }
+                    (_, Err(error)) if error.kind() == ErrorKind::Corrupt => {
+                        unparsed.push((shown(key), error));
+                    }
+                    (_, Err(error)) => return Err(error),
+                }
+                Ok(ControlFlow::Continue(()))
+            },
+            &mut |key, error| {
+                damaged.push((shown(key), error));
+                Ok(())
+            },
+        )?;
+        damaged.append(&mut unparsed);
+        Ok(NamedRows { rows, damaged })
+    }
+
+    /// The error of a row that cannot be read; `kind` says what it is of.
+    pub(crate) fn damaged_row(&self, kind: &str, name: &str, error: &Error) -> Error {
+        let shown = self.store.disk.shown();
+        let what = format!(
+            "{shown}/{}: the row of {kind} {name:?} cannot be read ({}): 'weald store salvage \
+             {shown}' makes the metadata again, as far as it can",
+            layout::META,
+            error.what()
+        );
+        Error::corrupt("store metadata", 0, "S-5.1", what)
     }
 
     pub(crate) fn image_row(&self, name: &str) -> Result<Option<ImageRow>> {

@@ -17,10 +17,10 @@ use crate::garbage::uses_of;
 use rows::Rows;
 use scan::VisitRow;
 use std::ops::ControlFlow;
-use weald_format::volume::{counted_xattr_len, split_key};
+use weald_format::volume::{VolumeRow, counted_xattr_len, split_key};
 use weald_format::{ErrorKind, Result};
 use weald_store::engine::{Engine, Table};
-use weald_store::{BlockReader, DAMAGED_LOG_HINT, Store, StoreWriter, WriteOptions};
+use weald_store::{BlockReader, DAMAGED_LOG_HINT, Store, StoreWriter};
 
 /// Bytes that a volume uses.
 #[derive(Debug, Clone, Copy, Default)]
@@ -82,16 +82,31 @@ pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
 ///
 /// # Errors
 /// `NotFound`; `Busy` while the store is being written; `Io`; `Corrupt` if the tables cannot be
-/// opened, or do not have the volume.
+/// opened.
 ///
 /// # Cost
 /// About 250 bytes of memory per inode and 30 per block of the volume.
 pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report> {
     let writer_name = format!("process {}", std::process::id());
-    let writer = store.for_reading().write(WriteOptions::new(writer_name))?;
-    let volume = writer.volume_row(name)?;
+    let writer = store.write_for_check(writer_name)?;
     let mut report = Report::default();
-    check_log(&writer, name, &mut report)?;
+    let volume = match writer.volume_row(name) {
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            let what = format!("its own row cannot be read: {}", error.what());
+            report.findings.push(Finding::new(what));
+            return Ok(report);
+        }
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            // A reader sees the name.
+            if !store.volume_names()?.iter().any(|shown| shown == name) {
+                return Err(error);
+            }
+            report.findings.push(Finding::new("it has no row"));
+            return Ok(report);
+        }
+        other => other?,
+    };
+    check_log(&writer, &volume, &mut report)?;
     let mut rows = Rows::read(&writer, volume, &mut report)?;
     let states = writer.check_blocks(&rows.blocks(&writer)?, options.reads_data)?;
     report.verified_len = states.verified_len;
@@ -104,9 +119,8 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
 }
 
 /// Verifies the sync log of a volume.
-fn check_log(writer: &StoreWriter, name: &str, report: &mut Report) -> Result<()> {
-    let row = writer.volume_row(name)?;
-    match writer.check_sync_log(&row) {
+fn check_log(writer: &StoreWriter, row: &VolumeRow, report: &mut Report) -> Result<()> {
+    match writer.check_sync_log(row) {
         Ok((count, damage)) => {
             report.log_record_count = count;
             let findings = damage.into_iter();

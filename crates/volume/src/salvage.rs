@@ -81,6 +81,7 @@ fn add_loss(salvaged: &mut Salvaged, name: &str, loss: Loss) {
             name: name.to_owned(),
             losses: vec![loss],
             adopted_count: 0,
+            last_commit: None,
         }),
     }
 }

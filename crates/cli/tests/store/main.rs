@@ -12,3 +12,4 @@ mod many;
 mod missing;
 mod mounted;
 mod older;
+mod rows;

@@ -12,6 +12,7 @@
 use super::losses::{Loss, Names, Ranges, path_of};
 use super::volumes::OldVolume;
 use crate::engine::Table;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, counted_xattr_len,
@@ -619,10 +620,13 @@ impl<'a> Tree<'a> {
         let snapshot = self.volume.row.snapshot;
         let root = self.root();
         let mut names = Names::new();
+        // The other names of files with several.
+        let mut more: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
         for ((dir, _), row) in &self.names {
-            names
-                .entry(row.ino)
-                .or_insert_with(|| (*dir, row.name.clone()));
+            match names.entry(row.ino) {
+                Entry::Vacant(entry) => drop(entry.insert((*dir, row.name.clone()))),
+                Entry::Occupied(_) => more.entry(row.ino).or_default().push((*dir, &row.name)),
+            }
         }
         let mut losses = self.losses;
         for (dir, name, what) in self.of_names {
@@ -637,6 +641,13 @@ impl<'a> Tree<'a> {
                 // It was removed, and nobody can miss it.
                 None => continue,
             };
+            for (dir, name) in more.get(&ino).into_iter().flatten() {
+                losses.push(Loss {
+                    path: Some(path_of(&names, root, *dir, name)),
+                    what: what.clone(),
+                    why: why.clone(),
+                });
+            }
             losses.push(Loss { path, what, why });
         }
         // The row may be the first one of the volume.

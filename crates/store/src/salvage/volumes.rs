@@ -8,16 +8,6 @@ use std::collections::BTreeMap;
 use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_key};
 use weald_format::{ErrorKind, Result, limits};
 
-/// Tables with rows of volumes.
-const TABLES: [Table; 7] = [
-    Table::Inodes,
-    Table::Names,
-    Table::Extents,
-    Table::Xattrs,
-    Table::Orphans,
-    Table::Quotas,
-    Table::Log,
-];
 /// References to a block.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct References {
@@ -70,6 +60,7 @@ impl OldVolume {
                 volumes.push(volume);
             }
         }
+        volumes.sort_by(|a, b| a.key.cmp(&b.key));
         Ok(volumes)
     }
 
@@ -92,12 +83,21 @@ impl OldVolume {
             row,
             tables: BTreeMap::new(),
         };
-        for table in TABLES {
+        for table in Table::OF_VOLUMES {
             // The recount tells the rows of the volume that are damaged from those of neighbours.
             let read = old.read(table, &volume.row.snapshot.to_be_bytes())?;
             volume.tables.insert(table, read);
         }
         Ok(volume)
+    }
+
+    /// Number and time of the last commit in its log of commits.
+    pub fn last_commit(&self) -> Option<(u64, i128)> {
+        let commits = self.rows(Table::Log).filter_map(|(key, value)| {
+            let (_, commit, _) = split_key(key).ok()?;
+            Some((commit, LogRow::parse(value).ok()?.time))
+        });
+        commits.max_by_key(|(commit, _)| *commit)
     }
 
     /// Whether users know it by its name.

@@ -4,11 +4,15 @@ use super::report::{CheckOptions, Finding, Report};
 use super::rows::Rows;
 use weald_format::volume::VolumeRow;
 use weald_format::{ByteLen, ErrorKind, Result};
-use weald_image::{Image, OpenOptions as ImageOptions};
+use weald_image::{
+    CheckOptions as ImageCheckOptions, Finding as ImageFinding, Image, OpenOptions as ImageOptions,
+};
 use weald_store::{BlockStates, Checked, Store, StoreWriter};
 
 /// Memory for the metadata of an image that is opened, bytes.
 const IMAGE_CACHE_LEN: u64 = 8 << 20;
+/// Most damaged paths of an image that are told.
+const PATH_COUNT_MAX: u64 = 1000;
 
 /// Results of a check of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -32,10 +36,15 @@ pub struct StoreReport {
 }
 
 /// Checks the tables, segments and logs of a store, opens every image with its base images, and
-/// compares the rows of every volume, as [`super::check`] does. Changes nothing.
+/// compares the rows of every volume, as [`super::check`] does. With `reads_data`, it reads every
+/// block, and computes the tree digest of every image. Changes nothing.
 ///
 /// # Errors
-/// `Io`; `Corrupt` if the rows of images or volumes cannot be read.
+/// `Io`.
+///
+/// # Cost
+/// As [`StoreWriter::check_store`]; with `reads_data`, decodes all contents of each image, however
+/// many images share them.
 pub fn check_store(
     writer: &StoreWriter,
     options: &CheckOptions,
@@ -50,9 +59,16 @@ pub fn check_store(
         verified_len: checked.verified_len,
         ..StoreReport::default()
     };
-    let volumes = writer.volume_rows()?;
+    let volumes = match writer.volume_rows() {
+        // The check of the store told it.
+        Err(error) if error.kind() == ErrorKind::Corrupt => Vec::new(),
+        other => other?,
+    };
+    let shown = writer.store().volume_names()?;
     for finding in checked.findings {
-        let is_volume = |name: &String| volumes.iter().any(|(volume, _)| volume == name);
+        let is_volume = |name: &String| {
+            shown.contains(name) || volumes.iter().any(|(volume, _)| volume == name)
+        };
         let (volume, image) = match finding.image {
             Some(name) if is_volume(&name) => (Some(name), None),
             other => (None, other),
@@ -63,7 +79,7 @@ pub fn check_store(
             ..Finding::new(finding.what)
         });
     }
-    check_images(writer.store(), &mut report)?;
+    check_images(writer.store(), options, &mut report)?;
     let has_bad_pages = writer.check_pages()?.is_some();
     for (name, row) in volumes {
         check_volume(writer, (name, row), &states, has_bad_pages, &mut report)?;
@@ -71,8 +87,9 @@ pub fn check_store(
     Ok(report)
 }
 
-/// Opens all images with their base images.
-fn check_images(store: &Store, report: &mut StoreReport) -> Result<()> {
+/// Opens all images with their base images. Where data is read, the tree digest that each claims
+/// is compared with that of its names, attributes and contents.
+fn check_images(store: &Store, wanted: &CheckOptions, report: &mut StoreReport) -> Result<()> {
     let options = ImageOptions {
         cache_len: ByteLen(IMAGE_CACHE_LEN),
         ..ImageOptions::default()
@@ -89,10 +106,32 @@ fn check_images(store: &Store, report: &mut StoreReport) -> Result<()> {
                 image: Some(name),
                 ..Finding::new(format!("cannot be opened: {error}"))
             }),
+            Ok(image) if wanted.reads_data => check_image(&image, &name, report),
             Ok(_) => {}
         }
     }
     Ok(())
+}
+
+/// Checks the image `name` from its blocks, which the check of the store has read.
+fn check_image(image: &Image, name: &str, report: &mut StoreReport) {
+    let options = ImageCheckOptions {
+        digests_only: false,
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        path_count_max: PATH_COUNT_MAX,
+    };
+    let findings = &mut report.findings;
+    image.check(&options, &mut |found| {
+        let (path, what) = match found {
+            ImageFinding::Path { path, what } => (Some(path), what),
+            ImageFinding::Structure(error) => (None, error.to_string()),
+        };
+        findings.push(Finding {
+            image: Some(name.to_owned()),
+            path,
+            ..Finding::new(what)
+        });
+    });
 }
 
 fn check_volume(

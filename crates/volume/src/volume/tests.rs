@@ -381,6 +381,74 @@ fn a_damaged_map_ends_a_collection_before_a_block_moves() {
     volume.close().expect("close");
 }
 
+/// Would catch: a damaged block that ends a collection beside a mount, or is lost with its segment,
+/// and content that becomes a block that is known to be damaged.
+#[test]
+fn a_damaged_block_keeps_its_segment_and_is_not_used_again() {
+    let (place, volume) = new_volume();
+    let new = new_inode(FileKind::Regular);
+    let make = |name: &[u8]| volume.create(Ino::ROOT, name, &new, 1).expect("create").ino;
+    let mut random = weald_store::simulated_disk::Random::new(3);
+    let bytes: Vec<u8> = (0..9000).map(|_| random.below(256) as u8).collect();
+    let damaged = make(b"damaged");
+    write(&volume, damaged, 0, &bytes);
+    volume.commit().expect("commit");
+    let hold = volume.hold_blocks().expect("hold");
+    let mut adding = hold.add_image("i").expect("begin");
+    let parts = vec![new_part(vec![1; 9000]), end()];
+    adding.put(parts).expect("parts");
+    adding.finish().expect("an image");
+    drop(hold);
+    let removing = volume.begin_removal("i", false).expect("begin");
+    removing.finish().expect("removed");
+    let path = place.path().join("store/segments/0000000000000001");
+    let whole = std::fs::read(&path).expect("a segment");
+    let at = whole
+        .windows(64)
+        .position(|part| *part == bytes[4000..4064]);
+    let mut torn = whole.clone();
+    torn[at.expect("the bytes are stored as they are")] ^= 1;
+    std::fs::write(&path, &torn).expect("damage");
+    let collect = || -> Collected {
+        let options = CollectOptions {
+            copy_below_percent: 100,
+            ..CollectOptions::default()
+        };
+        let mut collecting = volume.begin_collection(&options).expect("begin");
+        while collecting.step().expect("a step") != CollectStep::Done {}
+        *collecting.done()
+    };
+    let done = collect();
+    assert_eq!(
+        (done.segments_kept, done.segments_removed),
+        (1, 0),
+        "{done:?}"
+    );
+    // The file is there, and its bytes are those of before.
+    let again = make(b"again");
+    write(&volume, again, 0, &bytes);
+    volume.commit().expect("commit");
+    volume.close().expect("close");
+    drop(volume);
+    let store = Store::open(Arc::new(HostDisk::new(&place.path().join("store"))));
+    let store = store.expect("a store");
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let open = || Volume::open(&store, "v", options.clone()).expect("open");
+    let volume = open();
+    assert!(read(&volume, again) == bytes);
+    let failed = volume.read(damaged, 0, 9000, &mut Vec::new());
+    assert_eq!(failed.expect_err("damage").errno, rustix::io::Errno::IO);
+    volume.close().expect("close");
+    drop(volume);
+    std::fs::write(&path, &whole).expect("mend");
+    let volume = open();
+    assert!(read(&volume, damaged) == bytes && read(&volume, again) == bytes);
+    volume.close().expect("close");
+}
+
 /// Would catch: a read that has found the place of a block, and then finds its segment removed.
 #[test]
 fn a_collection_removes_files_when_no_read_is_under_way() {

@@ -311,7 +311,15 @@ impl Work {
         let Some(usage) = self.usages.get(&id) else {
             return Ok(Fate::Stays);
         };
-        let mut raw = image.block(stream, record)?;
+        let mut raw = match image.block(stream, record) {
+            // A damaged block stays, for a salvage or a backup.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.chosen.remove(&id);
+                self.done.skipped_count += 1;
+                return Ok(Fate::Stays);
+            }
+            other => other?,
+        };
         usage.used.clear_unused(&mut raw);
         self.slow_down(raw.len() as u64);
         let streams = &image.directory().streams;

@@ -5,14 +5,16 @@ use super::show::allocated_len;
 use super::{StoreDir, open, show_path, views, writer_name};
 use crate::commands::mount::runtime_dir_path;
 use crate::commands::mount_kernel::STORE_VIEWS;
-use crate::help::{DONE_OR_FAILED, Help};
+use crate::help::Help;
 use crate::interrupt::interrupt_flag;
 use crate::json::{self, Object};
 use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count};
+use crate::status::exit_code;
 use anyhow::bail;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
@@ -33,7 +35,9 @@ pub const GC_HELP: Help = Help {
     notes: &[
         "Gc works while images of the store are mounted and read. It removes segment files in \
          which no image has a block, and copies the used blocks of sparse ones. In the others it \
-         frees unused ranges in place if the file system can.",
+         frees unused ranges in place if the file system can. A segment file of which a used block \
+         cannot be read stays as it is; gc goes on, and names the images and volumes that use the \
+         block.",
         "Before that, gc writes blocks of volumes again of which files use less than 80%, unless \
          --reencode-below is 0, and encodes blocks of images again of which they use less than \
          --reencode-below, without the unused data. An image that gets such blocks has a new \
@@ -72,7 +76,15 @@ pub const GC_HELP: Help = Help {
             "weald store gc --views /srv/store",
         ),
     ],
-    exit_status: DONE_OR_FAILED,
+    exit_status: &[
+        ("0", "The command did its work."),
+        (
+            "1",
+            "The command did its work, apart from segment files with damaged blocks, or of images \
+             with damaged maps.",
+        ),
+        ("2", "The command failed; standard error says why."),
+    ],
 };
 
 /// Return the space of blocks that no image of the store has
@@ -212,6 +224,12 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         0 => (writer, Reencoded::default()),
         _ => match reencode(writer, &reencode_options, &observer) {
             Err(_) if observer.is_cancelled() => bail!("{INTERRUPTED}"),
+            // Damage stops no collection.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                messages::problem(store.shown().as_bytes(), &error);
+                let writer = store.write(WriteOptions::new(writer_name("gc")))?;
+                (writer, Reencoded::default())
+            }
             other => other?,
         },
     };
@@ -230,10 +248,16 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     writer.renew_reserve();
     let views = views::collect_gone(&store)?;
     let freed = before.saturating_sub(disk_len(Path::new(&store.shown()))?);
+    let users = match done.segments_kept {
+        0 => BTreeSet::new(),
+        _ => writer.users_of(&writer.damaged_blocks().into_keys().collect())?,
+    };
+    tell_kept(&store, &done, &users);
     let mut output = Output::new();
     if args.json {
         let mut object = json(&done, &reencoded, freed);
         put_views(&mut object, &views);
+        object.insert("damaged".into(), users.into_iter().collect());
         output.json(&object.into())?;
     } else if !args.quiet {
         output.text(&reencoded_text(&reencoded))?;
@@ -244,7 +268,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     if is_over() {
         bail!("{INTERRUPTED}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(done.segments_kept + done.maps_damaged))
 }
 
 /// Returns the space of a full disk that can be had without a copy. Returns whether there is room
@@ -299,6 +323,7 @@ fn gc_mounted(
     let freed = before.saturating_sub(disk_len(Path::new(&store.shown()))?);
     let skips = args.reencode_below.is_none();
     let views = views::collect_gone(store)?;
+    tell_kept(store, &done, &BTreeSet::new());
     let mut output = Output::new();
     if args.json {
         let mut object = json(&done, &Reencoded::default(), freed);
@@ -319,7 +344,29 @@ fn gc_mounted(
     if is_over() {
         bail!("{INTERRUPTED}");
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(exit_code(done.segments_kept + done.maps_damaged))
+}
+
+/// Says on standard error why segments stay, and who uses what is damaged in them.
+fn tell_kept(store: &Store, done: &Collected, users: &BTreeSet<String>) {
+    if done.segments_kept == 0 {
+        return;
+    }
+    let shown = store.shown();
+    let names: Vec<&str> = users.iter().map(String::as_str).collect();
+    let of = match names.is_empty() {
+        true => String::new(),
+        false => format!(" of {}", names.join(", ")),
+    };
+    let (count, which) = match done.segments_kept {
+        1 => ("1 segment file stays".to_owned(), "it"),
+        more => (format!("{} segment files stay", count(more)), "them"),
+    };
+    let what = format!(
+        "{count}: blocks{of} in {which} cannot be read: 'weald store check --data {shown}' names \
+         what is damaged"
+    );
+    messages::problem(shown.as_bytes(), &Error::new(ErrorKind::Corrupt, what));
 }
 
 fn put_views(object: &mut Object, views: &kernel::Collected) {
@@ -378,6 +425,8 @@ fn json(done: &Collected, reencoded: &Reencoded, freed: u64) -> Object {
         ("copied_len", done.copied_len),
         ("punched_len", done.punched_len),
         ("blocks_forgotten", done.blocks_forgotten),
+        ("segments_kept", done.segments_kept),
+        ("maps_damaged", done.maps_damaged),
         ("reencoded_block_count", reencoded.block_count),
         ("reencoded_image_count", reencoded.image_count),
         ("reencoded_old_len", reencoded.old_len),

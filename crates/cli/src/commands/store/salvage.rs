@@ -10,8 +10,9 @@ use crate::status::exit_code;
 use clap::Args;
 use serde_json::Value;
 use std::process::ExitCode;
+use weald_format::Timestamp;
 use weald_store::{Loss, SalvageOptions, Salvaged};
-use weald_vfs::shown_path;
+use weald_vfs::{shown_path, utc_seconds};
 use weald_volume::salvage_store;
 
 /// Sections of the help.
@@ -116,6 +117,9 @@ fn json_of(salvaged: &Salvaged, reads_data: bool) -> Object {
             "losses": losses,
             "lost": lost(&volume.losses),
             "adopted_count": volume.adopted_count,
+            "last_commit": volume.last_commit.map(|(number, time)| {
+                serde_json::json!({ "number": number, "time": shown_time(time) })
+            }),
         })
     });
     object.insert("volumes".into(), salvaged.volumes.clone().into());
@@ -123,6 +127,14 @@ fn json_of(salvaged: &Salvaged, reads_data: bool) -> Object {
     object.insert("lost_volumes".into(), salvaged.lost_volumes.clone().into());
     object.insert("data_read".into(), reads_data.into());
     object
+}
+
+/// Nanoseconds since 1970 in words.
+fn shown_time(time: i128) -> String {
+    utc_seconds(Timestamp {
+        seconds: i64::try_from(time.div_euclid(1_000_000_000)).unwrap_or(0),
+        nanoseconds: 0,
+    })
 }
 
 /// A loss as one line.
@@ -159,6 +171,12 @@ fn text_of(salvaged: &Salvaged, reads_data: bool) -> String {
         let name = &volume.name;
         let losses = volume.losses.iter();
         lines.extend(losses.map(|loss| format!("damaged: volume {name}: lost: {}", line(loss))));
+        if let Some((number, time)) = volume.last_commit {
+            lines.push(format!(
+                "volume {name}: what was changed after its commit {number} of {} is lost",
+                shown_time(time)
+            ));
+        }
         if volume.adopted_count > 0 {
             lines.push(format!(
                 "volume {name}: {} files and directories without a name are in lost+found",

@@ -15,7 +15,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use weald_format::Error;
 use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
-use weald_store::{ImageInfo, StoreInfo, WriteOptions};
+use weald_store::{ImageInfo, StoreInfo};
 use weald_views::kernel::Usage;
 use weald_volume::{CheckOptions, Finding, StoreReport, check_store};
 
@@ -285,14 +285,16 @@ pub const CHECK_HELP: Help = Help {
     notes: &[
         "Check compares tables, image maps and segments with each other, opens every image with \
          its base images, and compares the rows of every volume as weald volume check does. With \
-         --data it reads every block and compares it with its digest. Each finding is one line: \
+         --data it reads every block and compares it with its digest, and computes the tree digest \
+         of every image from its files: this decodes each image, also what it shares with others. \
+         Each finding is one line: \
          'damaged: NAME: REASON' for an image or volume that cannot be read completely, for a \
          volume with the path of the file, 'structure: REASON' for the rest. \
          The command weald check STORE:NAME names the damaged files of an image.",
         "Check verifies every record of the sync logs of volumes that waits for a commit. A \
          record that a crash left in part at the end is no damage: no sync acknowledged it.",
-        "Check first finishes what an interrupted command left, as every writer does, and holds \
-         the lock of the writer.",
+        "Check finishes what an interrupted command left in memory, changes nothing of the store, \
+         and keeps writers out meanwhile. What somebody meets is damage: docs/store.md lists it.",
     ],
     examples: &[
         ("Check the structure", "weald store check /srv/store"),
@@ -326,8 +328,8 @@ pub(super) struct CheckArgs {
 }
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.location.store)?.for_reading();
-    let writer = store.write(WriteOptions::new(writer_name("check")))?;
+    let store = open(&args.location.store)?;
+    let writer = store.write_for_check(writer_name("check"))?;
     let options = CheckOptions {
         reads_data: args.data,
     };

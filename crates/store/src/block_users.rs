@@ -1,0 +1,48 @@
+//! Which images and volumes use a block: for messages about damaged ones.
+
+use crate::engine::Table;
+use crate::store::is_bad_file;
+use crate::volume::parse_extents;
+use crate::writer::StoreWriter;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
+use weald_format::volume::split_pair_key;
+use weald_format::{ErrorKind, Result};
+
+impl StoreWriter {
+    /// Names of the images and volumes that use one of the blocks `ids`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    ///
+    /// # Cost
+    /// Reads all maps, and all extents of volumes.
+    pub fn users_of(&self, ids: &BTreeSet<u64>) -> Result<BTreeSet<String>> {
+        let mut names = BTreeSet::new();
+        for name in self.store.names()? {
+            match self.store.map(&name) {
+                Ok(map) if map.blocks().any(|(id, _, _)| ids.contains(&id)) => {
+                    names.insert(name);
+                }
+                Ok(_) => {}
+                Err(error) if is_bad_file(&error) || error.kind() == ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let volumes = self.volume_rows()?.into_iter();
+        let volumes: BTreeMap<u32, String> = volumes.map(|(n, row)| (row.snapshot, n)).collect();
+        self.engine.scan(Table::Extents, &[], &mut |key, value| {
+            let (snapshot, _, _) = split_pair_key(key)?;
+            let has = |id: &u64| ids.contains(id);
+            if parse_extents(value)?
+                .0
+                .iter()
+                .any(|piece| has(&piece.block))
+            {
+                names.extend(volumes.get(&snapshot).cloned());
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(names)
+    }
+}
