@@ -1,24 +1,25 @@
 //! The check: recounts everything that the tables contain, and reads every byte on request.
 
+mod damage;
+
 use crate::disk::{Access, Disk, DiskFile, ReadOnlyDisk};
 use crate::engine::redb::verify_pages;
 use crate::engine::{Table, VisitRow, number_of};
 use crate::layout;
-use crate::segment::{each_noted, read_record};
-use crate::store::ENGINE_CACHE_LEN;
-use crate::store::Store;
+use crate::named_rows::NamedRows;
+use crate::segment::each_noted;
+use crate::store::{ENGINE_CACHE_LEN, Store};
 use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::volume::{NEXT_SNAPSHOT, parse_extents};
-use crate::writer::{self, NamedRows, StoreWriter, WriteOptions, counter};
+use crate::writer::{self, StoreWriter, WriteOptions, counter};
+use damage::{RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{
     BlockRow, ImageRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
     check_segment_superblock,
 };
-use weald_format::sync_log::{DeltaItem, parse_body};
 use weald_format::volume::{VolumeRow, split_pair_key};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
@@ -694,100 +695,6 @@ fn check_blocks(
         }
     }
     Ok(())
-}
-
-/// Why the record of `block` cannot be read in the first `end` bytes of a segment. Without
-/// `reads_data`, only its header is read.
-fn why_damaged(
-    file: &dyn DiskFile,
-    end: u64,
-    block: &BlockRow,
-    reads_data: bool,
-) -> Result<Option<String>> {
-    let at = block.location.offset;
-    if at.saturating_add(block.len()) > end {
-        return Ok(Some("lies behind the end of the segment".to_owned()));
-    }
-    if reads_data {
-        return match read_record(file, block.location, &block.record) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Some(error.what().to_owned())),
-            Err(error) => Ok(Some(error.to_string())),
-            Ok(_) => Ok(None),
-        };
-    }
-    let mut header = [0; HEADER_LEN];
-    file.read_at(&mut header, at)?;
-    let why = match RecordRef::parse_header(&header, 0) {
-        Err(_) => Some("no record begins here".to_owned()),
-        Ok(header) if header != block.record => {
-            Some("another record lies here than the table says".to_owned())
-        }
-        Ok(_) => None,
-    };
-    Ok(why)
-}
-
-fn unreadable_table(table: Table, error: &Error) -> String {
-    format!("{}: table {}: {error}", layout::META, table.name())
-}
-
-/// What is wrong with a row of the table of images or of that of volumes.
-fn unreadable_row(table: Table, error: &Error) -> String {
-    let (meta, table) = (layout::META, table.name());
-    format!(
-        "{meta}: its row in table {table} cannot be read: {}",
-        error.what()
-    )
-}
-
-/// Says which rows of a table cannot be read: those from `key` on, to the next group.
-fn damaged_rows(
-    table: Table,
-    key: &[u8],
-    error: &Error,
-    volumes: &[(String, VolumeRow)],
-) -> String {
-    let place = match (table, number_of(key)) {
-        (Table::Blocks, Some(id)) => format!("from block {id} on"),
-        (Table::Segments, Some(number)) => format!("of segment {number}"),
-        (Table::Counters, _) => format!("{:?}", String::from_utf8_lossy(key)),
-        _ => match key.split_first_chunk() {
-            Some((number, rest)) => {
-                let number = u32::from_be_bytes(*number);
-                let named = volumes.iter().find(|(_, row)| row.snapshot == number);
-                let name = named.map_or_else(|| number.to_string(), |(name, _)| name.clone());
-                let ino = rest.first_chunk().map_or(0, |ino| u64::from_be_bytes(*ino));
-                format!("of volume {name} from inode {ino} on")
-            }
-            None => "at its beginning".to_owned(),
-        },
-    };
-    format!(
-        "{}: table {}: rows {place} cannot be read: {}",
-        layout::META,
-        table.name(),
-        error.what()
-    )
-}
-
-/// Finds the decoded length of a block; `None` if there is no such block.
-type RawLen<'a> = dyn Fn(u64) -> Result<Option<u64>> + 'a;
-
-/// Checks the changes of a record of the sync log: rows, ranges, and the blocks that it names.
-fn check_body(body: &[u8], snapshot: u32, raw_len: &RawLen<'_>) -> Result<()> {
-    let bad = |what: String| Error::corrupt("sync log", 0, "V-6.6", what);
-    parse_body(body, &mut |item| match item {
-        DeltaItem::Row(table, key, value) => table.check_row(snapshot, key, value),
-        DeltaItem::Block(ino, _, len, block, offset) => match raw_len(block)? {
-            None => Err(bad(format!("inode {ino}: block {block} has no row"))),
-            Some(raw_len) if raw_len < len.saturating_add(offset.into()) => Err(bad(format!(
-                "inode {ino}: a range ends behind block {block}"
-            ))),
-            Some(_) => Ok(()),
-        },
-        DeltaItem::Bytes(..) | DeltaItem::Hole(..) | DeltaItem::Drop(_) => Ok(()),
-    })
-    .map(drop)
 }
 
 fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {

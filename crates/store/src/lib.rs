@@ -31,6 +31,7 @@ mod layout;
 mod lock_holders;
 mod mark;
 mod name;
+mod named_rows;
 mod recover;
 mod remove;
 mod replace;

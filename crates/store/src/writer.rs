@@ -21,7 +21,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
-use weald_format::store::{BlockRow, ImageRow, Location, SegmentRow};
+use weald_format::store::{BlockRow, Location, SegmentRow};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
@@ -29,15 +29,6 @@ use weald_format::{Digest, Error, ErrorKind, Result};
 const COMMIT_LEN: u64 = 256 << 20;
 /// Rows of blocks that wait for a commit, with the same purpose.
 const COMMIT_ROWS: usize = 1 << 16;
-
-/// Rows of images or volumes by name.
-#[derive(Debug)]
-pub(crate) struct NamedRows<R> {
-    /// Those that can be read, in order of name.
-    pub rows: Vec<(String, R)>,
-    /// The names of the others, which may be damaged too, each with the reason.
-    pub damaged: Vec<(String, Error)>,
-}
 
 /// Deliberate bugs that prove that the simulation finds bugs.
 #[cfg(test)]
@@ -652,70 +643,6 @@ impl StoreWriter {
         each_row(&*self.engine, Table::Segments, &mut |no, value| {
             visit(no, SegmentRow::parse(value)?)
         })
-    }
-
-    /// The rows of all images, in order of name.
-    ///
-    /// # Errors
-    /// `Corrupt` if one cannot be read; `Io`.
-    pub(crate) fn image_rows(&self) -> Result<Vec<(String, ImageRow)>> {
-        let found = self.named_rows(Table::Images, ImageRow::parse)?;
-        match found.damaged.first() {
-            Some((name, error)) => Err(self.damaged_row("image", name, error)),
-            None => Ok(found.rows),
-        }
-    }
-
-    /// The rows of a table whose keys are names.
-    pub(crate) fn named_rows<R>(
-        &self,
-        table: Table,
-        parse: fn(&[u8]) -> Result<R>,
-    ) -> Result<NamedRows<R>> {
-        let (mut rows, mut unparsed, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
-        let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-        self.engine.scan_readable(
-            table,
-            &[],
-            &mut |key, value| {
-                match (String::from_utf8(key.to_vec()), parse(value)) {
-                    (Ok(name), Ok(row)) => rows.push((name, row)),
-                    (Err(_), _) => {
-                        let what = "a name that is no UTF-8";
-                        let error = Error::corrupt("store metadata", 0, "S-5.4", what);
-                        unparsed.push((shown(key), error));
-                    }
-                    (_, Err(error)) if error.kind() == ErrorKind::Corrupt => {
-                        unparsed.push((shown(key), error));
-                    }
-                    (_, Err(error)) => return Err(error),
-                }
-                Ok(ControlFlow::Continue(()))
-            },
-            &mut |key, error| {
-                damaged.push((shown(key), error));
-                Ok(())
-            },
-        )?;
-        damaged.append(&mut unparsed);
-        Ok(NamedRows { rows, damaged })
-    }
-
-    /// The error of a row that cannot be read; `kind` says what it is of.
-    pub(crate) fn damaged_row(&self, kind: &str, name: &str, error: &Error) -> Error {
-        let shown = self.store.disk.shown();
-        let what = format!(
-            "{shown}/{}: the row of {kind} {name:?} cannot be read ({}): 'weald store salvage \
-             {shown}' makes the metadata again, as far as it can",
-            layout::META,
-            error.what()
-        );
-        Error::corrupt("store metadata", 0, "S-5.1", what)
-    }
-
-    pub(crate) fn image_row(&self, name: &str) -> Result<Option<ImageRow>> {
-        let value = self.engine.get(Table::Images, name.as_bytes())?;
-        value.map(|value| ImageRow::parse(&value)).transpose()
     }
 
     /// Adds or drops a reference to block `id` and updates the live bytes of its segment.

@@ -40,6 +40,9 @@ const THREADS: usize = 2;
 const IMAGES: [&str; 3] = ["v1", "v2", "based"];
 const VOLUMES: [&str; 2] = ["v", "w"];
 
+/// The volume with changes in its log.
+const LOGGED: &str = "w";
+
 /// Losses that name no files, each with the reason. Files may differ, or not, if one is told.
 const EXCUSED: [(&str, &str); 2] = [
     (
@@ -125,7 +128,7 @@ fn leave_log(store: &Store, from: &Path, to: &Path) {
         log_len: 128 << 10,
         ..options(false)
     };
-    let volume = Volume::open(store, "w", logged).expect("open");
+    let volume = Volume::open(store, LOGGED, logged).expect("open");
     for no in 0..6 {
         let new = NewInode {
             kind: FileKind::Regular,
@@ -427,7 +430,9 @@ fn compare(salvaged: &Salvaged, name: &str, trees: [&Tree; 3]) -> (usize, Vec<St
         }
     }
     let is_excused = EXCUSED.iter().any(|(what, _)| text.contains(what));
-    if lost_count == 0 && !is_excused {
+    // The log of `w` has the row of its root, which comes back with the next mount.
+    let is_in_log = name == LOGGED && text.lines().all(|line| line.contains("root directory"));
+    if lost_count == 0 && !is_excused && !is_in_log {
         wrong.push(format!("{name}: nothing is missing of {text}"));
     }
     (lost_count, wrong)
