@@ -1,5 +1,5 @@
-//! The checksum of a commit in the header of the engine's file: XXH3 with 128 bits, of the 112 bytes
-//! before it. redb does not export it.
+//! The checksum of a commit in the header of the engine's file: XXH3 with 128 bits, of the 112
+//! bytes before it. redb does not export it.
 
 /// Bytes that the checksum is of.
 pub const LEN: usize = 112;
