@@ -1,7 +1,6 @@
 //! Damage of single rows and blocks: it costs what it hits, and is told by name.
 
 use crate::ground::Ground;
-#[allow(dead_code)]
 #[path = "../../../image/tests/support/mod.rs"]
 mod support;
 
@@ -20,8 +19,11 @@ fn store(ground: &Ground) -> Store {
     Store::open(Arc::new(HostDisk::new(&ground.at("store")))).expect("the store")
 }
 
+/// A row and its new value; none removes it.
+type Change<'a> = (Table, &'a str, Option<&'a [u8]>);
+
 /// Gives rows other values, or removes them.
-fn change(ground: &Ground, rows: &[(Table, &str, Option<&[u8]>)]) {
+fn change(ground: &Ground, rows: &[Change]) {
     let writer = store(ground).write(WriteOptions::new("damage"));
     let engine = writer.expect("a writer").engine();
     let mut batch = Batch::default();
@@ -70,7 +72,7 @@ fn a_damaged_row_costs_one_image_or_volume() {
             fs::write(path, bytes).expect("write");
         }
     };
-    let cases: [(&str, &[(Table, &str, Option<&[u8]>)]); 4] = [
+    let cases: [(&str, &[Change]); 4] = [
         ("v", &[(Table::Volumes, "v", Some(b"\x04no row"))]),
         ("v", &[(Table::Volumes, "v", None)]),
         ("v1", &[(Table::Images, "v1", Some(b"no row"))]),
