@@ -9,7 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 from weald_bench import cli, corpora, rivals, suites
-from weald_bench.rivals import crates, dwarfs, erofs, squashfs
+from weald_bench.rivals import by_name, crates, dwarfs, erofs, squashfs
 from weald_bench.rivals.base import file_len, shell
 
 
@@ -47,6 +47,16 @@ class Missing(unittest.TestCase):
                 served, given = rival.mount_commands(Path("image"))
                 self.assertIn(f"{tools}/dwarfs", served or [])
                 self.assertEqual(given, [f"{tools}/dwarfs", "image"])
+            with mock.patch.dict(os.environ, PATH="/nowhere"):
+                rival = dwarfs.Dwarfs()
+                rival.use_directory(Path(tools))
+                self.assertIsNone(rival.problem())
+                packing = rival.packing(Path("tree"), Path("image"), Path("work"))
+                self.assertEqual(packing.command[0], f"{Path(tools).resolve()}/mkdwarfs")
+                (Path(tools) / "mkdwarfs").unlink()
+                self.assertIn("has no mkdwarfs", rival.problem() or "")
+        with self.assertRaisesRegex(ValueError, "no directory"):
+            by_name("erofs=/usr/bin")
 
 
 class Tools(unittest.TestCase):

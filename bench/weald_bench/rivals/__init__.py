@@ -1,5 +1,7 @@
 """The programs that Weald is compared with, one module each."""
 
+from pathlib import Path
+
 from weald_bench.rivals import (
     borg,
     dwarfs,
@@ -45,10 +47,13 @@ ALL: list[Rival] = [
 ]
 
 
-def by_name(name: str) -> Rival:
-    """The rival of a name."""
+def by_name(word: str) -> Rival:
+    """The rival of a name, or of NAME=DIRECTORY with its programs."""
+    name, has_directory, directory = word.partition("=")
     for rival in ALL:
         if rival.name == name:
+            if has_directory:
+                rival.use_directory(Path(directory))
             return rival
     known = ", ".join(rival.name for rival in ALL)
     raise ValueError(f"unknown rival '{name}': expected one of {known}")

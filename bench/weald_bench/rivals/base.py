@@ -39,6 +39,10 @@ class Rival:
                 return f"missing: {tool} is not on PATH"
         return None
 
+    def use_directory(self, directory: Path) -> None:
+        """Takes the programs in a directory instead of those on PATH."""
+        raise ValueError(f"{self.name} is taken from PATH: it has no directory ({directory})")
+
     def version(self) -> str:
         """Name and version of its tool."""
         raise NotImplementedError

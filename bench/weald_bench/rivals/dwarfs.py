@@ -1,4 +1,5 @@
-"""DwarFS: the C++ tools where they are on PATH, else the Rust crates.
+"""DwarFS: the C++ tools where they are on PATH, or in the directory of `--rival dwarfs=DIR`; else
+the Rust crates.
 
 Debian 12 has no package of DwarFS, and the registries of Python, npm and Rust have none of its
 C++ tools. crates.io has `dwarfs-enc`, which writes its format, and `dwarfs`, which reads it: the
@@ -32,13 +33,31 @@ class Dwarfs(Rival):
     def __init__(self) -> None:
         self.crate: Path | None = None
         self.why: str | None = None
+        self.directory: Path | None = None
+
+    def use_directory(self, directory: Path) -> None:
+        self.directory = directory.resolve()
+
+    def tool(self, name: str) -> str | None:
+        """The path of one of the C++ tools; None if it is not there."""
+        if self.directory is None:
+            return shutil.which(name)
+        path = self.directory / name
+        return str(path) if path.is_file() and os.access(path, os.X_OK) else None
 
     @property
     def is_original(self) -> bool:
         """Whether the C++ tools are there."""
-        return shutil.which("mkdwarfs") is not None
+        return self.tool("mkdwarfs") is not None
+
+    @property
+    def packer(self) -> str:
+        """The word that runs mkdwarfs."""
+        return "mkdwarfs" if self.directory is None else str(self.directory / "mkdwarfs")
 
     def problem(self) -> str | None:
+        if self.directory is not None and not self.is_original:
+            return f"missing: {self.directory} has no mkdwarfs"
         if self.is_original:
             self.label = "DwarFS (mkdwarfs, defaults)"
             return None
@@ -49,19 +68,19 @@ class Dwarfs(Rival):
 
     def version(self) -> str:
         if self.is_original:
-            return machine.first_line("mkdwarfs", "--version") or "mkdwarfs"
+            return machine.first_line(self.packer, "--version") or "mkdwarfs"
         return f"DwarFS: {machine.first_line(str(self.crate), 'version')}, no mkdwarfs"
 
     def packing(self, tree: Path, target: Path, work: Path) -> Packing:
         if self.is_original:
             words = ["-i", str(tree), "-o", str(target), "--no-progress", "--log-level=error"]
-            return Packing(["mkdwarfs", *words])
+            return Packing([self.packer, *words])
         return Packing([str(self.crate), "pack", str(tree), str(target)])
 
     def mount_commands(self, image: Path) -> tuple[list[str] | None, list[str] | None]:
         """The commands that mount in the foreground and in the background, the mount point being
         appended; None where nothing can."""
-        tool = shutil.which("dwarfs")
+        tool = self.tool("dwarfs")
         if tool is None:
             return None, None
         # It takes options after the mount point.
@@ -72,9 +91,9 @@ class Dwarfs(Rival):
         """A command that decodes all contents and writes them nowhere."""
         if self.crate is not None:
             return ["sh", "-c", 'exec "$0" read "$1" >/dev/null', str(self.crate), str(image)]
-        if shutil.which("dwarfsextract"):
-            script = 'dwarfsextract -i "$1" -f ustar >/dev/null'
-            return ["sh", "-c", script, "sh", str(image)]
+        if (tool := self.tool("dwarfsextract")) is not None:
+            script = 'exec "$0" -i "$1" -f ustar >/dev/null'
+            return ["sh", "-c", script, tool, str(image)]
         return None
 
 

@@ -16,7 +16,7 @@ from weald_bench.measure import CommandFailed, Usage, warm
 from weald_bench.mounts import Samples
 from weald_bench.result import Column, Row, Table
 from weald_bench.runner import Step
-from weald_bench.suites import append
+from weald_bench.suites import append, threads
 from weald_bench.suites.common import (
     DEFAULT,
     LEVEL_DEFAULT,
@@ -30,7 +30,7 @@ from weald_bench.suites.common import (
     sizes,
 )
 
-PARTS = ("sizes", "reading", "extraction", "speed", "torture", "append")
+PARTS = ("sizes", "reading", "extraction", "speed", "threads", "torture", "append")
 
 STRONGEST = "weald-9"
 EXTRACT_ROUNDS = 5
@@ -58,6 +58,7 @@ def run(bench: Bench) -> None:
     if any(bench.has(part) for part in ("sizes", "reading", "extraction")):
         each_corpus(bench, lambda name, tree: one_corpus(bench, name, tree))
     run_part(bench, "speed", lambda: speed(bench, first_tree(bench)))
+    run_part(bench, "threads", lambda: threads.run(bench, first_tree(bench)))
     run_part(bench, "torture", lambda: torture(bench))
     run_part(bench, "append", lambda: append.run(bench, first_tree(bench)))
 
