@@ -591,7 +591,7 @@ impl Core {
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
         state.change_totals(-1, -(row.allocated as i64));
-        let freed = (-(len as i64), -1);
+        let freed = (0_i64.saturating_sub_unsigned(len), -1);
         self.charge(state, row.quota, freed, Limits::Ignore)?;
         self.forget_quota(state, ino)
     }

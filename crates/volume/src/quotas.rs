@@ -311,7 +311,7 @@ impl Core {
                 members.inodes.push(name.ino);
                 let len = self.counted_len(state, name.ino, &row)?;
                 members.len = members.len.saturating_add(len);
-                members.count += 1;
+                members.count = members.count.saturating_add(1);
                 match state.quotas.get(&name.ino) {
                     Some(quota) => {
                         members.nested.push(name.ino);
