@@ -5,7 +5,7 @@ use crate::flags::{check_attributes, check_content};
 use crate::layer::{Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
-use crate::quotas::Limits;
+use crate::quotas::{Limits, difference};
 use crate::state::State;
 use rustix::io::Errno;
 use std::ops::{ControlFlow, Range};
@@ -140,7 +140,7 @@ impl Core {
         };
         let old = self.taken(state, ino, range, size)?;
         let new = data_len(&segments);
-        self.charge(state, quota, (new as i64 - old as i64, 0), limits)?;
+        self.charge(state, quota, (difference(new, old), 0), limits)?;
         for segment in segments {
             // Behind the end of the file there is a hole already.
             if !segment.source.is_hole() || segment.range.start < size {
@@ -150,7 +150,7 @@ impl Core {
         let row = self.inode_mut(state, ino)?;
         row.allocated = row.allocated.saturating_add(new).saturating_sub(old);
         row.size = row.size.max(range.end);
-        state.change_totals(0, new as i64 - old as i64);
+        state.change_totals(0, difference(new, old));
         Ok(())
     }
 
@@ -215,8 +215,9 @@ impl Core {
             let row = self.inode_mut(state, ino)?;
             row.allocated = row.allocated.saturating_sub(taken);
             let quota = row.quota;
-            state.change_totals(0, -(taken as i64));
-            self.charge(state, quota, (-(taken as i64), 0), Limits::Ignore)?;
+            let freed = difference(0, taken);
+            state.change_totals(0, freed);
+            self.charge(state, quota, (freed, 0), Limits::Ignore)?;
         }
         self.inode_mut(state, ino)?.size = size;
         Ok(())

@@ -4,7 +4,7 @@ use crate::climb::{Climb, no_parent};
 use crate::core::{Core, stat_of};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
-use crate::quotas::{Limits, error_of};
+use crate::quotas::{Limits, difference, error_of};
 use crate::state::State;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -204,7 +204,7 @@ impl Core {
             .iter()
             .map(|(name, value)| counted_xattr_len(name, value));
         let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
-        self.charge(state, quota, (len as i64, 1), Limits::Hold)?;
+        self.charge(state, quota, (difference(len, 0), 1), Limits::Hold)?;
         let ino = state.active.next_ino;
         state.active.next_ino = state.active.next_ino.saturating_add(1);
         let row = InodeRow {
@@ -590,8 +590,8 @@ impl Core {
         state.active.put_inode(ino, None);
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
-        state.change_totals(-1, -(row.allocated as i64));
-        let freed = (0_i64.saturating_sub_unsigned(len), -1);
+        state.change_totals(-1, difference(0, row.allocated));
+        let freed = (difference(0, len), -1);
         self.charge(state, row.quota, freed, Limits::Ignore)?;
         self.forget_quota(state, ino)
     }

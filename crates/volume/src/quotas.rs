@@ -59,6 +59,13 @@ fn chain(state: &State, quota: u64) -> Result<Vec<(u64, QuotaRow)>> {
     Ok(rows)
 }
 
+/// `new - old`. Rows of a damaged volume may have any numbers: the result stays in its range.
+pub fn difference(new: u64, old: u64) -> i64 {
+    let difference = i128::from(new) - i128::from(old);
+    let bound = if difference < 0 { i64::MIN } else { i64::MAX };
+    i64::try_from(difference).unwrap_or(bound)
+}
+
 fn exceeds(used: u64, new: i64, max: u64) -> bool {
     max != 0 && new > 0 && used.saturating_add_signed(new) > max
 }

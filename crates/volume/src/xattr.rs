@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use crate::core::Core;
-use crate::quotas::Limits;
+use crate::quotas::{Limits, difference};
 use crate::state::State;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -137,7 +137,7 @@ impl Core {
         }
         let set_len = self.set_len_with(state, ino, (name, value), old.as_deref())?;
         let old_len = old.map_or(0, |old| counted_xattr_len(name, &old));
-        let change = (counted_xattr_len(name, value) as i64 - old_len as i64, 0);
+        let change = (difference(counted_xattr_len(name, value), old_len), 0);
         let quota = self.inode(state, ino)?.quota;
         // Nothing has changed yet if there is no room for it.
         self.check_room(state, quota, change)?;
@@ -201,7 +201,7 @@ impl Core {
         self.check_locks(state, ino)?;
         self.set_quota(state, ino, name, None)?;
         let quota = self.inode(state, ino)?.quota;
-        let change = (-(counted_xattr_len(name, &old) as i64), 0);
+        let change = (difference(0, counted_xattr_len(name, &old)), 0);
         self.charge(state, quota, change, Limits::Ignore)?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
