@@ -1,9 +1,9 @@
 //! The blocks that were found damaged: content that is written again is stored anew.
 //!
 //! A block is found by its record, and its bytes are not read, so new content could become a block
-//! that nobody can read. Collections, reads of volumes, salvages and checks of all data note what
-//! they could not read, in the file `damaged` of the store. The file only says which blocks to
-//! verify before they are used again: nothing is lost with it.
+//! that nobody can read. Collections, reads of volumes and salvages note what they could not read,
+//! in the file `damaged` of the store; a check changes nothing, and so notes nothing. The file only
+//! says which blocks to verify before they are used again: nothing is lost with it.
 
 use crate::layout;
 use crate::store::{Store, read_file, write_file};

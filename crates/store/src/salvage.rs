@@ -9,6 +9,7 @@
 //! another record lies.
 
 mod block_ids;
+mod logged;
 mod losses;
 mod segments;
 mod tables;
@@ -25,6 +26,7 @@ use crate::mark::Mark;
 use crate::store::{Store, create_engine, is_bad_file, read_file, write_file};
 use crate::volume::NEXT_SNAPSHOT;
 use crate::writer;
+use logged::Logged;
 use segments::Segments;
 use std::collections::BTreeMap;
 use tables::{Counters, OldTables};
@@ -34,6 +36,7 @@ use weald_format::store::{
     BlockRow, ImageMap, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN,
     SegmentRow,
 };
+use weald_format::volume::VolumeRow;
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Options of a salvage.
@@ -257,7 +260,10 @@ impl Store {
             }
         }
         let missing = self.missing_commits(&segments, &old.counters);
-        salvage_volumes(&mut old, &mut found, missing, &mut salvaged);
+        let logs = old.volumes.iter();
+        let logs = logs.map(|volume| Logged::read(self, volume));
+        let logs = logs.collect::<Result<Vec<_>>>()?;
+        let new_logs = salvage_volumes((&mut old, &logs), &mut found, missing, &mut salvaged);
         let is_there = |name: &String| old.volumes.iter().any(|volume| volume.key == *name);
         salvaged.lost_volumes = self.volume_names()?;
         salvaged.lost_volumes.retain(|name| !is_there(name));
@@ -284,6 +290,9 @@ impl Store {
         let numbers: Vec<u32> = old.volumes.iter().map(|v| v.row.snapshot).collect();
         self.keep_logs(&numbers)?;
         self.write_metadata((&found, &segments), &rows, old)?;
+        for (row, body) in &new_logs {
+            self.replace_sync_log(row, body)?;
+        }
         for (name, _) in &salvaged.set_aside {
             let aside = format!("{}/.{name}.damaged", layout::IMAGES);
             disk.rename(&layout::map(name), &aside)?;
@@ -563,20 +572,23 @@ fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Foun
     }
 }
 
-/// Repairs volumes, and counts their references.
+/// Repairs volumes, and counts their references. Returns the logs that get another record: the row
+/// of the volume, and the body of the record.
 fn salvage_volumes(
-    old: &mut OldVolumes,
+    (old, logs): (&mut OldVolumes, &[Logged]),
     found: &mut Found,
     missing: Option<Loss>,
     salvaged: &mut Salvaged,
-) {
-    for volume in &mut old.volumes {
+) -> Vec<(VolumeRow, Vec<u8>)> {
+    let mut new_logs = Vec::new();
+    for (volume, logged) in old.volumes.iter_mut().zip(logs) {
         // One that is being made or removed goes.
         if volume.is_shown() {
             let mut unknown = Vec::new();
             let first = found.next_block;
             let mut repaired = tree::repair(
                 volume,
+                logged,
                 tree::Blocks {
                     why_lost: &|id, end| found.why_lost(id, end),
                     lost_block: &mut |len| {
@@ -591,6 +603,8 @@ fn salvage_volumes(
                 found.blocks.insert(id, row);
                 found.lost.insert(id, "its row is lost".to_owned());
             }
+            let body = repaired.log_body.take();
+            new_logs.extend(body.map(|body| (volume.row.clone(), body)));
             let last_commit = missing.as_ref().and_then(|_| volume.last_commit());
             repaired.losses.extend(missing.clone());
             match repaired.losses.is_empty() {
@@ -607,4 +621,5 @@ fn salvage_volumes(
             found.count(id, references.count);
         }
     }
+    new_logs
 }

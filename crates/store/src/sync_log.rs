@@ -9,11 +9,12 @@
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Engine, Table};
 use crate::layout;
+use crate::store::Store;
 use crate::writer::StoreWriter;
 use std::sync::Arc;
 use weald_format::sync_log::{
-    ALIGN, DELTA_HEADER_LEN, DeltaHeader, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId, chain_start,
-    delta_len,
+    ALIGN, DELTA_HEADER_LEN, DeltaHeader, HALF_LEN_MAX, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId,
+    chain_start, delta_len,
 };
 use weald_format::volume::{LogRow, VolumeRow, number_key};
 use weald_format::{Error, ErrorKind, Result};
@@ -25,6 +26,8 @@ pub const SYNCS_MAX: usize = 2;
 /// The way out of a damaged log, for messages.
 pub const DAMAGED_LOG_HINT: &str = "mount the volume read-only to see what is left, or with \
                                     '-o log=drop' to go on with it";
+/// Name of a new log until it is complete.
+const LOG_NEW: &str = "log.new";
 /// Byte that a new log is filled with. File systems that take zeros for a hole keep its space.
 const FILL: u8 = 0xa5;
 /// Bytes that one write fills.
@@ -111,11 +114,12 @@ impl SyncLogRecords {
     }
 }
 
-/// The beginning of the chain of an earlier commit, if the tables still have it.
+/// The beginning of the chain of an earlier commit, if the tables still have it. That of commit 0
+/// is not asked for.
+type ChainOf<'a> = dyn Fn(u64) -> Result<Option<[u8; 16]>> + 'a;
+
+/// [`ChainOf`] a volume in these tables.
 fn chain_of(tables: &dyn Engine, snapshot: u32, commit: u64) -> Result<Option<[u8; 16]>> {
-    if commit == 0 {
-        return Ok(Some([0; 16]));
-    }
     let value = tables.get(Table::Log, &number_key(snapshot, commit))?;
     let row = value.map(|value| LogRow::parse(&value)).transpose()?;
     Ok(row.map(|row| chain_start(&row.chain)))
@@ -133,16 +137,16 @@ struct Found {
     has_rest: bool,
 }
 
-impl StoreWriter {
+impl Store {
     fn sync_log_id(&self, snapshot: u32) -> SyncLogId {
         SyncLogId {
-            uuid: self.store.uuid(),
+            uuid: self.uuid(),
             snapshot,
         }
     }
 
     fn shown_sync_log(&self, snapshot: u32) -> String {
-        format!("{}/{}", self.store.shown(), layout::sync_log(snapshot))
+        format!("{}/{}", self.shown(), layout::sync_log(snapshot))
     }
 
     fn sync_log_of(
@@ -154,7 +158,7 @@ impl StoreWriter {
         let mut files = vec![Arc::from(first)];
         while files.len() < SYNCS_MAX {
             let name = layout::sync_log(snapshot);
-            files.push(Arc::from(self.store.disk.open(&name, Access::Write)?));
+            files.push(Arc::from(self.disk.open(&name, Access::Write)?));
         }
         Ok(SyncLog {
             files,
@@ -173,10 +177,10 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
-    pub fn open_sync_log(&self, snapshot: u32) -> Result<Option<SyncLog>> {
+    fn open_sync_log(&self, snapshot: u32) -> Result<Option<SyncLog>> {
         let shown = self.shown_sync_log(snapshot);
         let name = layout::sync_log(snapshot);
-        let file = match self.store.disk.open(&name, Access::Write) {
+        let file = match self.disk.open(&name, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other?,
         };
@@ -204,9 +208,10 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Unsupported`, `Io`.
-    pub fn read_sync_log(
+    pub(crate) fn read_sync_log(
         &self,
         row: &VolumeRow,
+        chain_of: &ChainOf<'_>,
         prepare: &dyn Fn(SyncLog) -> SyncLog,
     ) -> Result<SyncLogRecords> {
         let of_damage = |damage| SyncLogRecords {
@@ -217,7 +222,7 @@ impl StoreWriter {
             return Ok(SyncLogRecords::default());
         }
         match self.open_sync_log(row.snapshot) {
-            Ok(Some(log)) => prepare(log).read(row, &*self.engine()),
+            Ok(Some(log)) => prepare(log).read(row, chain_of),
             Ok(None) => {
                 let shown = self.shown_sync_log(row.snapshot);
                 let what = format!("{shown}: the sync log is missing: synced changes are lost");
@@ -226,6 +231,95 @@ impl StoreWriter {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(of_damage(error)),
             Err(error) => Err(error),
         }
+    }
+
+    /// Writes a log without a record.
+    fn write_empty_log(
+        &self,
+        name: &str,
+        snapshot: u32,
+        half_len: u64,
+    ) -> Result<Box<dyn DiskFile>> {
+        let file = self.disk.open(name, Access::Create)?;
+        let end = ALIGN + 2 * half_len;
+        let fill = vec![FILL; FILL_LEN.min(end) as usize];
+        let mut at = 0;
+        while at < end {
+            let len = FILL_LEN.min(end - at);
+            file.write_at(fill.get(..len as usize).unwrap_or(&fill), at)?;
+            at += len;
+        }
+        // The superblock says that the rest is there.
+        file.sync()?;
+        let superblock = self.sync_log_id(snapshot).encode_superblock(half_len);
+        file.write_at(superblock.as_bytes(), 0)?;
+        file.sync()?;
+        Ok(file)
+    }
+
+    /// Puts a log in place of that of the volume with this row, with one record above its last
+    /// commit. A log that would be too long for a reader stays as it is.
+    ///
+    /// # Errors
+    /// `Full`, and then the log is as before; `Io`, `Corrupt`.
+    pub(crate) fn replace_sync_log(&self, row: &VolumeRow, body: &[u8]) -> Result<()> {
+        let Some(old) = self.open_sync_log(row.snapshot)? else {
+            return Ok(());
+        };
+        let len = delta_len(body.len() as u64);
+        let half_len = old.half_len.max(len);
+        if half_len > HALF_LEN_MAX {
+            return Ok(());
+        }
+        let name = LOG_NEW;
+        match self.disk.remove(name) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let file = self.write_empty_log(name, row.snapshot, half_len)?;
+        let header = DeltaHeader {
+            layer: row.commit.saturating_add(1),
+            base: row.commit,
+            sequence: 1,
+            base_chain: chain_start(&row.chain),
+            ..DeltaHeader::default()
+        };
+        let at = ALIGN + header.layer % 2 * half_len;
+        let header = self.sync_log_id(row.snapshot).encode_header(&header, body);
+        let mut bytes = header.as_bytes().to_vec();
+        bytes.extend_from_slice(body);
+        bytes.resize(len as usize, 0);
+        file.write_at(&bytes, at)?;
+        file.sync()?;
+        drop(file);
+        self.disk.rename(name, &layout::sync_log(row.snapshot))?;
+        self.disk.sync_dir(layout::VOLUMES)
+    }
+}
+
+impl StoreWriter {
+    /// Opens the sync log of the volume `snapshot`, if it has one.
+    ///
+    /// # Errors
+    /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
+    pub fn open_sync_log(&self, snapshot: u32) -> Result<Option<SyncLog>> {
+        self.store.open_sync_log(snapshot)
+    }
+
+    /// Reads the sync log of the volume with this row. No record counts unless the row says that
+    /// the log may hold changes. Damage of the whole file is damage of the records. `prepare` may
+    /// plant a bug.
+    ///
+    /// # Errors
+    /// `Unsupported`, `Io`.
+    pub fn read_sync_log(
+        &self,
+        row: &VolumeRow,
+        prepare: &dyn Fn(SyncLog) -> SyncLog,
+    ) -> Result<SyncLogRecords> {
+        let engine = self.engine();
+        let chain_of = |commit| chain_of(&*engine, row.snapshot, commit);
+        self.store.read_sync_log(row, &chain_of, prepare)
     }
 
     /// Makes the sync log of the volume `snapshot`, with two halves of `half_len` bytes, which the
@@ -240,26 +334,13 @@ impl StoreWriter {
             let _left = self.remove_sync_log(snapshot);
         }
         let file = created?;
-        self.sync_log_of(file, snapshot, half_len)
+        self.store.sync_log_of(file, snapshot, half_len)
     }
 
     fn write_sync_log(&self, snapshot: u32, half_len: u64) -> Result<Box<dyn DiskFile>> {
         self.remove_sync_log(snapshot)?;
         let name = layout::sync_log(snapshot);
-        let file = self.store.disk.open(&name, Access::Create)?;
-        let end = ALIGN + 2 * half_len;
-        let fill = vec![FILL; FILL_LEN.min(end) as usize];
-        let mut at = 0;
-        while at < end {
-            let len = FILL_LEN.min(end - at);
-            file.write_at(fill.get(..len as usize).unwrap_or(&fill), at)?;
-            at += len;
-        }
-        // The superblock says that the rest is there.
-        file.sync()?;
-        let superblock = self.sync_log_id(snapshot).encode_superblock(half_len);
-        file.write_at(superblock.as_bytes(), 0)?;
-        file.sync()?;
+        let file = self.store.write_empty_log(&name, snapshot, half_len)?;
         self.store.disk.sync_dir(layout::VOLUMES)?;
         Ok(file)
     }
@@ -361,17 +442,19 @@ impl SyncLog {
         ALIGN + layer % 2 * self.half_len
     }
 
-    /// Reads the records above the last commit, which `row` has, of the volume with these tables.
+    /// Reads the records above the last commit, which `row` has.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    fn read(&self, row: &VolumeRow, tables: &dyn Engine) -> Result<SyncLogRecords> {
+    fn read(&self, row: &VolumeRow, chain_of: &ChainOf<'_>) -> Result<SyncLogRecords> {
         let now = (row.commit, chain_start(&row.chain));
         let mut bases = vec![now];
-        if let Some(earlier) = row.commit.checked_sub(1)
-            && let Some(chain) = chain_of(tables, row.snapshot, earlier)?
-        {
-            bases.push((earlier, chain));
+        if let Some(earlier) = row.commit.checked_sub(1) {
+            let chain = match earlier {
+                0 => Some([0; 16]),
+                _ => chain_of(earlier)?,
+            };
+            bases.extend(chain.map(|chain| (earlier, chain)));
         }
         let first = self.read_layer(row.commit + 1, &bases)?;
         let mut second = self.read_layer(row.commit + 2, &[now])?;

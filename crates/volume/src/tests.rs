@@ -8,6 +8,7 @@ mod many;
 mod modes;
 mod properties;
 mod salvage;
+mod salvaged_logs;
 mod syncs;
 
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};

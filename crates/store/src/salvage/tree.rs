@@ -1,5 +1,7 @@
 //! Makes a tree of the rows of a volume that can be read, and lists what is lost.
 //!
+//! 0. The changes of the sync log come first, as the next mount makes them: what it restores is not
+//!    lost. Contents that only the log has stay there, and the tables count without them.
 //! 1. Rows that make no sense go. A name that lies where no reader looks for it gets its place.
 //! 2. Directories and files whose inode is lost get another one, of root and without times, if
 //!    names or contents show what was there. Other names without an inode go.
@@ -9,14 +11,19 @@
 //!
 //! Everything takes a time that grows with the number of rows, however deep the tree is.
 
+mod quotas;
+
+use super::logged::{Content, Logged};
 use super::losses::{Loss, Names, Ranges, path_of};
 use super::volumes::OldVolume;
 use crate::engine::Table;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use weald_format::sync_log::DeltaTable;
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, counted_xattr_len,
-    first_cookie, fold_case, is_entry_name, number_key, pair_key, split_key, split_pair_key,
+    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, first_cookie, fold_case,
+    is_entry_name, number_key, pair_key, split_key, split_pair_key,
 };
 use weald_format::{FileKind, InodeFlags};
 
@@ -41,12 +48,15 @@ pub struct Blocks<'a> {
 /// The rows of a volume.
 struct Tree<'a> {
     volume: &'a mut OldVolume,
+    logged: &'a Logged,
     inodes: BTreeMap<u64, InodeRow>,
     names: BTreeMap<Place, NameRow>,
     orphans: BTreeSet<u64>,
     quotas: BTreeMap<u64, QuotaRow>,
-    /// Allocated bytes and the end of the content, from extents.
+    /// Allocated bytes and the end of the content, from extents and the log.
     contents: BTreeMap<u64, (u64, u64)>,
+    /// The same from extents alone, as the tables count them until the next mount.
+    stored: BTreeMap<u64, (u64, u64)>,
     xattr_counts: BTreeMap<u64, u32>,
     /// Inodes that were made anew.
     made: BTreeSet<u64>,
@@ -67,19 +77,30 @@ pub struct Repaired {
     pub losses: Vec<Loss>,
     /// Number of files and directories that got a name in `lost+found`.
     pub adopted_count: u64,
+    /// The body of the one record that the log gets, unless it stays as it is.
+    pub log_body: Option<Vec<u8>>,
 }
 
 /// Repairs the rows of a volume.
-pub fn repair(volume: &mut OldVolume, blocks: Blocks<'_>) -> Repaired {
-    let mut tree = Tree::of(volume);
+pub fn repair(volume: &mut OldVolume, logged: &Logged, blocks: Blocks<'_>) -> Repaired {
+    logged.apply(volume);
+    let mut tree = Tree::of(volume, logged);
     tree.restore_names();
     tree.make_inodes();
     tree.drop_second_names();
     tree.adopt();
     tree.count_links();
     tree.count_contents(blocks);
+    tree.tell_quotas();
     tree.count_quotas();
-    tree.finish()
+    let log_body = tree.log_body();
+    if tree.count_stored() {
+        tree.count_quotas();
+    }
+    Repaired {
+        log_body,
+        ..tree.finish()
+    }
 }
 
 fn number(key: &[u8]) -> u64 {
@@ -87,13 +108,14 @@ fn number(key: &[u8]) -> u64 {
 }
 
 impl<'a> Tree<'a> {
-    fn of(volume: &'a mut OldVolume) -> Self {
+    fn of(volume: &'a mut OldVolume, logged: &'a Logged) -> Self {
         let mut tree = Self {
             inodes: BTreeMap::new(),
             names: BTreeMap::new(),
             orphans: BTreeSet::new(),
             quotas: BTreeMap::new(),
             contents: BTreeMap::new(),
+            stored: BTreeMap::new(),
             xattr_counts: BTreeMap::new(),
             made: BTreeSet::new(),
             of_inodes: Vec::new(),
@@ -101,6 +123,7 @@ impl<'a> Tree<'a> {
             of_names: Vec::new(),
             losses: Vec::new(),
             adopted: BTreeSet::new(),
+            logged,
             volume,
         };
         for (key, value) in tree.volume.rows(Table::Inodes) {
@@ -133,14 +156,24 @@ impl<'a> Tree<'a> {
         if let Some(rows) = tree.volume.tables.get_mut(&Table::Extents) {
             rows.retain(|key, value| !is_bad(key, value));
         }
+        let add = |contents: &mut BTreeMap<u64, (u64, u64)>, ino: u64, range: Range<u64>| {
+            let of = contents.entry(ino).or_default();
+            of.0 += range.end - range.start;
+            of.1 = of.1.max(range.end);
+        };
         for (key, value) in tree.volume.rows(Table::Extents) {
-            let window = split_pair_key(key).map_or(0, |(_, _, window)| window);
-            let start = window.saturating_mul(chunk_len.into());
+            let (ino, window) = split_pair_key(key).map_or((0, 0), |(_, ino, at)| (ino, at));
             for piece in super::volumes::pieces(value) {
-                let of = tree.contents.entry(number(key)).or_default();
-                of.0 += u64::from(piece.len);
-                of.1 = of.1.max(start.saturating_add(piece.end().into()));
+                let range = range_of(window, chunk_len, &piece);
+                for part in logged.unchanged(ino, range.clone()) {
+                    add(&mut tree.contents, ino, part);
+                }
+                add(&mut tree.stored, ino, range);
             }
+        }
+        for ino in logged.files() {
+            let filled = logged.changed(ino).filter(|of| !of.1.is_hole());
+            filled.for_each(|(range, _)| add(&mut tree.contents, ino, range));
         }
         tree
     }
@@ -435,22 +468,7 @@ impl<'a> Tree<'a> {
 
     /// Compares extents and attributes with inodes, and makes the counts anew.
     fn count_contents(&mut self, blocks: Blocks<'_>) {
-        let chunk_len = self.volume.row.chunk_len;
-        let mut damaged: BTreeMap<u64, (Ranges, String)> = BTreeMap::new();
-        for (key, value) in self.volume.rows(Table::Extents) {
-            let (ino, window) = split_pair_key(key).map_or((0, 0), |(_, ino, at)| (ino, at));
-            let start = window.saturating_mul(chunk_len.into());
-            for piece in super::volumes::pieces(value) {
-                let end = u64::from(piece.offset) + u64::from(piece.len);
-                if let Some(why) = (blocks.why_lost)(piece.block, end) {
-                    let ranges = damaged
-                        .entry(ino)
-                        .or_insert_with(|| (Ranges::default(), why));
-                    let first = start.saturating_add(piece.start.into());
-                    ranges.0.add(first, first + u64::from(piece.len));
-                }
-            }
-        }
+        let damaged = self.damaged_ranges(blocks.why_lost);
         let mut lost_windows = Vec::new();
         for (ino, row) in &mut self.inodes {
             let (allocated, end) = self.contents.get(ino).copied().unwrap_or_default();
@@ -476,9 +494,49 @@ impl<'a> Tree<'a> {
             let what = self.mark_lost((ino, size, lost_len), blocks.lost_block);
             self.of_inodes.push((ino, what));
         }
-        for (ino, (ranges, why)) in damaged {
+        for (ino, (parts, why)) in damaged {
+            let mut ranges = Ranges::default();
+            parts
+                .iter()
+                .for_each(|(start, end)| ranges.add(*start, *end));
             self.of_ranges.push((ino, ranges.text(), why));
         }
+    }
+
+    /// Ranges of files that lie in lost blocks, by their start, each file with the first reason.
+    fn damaged_ranges(
+        &self,
+        why_lost: &dyn Fn(u64, u64) -> Option<String>,
+    ) -> BTreeMap<u64, (BTreeMap<u64, u64>, String)> {
+        let chunk_len = self.volume.row.chunk_len;
+        let mut damaged: BTreeMap<u64, (BTreeMap<u64, u64>, String)> = BTreeMap::new();
+        let mut add = |ino: u64, range: Range<u64>, why: String| {
+            let of = damaged.entry(ino).or_insert_with(|| (BTreeMap::new(), why));
+            of.0.insert(range.start, range.end);
+        };
+        for (key, value) in self.volume.rows(Table::Extents) {
+            let (ino, window) = split_pair_key(key).map_or((0, 0), |(_, ino, at)| (ino, at));
+            for piece in super::volumes::pieces(value) {
+                let end = u64::from(piece.offset) + u64::from(piece.len);
+                if let Some(why) = why_lost(piece.block, end) {
+                    let range = range_of(window, chunk_len, &piece);
+                    let parts = self.logged.unchanged(ino, range).into_iter();
+                    parts.for_each(|part| add(ino, part, why.clone()));
+                }
+            }
+        }
+        for ino in self.logged.files() {
+            for (range, content) in self.logged.changed(ino) {
+                let Content::Block(block, offset) = content else {
+                    continue;
+                };
+                let end = u64::from(*offset) + (range.end - range.start);
+                if let Some(why) = why_lost(*block, end) {
+                    add(ino, range, why);
+                }
+            }
+        }
+        damaged
     }
 
     /// Makes reads of lost windows fail, if it is clear which these are: holes have no window
@@ -504,115 +562,72 @@ impl<'a> Tree<'a> {
             let known: BTreeSet<u64> = known.collect();
             for window in (0..window_count).filter(|window| !known.contains(window)) {
                 let start = window * chunk_len;
-                let len = chunk_len.min(size - start);
-                missing_len += len;
-                missing.push((window, start, len as u32));
+                let whole = start..start + chunk_len.min(size - start);
+                for part in self.logged.unchanged(ino, whole) {
+                    missing_len += part.end - part.start;
+                    missing.push((window, part));
+                }
             }
         }
         if missing_len != lost_len {
             return format!("{lost_len} bytes, which are a hole now,");
         }
         let mut ranges = Ranges::default();
-        for (window, start, len) in missing {
-            ranges.add(start, start + u64::from(len));
-            let piece = Piece {
-                start: 0,
+        let mut rows: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+        for (window, part) in missing {
+            let len = (part.end - part.start) as u32;
+            let start = (part.start - window * chunk_len) as u32;
+            let block = lost_block(len);
+            ranges.add(part.start, part.end);
+            rows.entry(window).or_default().push(Piece {
+                start,
                 len,
-                block: lost_block(len),
+                block,
                 offset: 0,
-            };
-            let rows = self.volume.tables.entry(Table::Extents).or_default();
+            });
+        }
+        let extents = self.volume.tables.entry(Table::Extents).or_default();
+        for (window, pieces) in rows {
             let key = pair_key(snapshot, ino, window);
-            rows.insert(key, ExtentsRow(vec![piece]).encode());
+            extents.insert(key, ExtentsRow(pieces).encode());
         }
         if let Some(row) = self.inodes.get_mut(&ino) {
             row.allocated += missing_len;
         }
+        self.stored.entry(ino).or_default().0 += missing_len;
         ranges.text()
     }
 
-    /// Makes the accounts of quotas anew: each inode counts for the innermost quota above it.
-    fn count_quotas(&mut self) {
-        let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
-            children.entry(*dir).or_default().push(row.ino);
-        }
-        // Quotas of lost rows are told once.
-        let wanted: BTreeSet<u64> = self.inodes.values().map(|row| row.quota).collect();
-        for dir in wanted
-            .iter()
-            .filter(|dir| **dir != 0 && !self.quotas.contains_key(dir))
-        {
-            if self.inodes.contains_key(dir) {
-                self.of_inodes.push((*dir, "the quota".to_owned()));
-            }
-        }
-        self.quotas.retain(|dir, _| self.inodes.contains_key(dir));
-        let mut order = Vec::new();
-        let mut waiting = vec![(self.root(), 0)];
-        let mut seen = BTreeSet::new();
-        while let Some((ino, quota)) = waiting.pop() {
-            if !seen.insert(ino) {
-                continue;
-            }
-            if let Some(row) = self.inodes.get_mut(&ino) {
-                row.quota = quota;
-            }
-            let below = match self.quotas.get_mut(&ino) {
-                Some(row) => {
-                    row.parent = quota;
-                    order.push(ino);
-                    ino
-                }
-                None => quota,
-            };
-            let inner = children.get(&ino).into_iter().flatten();
-            waiting.extend(inner.map(|child| (*child, below)));
-        }
-        // Removed files count until they are gone, for a quota that is there.
-        for (_, row) in self
-            .inodes
-            .iter_mut()
-            .filter(|(ino, _)| !seen.contains(ino))
-        {
-            if !seen.contains(&row.quota) || !self.quotas.contains_key(&row.quota) {
-                row.quota = 0;
-            }
-        }
-        self.quotas.retain(|dir, _| seen.contains(dir));
-        let mut counted = self.accounts();
-        // Inner quotas were found behind those around them.
-        for dir in order.into_iter().rev() {
-            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
-            if let Some(row) = self.quotas.get_mut(&dir) {
-                (row.len, row.count) = (len, count);
-                let around = counted.entry(row.parent).or_default();
-                *around = (around.0 + len, around.1 + count);
-            }
-        }
+    /// The body of the record that the log gets: its contents, and the rows that count them.
+    fn log_body(&self) -> Option<Vec<u8>> {
+        let snapshot = self.volume.row.snapshot;
+        let files = self.logged.files();
+        let files = files.filter_map(|ino| {
+            let row = self.inodes.get(&ino)?.encode();
+            Some((DeltaTable::Inodes, number_key(snapshot, ino), row))
+        });
+        let quotas = self.quotas.iter();
+        let quotas =
+            quotas.map(|(dir, row)| (DeltaTable::Quotas, number_key(snapshot, *dir), row.encode()));
+        let rows: Vec<_> = files.chain(quotas).collect();
+        let rows = rows.iter();
+        self.logged
+            .body(rows.map(|(table, key, value)| (*table, &key[..], &value[..])))
     }
 
-    /// Bytes and inodes that count for each quota itself.
-    fn accounts(&self) -> BTreeMap<u64, (u64, u64)> {
-        let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        for row in self.inodes.values() {
-            let target_len = match self.volume.row.counts_attributes {
-                true => row.target.len() as u64,
-                false => 0,
+    /// Counts what the tables have until the next mount. Returns whether that is anything else.
+    fn count_stored(&mut self) -> bool {
+        for ino in self.logged.files() {
+            let Some(row) = self.inodes.get_mut(&ino) else {
+                continue;
             };
-            let of = counted.entry(row.quota).or_default();
-            *of = (of.0 + row.allocated + target_len, of.1 + 1);
-        }
-        if self.volume.row.counts_attributes {
-            for (key, value) in self.volume.rows(Table::Xattrs) {
-                let (ino, name) = split_key(key).map_or((0, &[][..]), |(_, ino, name)| (ino, name));
-                if let Some(row) = self.inodes.get(&ino) {
-                    let of = counted.entry(row.quota).or_default();
-                    of.0 += counted_xattr_len(name, value);
-                }
+            let (allocated, end) = self.stored.get(&ino).copied().unwrap_or_default();
+            row.allocated = allocated;
+            if row.kind == FileKind::Regular {
+                row.size = row.size.max(end);
             }
         }
-        counted
+        self.logged.files().next().is_some()
     }
 
     /// Writes the rows, and names what is lost.
@@ -670,8 +685,15 @@ impl<'a> Tree<'a> {
         Repaired {
             losses,
             adopted_count: self.adopted.len() as u64,
+            log_body: None,
         }
     }
+}
+
+/// The bytes of its file that a piece of a window has.
+fn range_of(window: u64, chunk_len: u32, piece: &Piece) -> Range<u64> {
+    let start = window.saturating_mul(chunk_len.into());
+    start.saturating_add(piece.start.into())..start.saturating_add(piece.end().into())
 }
 
 /// Adds everything below `from` to `reached`.

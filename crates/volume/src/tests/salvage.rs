@@ -41,7 +41,7 @@ fn fill(store: &Store, name: &str) -> Tree {
     tree
 }
 
-fn options(is_read_only: bool) -> OpenOptions {
+pub(super) fn options(is_read_only: bool) -> OpenOptions {
     OpenOptions {
         is_read_only,
         background: false,
@@ -79,9 +79,9 @@ fn readable(store: &Store, name: &str) -> Tree {
 
 /// Rows of the volumes in the tables, or nothing if they cannot be opened; `None` for a table that
 /// cannot be read.
-type AllRows = BTreeMap<String, BTreeMap<Table, Option<Vec<(Vec<u8>, Vec<u8>)>>>>;
+pub(super) type AllRows = BTreeMap<String, BTreeMap<Table, Option<Vec<(Vec<u8>, Vec<u8>)>>>>;
 
-fn rows(place: &Place) -> Option<AllRows> {
+pub(super) fn rows(place: &Place) -> Option<AllRows> {
     let disk = HostDisk::new(&place.dir.path().join("store"));
     let disk = ReadOnlyDisk::new(Arc::new(disk));
     let meta = disk.open("meta", Access::Write).expect("meta");
@@ -293,12 +293,12 @@ fn findings(store: &Store) -> String {
         .collect()
 }
 
-fn salvage(store: &Store) -> weald_store::Salvaged {
+pub(super) fn salvage(store: &Store) -> weald_store::Salvaged {
     crate::salvage_store(store, &weald_store::SalvageOptions::default()).expect("salvage")
 }
 
 /// What is lost of the volume `v`.
-fn lost(salvaged: &weald_store::Salvaged) -> String {
+pub(super) fn lost(salvaged: &weald_store::Salvaged) -> String {
     let volumes = salvaged
         .damaged_volumes
         .iter()
