@@ -65,6 +65,36 @@ fn debt_and_returned_space_are_those_of_the_disk() {
     assert!(unused <= on_disk(), "{done}");
 }
 
+/// Would catch: overwritten parts of blocks whose space no collection returns.
+#[test]
+fn the_space_of_overwritten_data_comes_back() {
+    const LEN: u64 = 8 << 20;
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh("python3 - <<'END'
+import os, random
+random.seed(7)
+f = os.open('mnt/f', os.O_RDWR | os.O_CREAT)
+os.write(f, random.randbytes(8 << 20))
+os.fsync(f)
+for no in range(2500):
+    os.pwrite(f, random.randbytes(4096), random.randrange(2048) * 4096)
+    if no % 25 == 0:
+        os.fsync(f)
+os.close(f)
+END
+sha256sum < mnt/f > sum");
+    ground.umount();
+    ground.weald(&["store", "gc", "-q", "store"]);
+    let blocks = ground.sh("stat -c %b store/segments/* | awk '{ n += $1 } END { print n * 512 }'");
+    let len: u64 = blocks.trim().parse().expect("a number");
+    assert!(len <= LEN + LEN / 4, "{len} bytes for a file of {LEN}");
+    ground.mount(&[]);
+    ground.sh("sha256sum < mnt/f | cmp - sum");
+    ground.umount();
+    ground.assert_clean();
+}
+
 /// Would catch: the data of volumes that is called unused.
 #[test]
 fn data_of_volumes_is_not_unused() {

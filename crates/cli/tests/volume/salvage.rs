@@ -3,7 +3,12 @@
 use super::{Ground, MOUNTED};
 use serde_json::Value;
 use std::fs;
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
+use weald_store::disk::{Access, Disk, HostDisk};
+use weald_store::engine::redb::RedbEngine;
+use weald_store::engine::{Batch, Engine, Table};
 use weald_testkit::compare::assert_same;
 
 /// Would catch: a volume that goes with another one, a loss without a line or with status 0, and a
@@ -100,4 +105,39 @@ fn damage_of_one_volume_leaves_the_other() {
     ground.umount();
     ground.weald(&["volume", "rm", &format!("store:{lost_name}")]);
     ground.weald(&["store", "check", "--data", "store"]);
+}
+
+/// Would catch: a check that says "clean" of a volume that has lost rows of `meta`, and with them
+/// names, files or contents.
+#[test]
+fn a_check_is_not_clean_if_a_mount_shows_less() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh("for f in $(seq 40); do head -c 100000 /dev/urandom > mnt/$f; done");
+    ground.umount();
+    ground.sh("cp -a store whole");
+    let show = || {
+        ground.sh("\"$WEALD\" mount -o ro store:v mnt
+            (cd mnt; sha256sum $(seq 40) 2>&1) || true; \"$WEALD\" umount mnt")
+    };
+    let whole = show();
+    for table in [Table::Names, Table::Inodes, Table::Extents] {
+        ground.sh("rm -r store; cp -a whole store");
+        let meta = HostDisk::new(&ground.at("store")).open("meta", Access::Write);
+        let meta = Arc::from(meta.expect("meta"));
+        let engine = RedbEngine::open(meta, "meta".into(), 1 << 20).expect("tables");
+        let mut last = Vec::new();
+        let scanned = engine.scan(table, &[], &mut |key, _| {
+            last = key.to_vec();
+            Ok(ControlFlow::Continue(()))
+        });
+        scanned.expect("rows");
+        let mut batch = Batch::default();
+        batch.remove(table, &last);
+        engine.commit(&batch).expect("commit");
+        drop(engine);
+        let found = ground.0.weald(["store", "check", "--data", "store"]);
+        assert_eq!(found.code, Some(1), "{table:?}: {}", found.text());
+        assert_ne!(show(), whole, "{table:?}: a mount shows everything");
+    }
 }
