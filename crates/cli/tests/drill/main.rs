@@ -43,7 +43,8 @@ const VOLUMES: [&str; 2] = ["v", "w"];
 /// The volume with changes in its log.
 const LOGGED: &str = "w";
 
-/// Losses that name no files, each with the reason. Files may differ, or not, if one is told.
+/// Losses that name no files, each with the reason: there is one copy of the metadata (issue 46).
+/// Files may differ, or not, if one is told.
 const EXCUSED: [(&str, &str); 2] = [
     (
         "changes in the commits of the store",
