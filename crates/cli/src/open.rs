@@ -51,19 +51,40 @@ impl ImageArgs {
     pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Image> {
         self.trust.open(&self.image, thread_count)
     }
+
+    /// Opens the image to read everything in it, with prefetch threads.
+    pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<Image> {
+        self.trust.open_for_everything(&self.image, thread_count)
+    }
 }
 
 impl TrustArgs {
     /// Opens the image at `path`.
     pub fn open(&self, path: &Path, prefetch_threads: usize) -> anyhow::Result<Image> {
+        self.open_with(path, self.options(prefetch_threads))
+    }
+
+    /// Opens the image at `path` to read everything in it.
+    pub fn open_for_everything(&self, path: &Path, threads: usize) -> anyhow::Result<Image> {
         let options = OpenOptions {
+            reads_everything: true,
+            ..self.options(threads)
+        };
+        self.open_with(path, options)
+    }
+
+    fn options(&self, prefetch_threads: usize) -> OpenOptions {
+        OpenOptions {
             cache_len: self.cache.map_or_else(default_cache_len, ByteLen),
             expected_digest: self.digest,
             generation: self.generation,
             prefetch_threads,
             base_dirs: self.base_dir.clone(),
             ..OpenOptions::default()
-        };
+        }
+    }
+
+    fn open_with(&self, path: &Path, options: OpenOptions) -> anyhow::Result<Image> {
         let opened = Image::open_path(path, self.offset, &options);
         opened.map_err(|error| foreign::explain(path, self.offset, error))
     }

@@ -1,8 +1,11 @@
 //! Extracts an image, or a selection of it, into a directory of the host: content, holes, names,
 //! attributes.
 //!
-//! One thread walks the image and makes directories; worker threads make all other inodes. Every
-//! write goes through the descriptor of a directory that this module made, or opened without
+//! One thread walks the image and makes directories; worker threads make all other inodes. Several
+//! workers first decode the blocks that waiting jobs need, different ones, so that they seldom wait
+//! for one another.
+//!
+//! Every write goes through the descriptor of a directory that this module made, or opened without
 //! following symlinks. So neither an image nor another user of the target can misdirect a write.
 //! Memory does not grow with the tree, except for inodes with several names (`links`).
 
@@ -10,13 +13,13 @@ use crate::links::{FirstName, Links, Meeting};
 use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
 use crate::selected::{Event, SelectedWalk};
 use crate::target_dir::{Heritage, TargetDir};
-use crossbeam_channel::{Receiver, Sender};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use weald_format::{Error, ErrorKind, FileKind, Result};
-use weald_image::{Image, Inode};
+use weald_image::{AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner};
+use weald_image::{Image, Inode, ahead_queue};
 use weald_vfs::{Selection, Visit};
 
 /// Innermost directories of the walk whose descriptors stay open.
@@ -130,12 +133,15 @@ pub fn extract(
             .fd()
             .ok_or_else(|| Error::invalid("the target is not open"))?,
     };
-    let links = Links::default();
-    let (sender, receiver) = crossbeam_channel::bounded(QUEUE_COUNT);
+    let (links, ahead) = (
+        Links::default(),
+        DecodeAhead::new(image.cache_counts().len_max),
+    );
+    let (sender, receiver) = ahead_queue(QUEUE_COUNT);
     let unmatched = std::thread::scope(|scope| {
         for _ in 0..options.thread_count.max(1) {
             let (jobs, extractor) = (receiver.clone(), &extractor);
-            scope.spawn(move || extractor.work(jobs));
+            scope.spawn(move || extractor.work(&jobs));
         }
         drop(receiver);
         let walk = SelectedWalk::new(image, &options.selection)?;
@@ -143,6 +149,9 @@ pub fn extract(
             extractor: &extractor,
             links: &links,
             jobs: sender,
+            // A single worker decodes when it needs a block. Selected files may need little of one.
+            ahead: (options.thread_count > 1 && options.selection.pattern_count() == 0)
+                .then(|| (&ahead, DecodePlanner::default())),
             levels: Vec::new(),
         }
         .run(walk, root)
@@ -312,6 +321,8 @@ struct Job<'a> {
     fd: Arc<OwnedFd>,
     name: Vec<u8>,
     what: What<'a>,
+    /// What is decoded for this job meanwhile.
+    _ahead: Option<AheadShare<'a>>,
 }
 
 // At most QUEUE_COUNT exist; a box would cost an allocation per file.
@@ -331,33 +342,45 @@ struct Extractor<'a> {
 }
 
 impl Extractor<'_> {
-    fn work(&self, jobs: Receiver<Job<'_>>) {
-        for job in jobs {
-            let Job {
-                dir,
-                fd,
-                name,
-                what,
-            } = job;
-            if !self.state.is_stopped() {
-                let place = Place {
-                    dir: &dir,
-                    fd: &fd,
-                    name: &name,
-                };
-                let is_device = matches!(&what, What::Make(inode, _) if inode.kind.is_device());
-                match self.make(&place, what) {
-                    Ok(()) => self.state.done(),
-                    Err(error) if is_device && needs_root(&error) => {
-                        self.state.counts.devices.fetch_add(1, Ordering::Relaxed);
-                    }
-                    // Incomplete because the extraction ends.
-                    Err(_) if self.state.is_stopped() => {}
-                    Err(error) => self.state.problem(&dir.path_of(&name), error),
-                }
-            }
-            self.release(dir, fd);
+    /// Decodes and makes what is queued until the walk ends.
+    fn work(&self, jobs: &AheadReceiver<Job<'_>>) {
+        while let Some(job) = jobs.next(|decode| self.decode(decode)) {
+            self.work_on(job);
         }
+    }
+
+    fn decode(&self, job: &DecodeJob) {
+        if !self.state.is_stopped() {
+            self.restorer.image.decode_ahead(job);
+        }
+    }
+
+    fn work_on(&self, job: Job<'_>) {
+        let Job {
+            dir,
+            fd,
+            name,
+            what,
+            _ahead,
+        } = job;
+        if !self.state.is_stopped() {
+            let place = Place {
+                dir: &dir,
+                fd: &fd,
+                name: &name,
+            };
+            let is_device = matches!(&what, What::Make(inode, _) if inode.kind.is_device());
+            match self.make(&place, what) {
+                Ok(()) => self.state.done(),
+                Err(error) if is_device && needs_root(&error) => {
+                    self.state.counts.devices.fetch_add(1, Ordering::Relaxed);
+                }
+                // Incomplete because the extraction ends.
+                Err(_) if self.state.is_stopped() => {}
+                Err(error) => self.state.problem(&dir.path_of(&name), error),
+            }
+        }
+        self.release(dir, fd);
     }
 
     fn make(&self, place: &Place<'_>, what: What<'_>) -> Result<()> {
@@ -451,7 +474,9 @@ fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>>
 struct DirWalk<'a, 'b> {
     extractor: &'a Extractor<'a>,
     links: &'b Links,
-    jobs: Sender<Job<'b>>,
+    jobs: AheadSender<Job<'b>>,
+    /// Plans what the workers decode before they make files.
+    ahead: Option<(&'b DecodeAhead, DecodePlanner)>,
     /// Open directories of the walk. The descriptor of the last one is always open.
     levels: Vec<Arc<TargetDir>>,
 }
@@ -530,7 +555,7 @@ impl DirWalk<'_, '_> {
         Ok(())
     }
 
-    fn queue_job(&self, visit: Visit) -> Result<()> {
+    fn queue_job(&mut self, visit: Visit) -> Result<()> {
         let (dir, fd) = self.current()?;
         let Visit { name, inode, .. } = visit;
         let what = if inode.nlink < 2 {
@@ -541,15 +566,27 @@ impl DirWalk<'_, '_> {
                 Meeting::Further(path) => What::Link(path),
             }
         };
+        let (mut planned, mut share) = (Vec::new(), None);
+        if let (What::Make(inode, _), Some((ahead, planner))) = (&what, &mut self.ahead)
+            && inode.kind == FileKind::Regular
+        {
+            let (image, len_max) = (self.extractor.restorer.image, ahead.len_max_of_file());
+            // The job of the file meets the same error and reports it.
+            let _ = image.plan_decoding(inode, planner, len_max, &mut |job| planned.push(job));
+            share = Some(ahead.wait_for(&planned));
+        }
+        let job = Job {
+            dir,
+            fd,
+            name,
+            what,
+            _ahead: share,
+        };
         // The threads end only after this sender is dropped.
-        self.jobs
-            .send(Job {
-                dir,
-                fd,
-                name,
-                what,
-            })
-            .map_err(|_| Error::invalid("no thread is left"))
+        match self.jobs.send(planned, job) {
+            true => Ok(()),
+            false => Err(Error::invalid("no thread is left")),
+        }
     }
 
     fn leave(&mut self) {

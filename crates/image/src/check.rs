@@ -11,11 +11,13 @@ pub mod content_digests;
 mod contents;
 mod damage;
 pub mod findings;
+mod parallel;
 mod templates;
 mod tree_digest;
 
 use crate::image::Image;
 use findings::{CheckOptions, CheckReport, Checker, Finding};
+use parallel::{in_parallel, threads_for};
 use std::collections::BTreeMap;
 use templates::{CheckedTemplate, check_template};
 use weald_format::container::{FOOTER_LEN, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
@@ -23,6 +25,13 @@ use weald_format::directory::PageRef;
 use weald_format::pages::Link;
 use weald_format::tree_digest::TreeHasher;
 use weald_format::{Digest, Error, InodeNo, Result};
+
+/// A step of the check of all records.
+enum Step {
+    /// Reports a defect of the lists.
+    Found(Error),
+    Verify(RecordRef),
+}
 
 fn bad(rule: &'static str, what: String) -> Error {
     Error::corrupt("tree", 0, rule, what)
@@ -102,24 +111,11 @@ impl Checker<'_> {
             (footer.directory_offset, footer.footer_offset),
             (footer.footer_offset, footer_end),
         ];
-        for section in &image.directory.sections {
-            let pages = section.pages.iter().filter(|p| !p.is_direct());
-            let mut records: Vec<RecordRef> = pages.map(|p: &PageRef| p.record).collect();
-            let listed =
-                image
-                    .records
-                    .each_ref(section.record_type, section.stream as u8, &mut |record| {
-                        records.push(*record);
-                        Ok(())
-                    });
-            if let Err(error) = listed {
-                self.found(error);
-            }
-            for record in &records {
-                if !self.check_record(record, &mut spans) {
-                    return false;
-                }
-            }
+        let mut steps = Vec::new();
+        let is_bounded = self.list_records(&mut spans, &mut steps);
+        self.verify_records(steps);
+        if !is_bounded {
+            return false;
         }
         spans.sort_unstable();
         let neighbours = spans.windows(2).filter_map(|w| match w {
@@ -148,34 +144,67 @@ impl Checker<'_> {
         true
     }
 
-    /// Verifies a record. Returns false if the records so far are longer than the file, so that
-    /// some overlap.
-    fn check_record(&mut self, record: &RecordRef, spans: &mut Vec<(u64, u64)>) -> bool {
-        spans.push((record.offset, record.end()));
+    /// Lists every record and what is wrong with their lists. Returns false if the records are
+    /// longer than the file, so that some overlap; the list ends there.
+    fn list_records(&mut self, spans: &mut Vec<(u64, u64)>, steps: &mut Vec<Step>) -> bool {
+        let image = self.image;
+        for section in &image.directory.sections {
+            let pages = section.pages.iter().filter(|p| !p.is_direct());
+            let mut records: Vec<RecordRef> = pages.map(|p: &PageRef| p.record).collect();
+            let listed =
+                image
+                    .records
+                    .each_ref(section.record_type, section.stream as u8, &mut |record| {
+                        records.push(*record);
+                        Ok(())
+                    });
+            steps.extend(listed.err().map(Step::Found));
+            for record in records {
+                spans.push((record.offset, record.end()));
+                if let Err(error) = self.count_record(&record) {
+                    steps.push(Step::Found(error));
+                    return false;
+                }
+                if !self.skips_data || record.record_type != RecordType::Data {
+                    steps.push(Step::Verify(record));
+                }
+            }
+        }
+        true
+    }
+
+    /// Counts a record.
+    ///
+    /// # Errors
+    /// `Corrupt` if the records so far are longer than the file.
+    fn count_record(&mut self, record: &RecordRef) -> Result<()> {
         self.report.record_count = self.report.record_count.saturating_add(1);
         self.report.stored_len = self.report.stored_len.saturating_add(record.stored_len);
         let headers = self.report.record_count.saturating_mul(HEADER_LEN as u64);
-        let footer = &self.image.footer;
-        if self.report.stored_len.saturating_add(headers) > footer.directory_offset {
-            let what = format!(
-                "records take more than the {} bytes before the directory",
-                footer.directory_offset
-            );
-            self.found(Error::corrupt(
-                "directory",
-                footer.directory_offset,
-                "F-7.11",
-                what,
-            ));
-            return false;
+        let directory_offset = self.image.footer.directory_offset;
+        if self.report.stored_len.saturating_add(headers) <= directory_offset {
+            return Ok(());
         }
-        if self.skips_data && record.record_type == RecordType::Data {
-            return true;
-        }
-        if let Err(error) = self.image.records.verify(record) {
-            self.found(error);
-        }
-        true
+        let what =
+            format!("records take more than the {directory_offset} bytes before the directory");
+        Err(Error::corrupt(
+            "directory",
+            directory_offset,
+            "F-7.11",
+            what,
+        ))
+    }
+
+    /// Verifies the listed records with threads; reports what is found in the order of the list.
+    fn verify_records(&mut self, steps: Vec<Step>) {
+        let records = &self.image.records;
+        let verify = |step: Step| match step {
+            Step::Found(error) => Some(error),
+            Step::Verify(record) => records.verify(&record).err(),
+        };
+        let threads = threads_for(self.report.stored_len, self.options.threads);
+        let errors = in_parallel(threads, steps, &verify);
+        errors.into_iter().for_each(|error| self.found(error));
     }
 
     fn check_tree(&mut self) {
@@ -218,19 +247,39 @@ impl Checker<'_> {
         }
     }
 
+    /// Stored bytes of the metadata.
+    fn page_len(&self) -> u64 {
+        let sections = self.image.directory.sections.iter();
+        let types = sections.map(|s| (s.record_type, s.stream as u8));
+        let mut len = 0u64;
+        for (record_type, stream) in types.filter(|(t, _)| *t != RecordType::Data) {
+            // The check of the records has reported what is wrong with the list.
+            let _ = self
+                .image
+                .records
+                .each_ref(record_type, stream, &mut |record| {
+                    len = len.saturating_add(record.stored_len);
+                    Ok(())
+                });
+        }
+        len
+    }
+
     /// Parses every page, also those to which nothing refers.
     fn check_pages(&mut self) {
         let image = self.image;
         let sections = image.directory.sections.iter();
-        let is_page = |t: RecordType| !matches!(t, RecordType::Data | RecordType::Dictionary);
-        for record_type in sections.map(|s| s.record_type).filter(|t| is_page(*t)) {
-            for no in 0..image.records.record_count(record_type, 0) {
-                let found = image.records.record(record_type, 0, no);
-                if let Err(error) = found.and_then(|f| image.records.page(&f)) {
-                    self.found(error);
-                }
-            }
-        }
+        let is_page = |t: &RecordType| !matches!(t, RecordType::Data | RecordType::Dictionary);
+        let types = sections.map(|s| s.record_type).filter(is_page);
+        let numbers = |t| (0..image.records.record_count(t, 0)).map(move |no| (t, no));
+        let parse = |(record_type, no)| {
+            let found = image.records.record(record_type, 0, no);
+            found.and_then(|f| image.records.page(&f)).err()
+        };
+        let pages = types.flat_map(numbers).collect();
+        let threads = threads_for(self.page_len(), self.options.threads);
+        let errors = in_parallel(threads, pages, &parse);
+        errors.into_iter().for_each(|error| self.found(error));
     }
 
     fn check_tree_digest(

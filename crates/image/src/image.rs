@@ -1,6 +1,7 @@
 //! An open image: its tree and its files.
 
 use crate::cache::counts::CacheCounts;
+use crate::cache::prefetch_pool::PrefetchTarget;
 use crate::cache::shared::SharedCache;
 use crate::cached_records::records::{BaseStreams, CachedRecords};
 use crate::open::bases::{self, Found};
@@ -8,6 +9,7 @@ use crate::open::directory::{find_start, open_directory};
 use crate::open::generations;
 use crate::open::options::{ImageStart, OpenOptions};
 use crate::read::contents::{Client, Contents, FileBytes};
+use crate::read::decode_ahead::{DecodeJob, DecodePlanner};
 use crate::read::extent_map::{ExtentMap, Run};
 use crate::records::page::Page;
 use crate::tree::Tree;
@@ -104,7 +106,9 @@ impl Image {
         let base_records = parts_of(&base_streams, |image| image.records.clone());
         let shared_tag = options.store.as_ref();
         let shared_tag = shared_tag.map(|store| cache.store_tag(store));
-        let records = CachedRecords::new(source, directory.clone(), base_records, tag, shared_tag);
+        let mut records =
+            CachedRecords::new(source, directory.clone(), base_records, tag, shared_tag);
+        records.decode_whole_blocks(options.reads_everything);
         let records = Arc::new(records);
         let tree = Tree::new(records.clone(), directory.name_count)?;
         let threads = options.prefetch_threads;
@@ -450,6 +454,32 @@ impl Image {
             .read_vectored(content, offset, len, Client::Kernel)?;
         self.note_read(inode, offset, buffers.iter().map(|b| b.len()).sum());
         Ok(buffers)
+    }
+
+    /// Visits the blocks and recipes that have bytes of the file `inode` and that `planner` has not
+    /// planned yet, until they have `len_max` bytes.
+    ///
+    /// # Errors
+    /// `Invalid` if the inode is not a regular file; `Io`, `Corrupt`.
+    /// # Cost
+    /// Visits the extents of the file.
+    pub fn plan_decoding(
+        &self,
+        inode: &Inode,
+        planner: &mut DecodePlanner,
+        len_max: u64,
+        visit: &mut dyn FnMut(DecodeJob),
+    ) -> Result<()> {
+        match content_of(inode)? {
+            Some(content) => planner.plan(&self.map, content, len_max, visit),
+            None => Ok(()),
+        }
+    }
+
+    /// Decodes what `job` says into the cache. Ignores failures: the reader meets them again and
+    /// reports them.
+    pub fn decode_ahead(&self, job: &DecodeJob) {
+        self.contents.decode_ahead(job.stream, job.address, job.len);
     }
 
     fn note_read(&self, inode: &Inode, offset: u64, len: usize) {

@@ -58,6 +58,9 @@ pub use open::generations::{Generation, generations, last_whole_generation};
 pub use open::members::{Member, Members};
 pub use open::options::{ImageStart, OpenOptions};
 pub use read::contents::FileBytes;
+pub use read::decode_ahead::{
+    AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner, ahead_queue,
+};
 pub use read::decode_cost::DecodeCost;
 pub use read::extent_map::Run;
 pub use tree::inode::{Inode, VisitEntry, kind_name};

@@ -97,10 +97,11 @@ pub fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
 /// Checks one image; returns whether it has no damage.
 fn check(args: &CheckArgs, path: &Path, output: &mut Output) -> anyhow::Result<bool> {
     let threads = thread_count(args.threads);
-    let mut image = args.trust.open(path, 0)?;
+    weald_sys::want_large_pages();
+    let mut image = args.trust.open_for_everything(path, 0)?;
     // With fewer contents per thread some threads would be idle: prefetch threads decode then.
     if image.summary().content_count < CONTENTS_PER_THREAD.saturating_mul(threads as u64) {
-        image = args.trust.open(path, threads)?;
+        image = args.trust.open_for_everything(path, threads)?;
     }
     let options = CheckOptions {
         digests_only: args.digests_only,

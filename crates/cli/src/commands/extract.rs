@@ -101,7 +101,10 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         xattrs,
     };
     weald_sys::want_large_pages();
-    let image = args.image.open()?;
+    let image = match args.patterns.is_empty() {
+        true => args.image.open_for_everything(0)?,
+        false => args.image.open()?,
+    };
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
     }

@@ -58,7 +58,12 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
         is_layer: false,
         temp_dir: std::env::temp_dir(),
     };
-    let image = args.image.open_for_reading(thread_count(0))?;
+    let threads = thread_count(0);
+    weald_sys::want_large_pages();
+    let image = match args.patterns.is_empty() {
+        true => args.image.open_for_everything(threads)?,
+        false => args.image.open_for_reading(threads)?,
+    };
     let mut output = Output::new();
     if output.is_terminal() {
         bail!("a tar stream is not written to a terminal");

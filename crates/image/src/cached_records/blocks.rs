@@ -18,8 +18,9 @@ use weald_format::directory::Category;
 /// about a millisecond.
 const RESUMABLE_LEN_MIN: u64 = 1 << 20;
 
-/// A block is decoded in steps only if the cache can hold this many of its size.
-const RESUMABLE_SHARE: u64 = 4;
+/// A block is decoded in steps, or as a whole for a reader of a part, only if the cache can hold
+/// this many of its size.
+const CACHED_COUNT_MIN: u64 = 4;
 
 /// Decoded bytes of a block, or the bytes that a recipe makes.
 #[derive(Clone)]
@@ -55,8 +56,15 @@ impl CachedRecords {
     /// wants more. Such a block takes the memory of the whole block from the start; a small cache
     /// keeps separate fronts instead.
     pub fn is_resumable(&self, record: &RecordRef) -> bool {
-        let len_max = self.tag().cache().block_len_max() / RESUMABLE_SHARE;
-        record.codec == Codec::Zstd && (RESUMABLE_LEN_MIN + 1..=len_max).contains(&record.raw_len)
+        record.codec == Codec::Zstd
+            && record.raw_len > RESUMABLE_LEN_MIN
+            && !self.decodes_whole
+            && self.fits_several_times(record)
+    }
+
+    /// Whether the cache can hold several blocks of this size.
+    fn fits_several_times(&self, record: &RecordRef) -> bool {
+        record.raw_len <= self.tag().cache().block_len_max() / CACHED_COUNT_MIN
     }
 
     /// A block of a stream for a reader, decoded as far as `wanted` or further.
@@ -64,6 +72,10 @@ impl CachedRecords {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn decoded(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Decoded> {
+        let wanted = match self.decodes_whole && self.fits_several_times(&found.record) {
+            true => Wanted::Whole,
+            false => wanted,
+        };
         if self.is_resumable(&found.record)
             && !self.is_check()
             && let Some(decoded) = self.partial(stream, found, wanted)?

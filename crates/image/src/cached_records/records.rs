@@ -12,11 +12,11 @@ use crate::cache::shared::Tag;
 use crate::cache::view::CacheView;
 use crate::hotness::recorder::Recorder;
 use crate::records::page::Page;
-use crate::records::read::read_whole_record;
+use crate::records::read::verify_record;
 use crate::records::section::{FoundRecord, SectionIndex, missing};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use weald_codec::DictionaryBytes;
 use weald_format::container::{RecordRef, RecordType};
@@ -74,6 +74,10 @@ pub struct CachedRecords {
     /// Errors of the records that could not be loaded, by offset. Set during a check, so that a
     /// damaged block costs one load, not one for each content in it.
     failures: Mutex<Option<HashMap<u64, Error>>>,
+    /// Whether `failures` is set; every read asks.
+    is_check: AtomicBool,
+    /// [`Self::decode_whole_blocks`].
+    pub(super) decodes_whole: bool,
     pages: CacheView<PageKey, Page>,
     pub(super) blocks: CacheView<BlockKey, Block>,
     /// Blocks that are decoded in steps ([`CachedRecords::is_resumable`]). They have the same
@@ -114,6 +118,8 @@ impl CachedRecords {
             dictionary_records: dictionary_records.collect(),
             directory,
             failures: Mutex::new(None),
+            is_check: AtomicBool::new(false),
+            decodes_whole: false,
             pages: CacheView::new(&tag, CachedKind::Page, Some(counts.clone()))
                 .sharing(shared_tag.clone()),
             blocks: CacheView::new(&tag, CachedKind::Block, Some(counts.clone()))
@@ -127,6 +133,22 @@ impl CachedRecords {
             counts,
             recorder: OnceLock::new(),
         }
+    }
+
+    /// Sets whether blocks are decoded as a whole for whichever byte is requested, if the cache has
+    /// room for several of their size.
+    pub fn decode_whole_blocks(&mut self, decodes_whole: bool) {
+        self.decodes_whole = decodes_whole;
+    }
+
+    /// Whether blocks are decoded as a whole.
+    pub fn decodes_whole_blocks(&self) -> bool {
+        self.decodes_whole
+    }
+
+    /// Whether every block is decoded as a whole for whichever byte is requested, by a check too.
+    pub fn decodes_everything(&self) -> bool {
+        self.decodes_whole || self.is_check()
     }
 
     /// Starts to record which blocks and records are used.
@@ -326,14 +348,13 @@ impl CachedRecords {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn verify(&self, record: &RecordRef) -> Result<()> {
-        self.remembering(record, || {
-            read_whole_record(&*self.source, record).map(|_| ())
-        })
+        self.remembering(record, || verify_record(&*self.source, record))
     }
 
     /// From now on (`true`), remembers which records failed and fails for them without a load.
     pub fn remember_failures(&self, remember: bool) {
         *self.failures.lock() = remember.then(HashMap::new);
+        self.is_check.store(remember, Ordering::Relaxed);
     }
 
     /// Whether a load of this record failed since failures are remembered.
@@ -346,7 +367,7 @@ impl CachedRecords {
 
     /// Whether failures are remembered: during a check.
     pub(super) fn is_check(&self) -> bool {
-        self.failures.lock().is_some()
+        self.is_check.load(Ordering::Relaxed)
     }
 
     /// Calls `load`, unless the record is remembered as failed; remembers a new failure.

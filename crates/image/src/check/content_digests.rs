@@ -1,9 +1,10 @@
 //! Digests of all contents: each decoded once and hashed, by many threads.
 
+use super::parallel::threads_for;
 use crate::image::Image;
+use crate::read::decode_ahead::{AheadShare, DecodeAhead, DecodePlanner, ahead_queue};
 use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicU64, Ordering};
 use weald_codec::{FSVERITY_DIGEST_LEN, FsVerity};
 use weald_format::container::RecordType;
 use weald_format::pages::Source;
@@ -12,6 +13,8 @@ use weald_format::{ContentId, Digest, Error, Result};
 
 /// Contents that a thread takes at a time.
 const CONTENTS_AT_ONCE: u64 = 64;
+/// Bytes of contents after which a thread takes no more at a time.
+const LEN_AT_ONCE: u64 = 1 << 20;
 /// Bytes of a content read at once.
 const PIECE_LEN: u64 = 1 << 20;
 /// Errors that are kept: many contents meet the same damaged block.
@@ -31,34 +34,6 @@ pub struct ContentDigests {
     pub errors: Vec<Error>,
     /// Bytes that were hashed.
     pub len: u64,
-}
-
-/// The contents in as many shares as there are threads. Each thread begins with its own share,
-/// because two threads on adjacent contents wait for each other's blocks.
-struct Shares {
-    /// For each share: its next content, and its end.
-    shares: Vec<(AtomicU64, u64)>,
-}
-
-impl Shares {
-    fn new(count: u64, threads: usize) -> Self {
-        let threads = threads.max(1) as u64;
-        let share = count.div_ceil(threads);
-        let start = |no: u64| share.saturating_mul(no).min(count);
-        let part = |no: u64| (AtomicU64::new(start(no)), start(no.saturating_add(1)));
-        Self {
-            shares: (0..threads).map(part).collect(),
-        }
-    }
-
-    /// The next contents for thread `no`: of its own share, later of the other shares.
-    fn take(&self, no: usize) -> Option<Range<u64>> {
-        let (before, own) = self.shares.split_at_checked(no)?;
-        own.iter().chain(before).find_map(|(next, end)| {
-            let start = next.fetch_add(CONTENTS_AT_ONCE, Ordering::Relaxed);
-            (start < *end).then(|| start..start.saturating_add(CONTENTS_AT_ONCE).min(*end))
-        })
-    }
 }
 
 /// Computes the digests of all `count` contents with `threads` threads.
@@ -124,22 +99,64 @@ pub fn digests_of(
 }
 
 fn digest_some(image: &Image, count: u64, threads: usize, wanted: &Wanted<'_>) -> ContentDigests {
-    let shares = Shares::new(count, threads);
     let results = Mutex::new(ContentDigests {
         digests: no_digests(count),
         ..ContentDigests::default()
     });
+    let data_len = image.records.item_count(RecordType::Extents, 0);
+    let threads = threads_for(data_len, threads).max(1);
+    if threads == 1 {
+        for start in (0..count).step_by(CONTENTS_AT_ONCE as usize) {
+            let end = start.saturating_add(CONTENTS_AT_ONCE).min(count);
+            check_some(image, start..end, wanted, &results);
+        }
+        return results.into_inner();
+    }
+    let ahead = DecodeAhead::new(image.cache_counts().len_max);
+    let (sender, receiver) = ahead_queue::<(Range<u64>, AheadShare<'_>)>(threads);
     std::thread::scope(|scope| {
-        for no in 0..threads.max(1) {
-            let (shares, results) = (&shares, &results);
+        for _ in 0..threads {
+            let (queue, results) = (receiver.clone(), &results);
             scope.spawn(move || {
-                while let Some(contents) = shares.take(no) {
+                while let Some((contents, _ahead)) = queue.next(|job| image.decode_ahead(job)) {
                     check_some(image, contents, wanted, results);
                 }
             });
         }
+        drop(receiver);
+        // The threads end when the sender is dropped.
+        let sender = sender;
+        let plans = image.records.decodes_everything();
+        let mut planner = DecodePlanner::default();
+        let mut start = 0;
+        while start < count {
+            let (end, mut planned) = (end_of_job(image, start, count), Vec::new());
+            for id in (start..end).filter(|&id| plans && (wanted.is_wanted)(id)) {
+                let (id, len_max) = (ContentId(id), ahead.len_max_of_file());
+                // The thread that reads the content meets the same error.
+                let _ = planner.plan(&image.map, id, len_max, &mut |job| planned.push(job));
+            }
+            let share = ahead.wait_for(&planned);
+            if !sender.send(planned, (start..end, share)) {
+                return;
+            }
+            start = end;
+        }
     });
     results.into_inner()
+}
+
+/// The end of the contents that a thread takes together with content `start`.
+fn end_of_job(image: &Image, start: u64, count: u64) -> u64 {
+    let mut len = 0u64;
+    for id in start..count.min(start.saturating_add(CONTENTS_AT_ONCE)) {
+        let content_len = image.content_len(ContentId(id));
+        len = len.saturating_add(content_len.unwrap_or(LEN_AT_ONCE));
+        if len >= LEN_AT_ONCE {
+            return id.saturating_add(1);
+        }
+    }
+    count.min(start.saturating_add(CONTENTS_AT_ONCE))
 }
 
 /// The digest of every content.
@@ -333,26 +350,4 @@ pub fn each_source(
         }
         Ok(ControlFlow::Continue(()))
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Would catch: contents that no thread takes, or that two threads take.
-    #[test]
-    fn every_content_is_taken_once() {
-        for (count, threads) in [(0, 2), (1, 4), (63, 2), (1000, 3), (4096, 1), (10_000, 7)] {
-            let shares = Shares::new(count, threads);
-            let mut taken: Vec<u64> = Vec::new();
-            // The last thread takes some of its part, then the first thread everything else.
-            for no in [threads - 1, 0] {
-                let pieces = std::iter::from_fn(|| shares.take(no));
-                let most = if no == 0 { usize::MAX } else { 3 };
-                taken.extend(pieces.take(most).flatten());
-            }
-            taken.sort_unstable();
-            assert!(taken.into_iter().eq(0..count), "{count} by {threads}");
-        }
-    }
 }

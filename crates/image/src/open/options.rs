@@ -24,6 +24,10 @@ pub struct OpenOptions {
     /// Threads that decode ahead of sequential readers; 0 = none. Images with the same cache share
     /// the threads of the first image that has any.
     pub prefetch_threads: usize,
+    /// Most of the image will be read. Each block is decoded as a whole when its first byte is
+    /// requested, if the cache has room for several such blocks. Decoding in steps serves readers
+    /// of single files, and costs more.
+    pub reads_everything: bool,
     /// Directories in which base images are searched, besides the directory of the image itself.
     /// The images of a store count as files of its directory.
     pub base_dirs: Vec<PathBuf>,
@@ -40,6 +44,7 @@ impl Default for OpenOptions {
             expected_digest: None,
             generation: None,
             prefetch_threads: 0,
+            reads_everything: false,
             base_dirs: Vec::new(),
             store: None,
         }

@@ -65,7 +65,7 @@ pub struct ReadaheadWindow {
 }
 
 /// State of a reader after a request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Detected {
     /// The reader is sequential.
     pub is_sequential: bool,

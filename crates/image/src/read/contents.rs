@@ -1,6 +1,6 @@
 //! Contents: the bytes of files, from the cache or decoded.
 
-use super::access_pattern::{AddressSpace, ReadaheadWindow, ReaderTable};
+use super::access_pattern::{AddressSpace, Detected, ReadaheadWindow, ReaderTable};
 use super::decode_goal::{AccessPattern, BlockShape, RequestedPart, decode_goal};
 use super::extent_groups::{Group, Window};
 use super::extent_map::{ExtentMap, Recipes};
@@ -22,6 +22,9 @@ use weald_format::{ContentId, Error, Result};
 
 /// Buffers that a read returns at most; a read that spans more blocks is copied together.
 const BUFFER_COUNT_MAX: usize = 8;
+
+/// Length of the longest copy that is allocated at once. A longer one grows with its data.
+const COPY_LEN_MAX: u64 = 4 << 20;
 
 /// Read size above which a client counts as pipelined: it repeats requests this large and sends the
 /// next before we answer.
@@ -61,6 +64,9 @@ pub struct Contents {
     readers: ReaderTable,
     /// Whether threads decode ahead of sequential readers.
     prefetches: bool,
+    /// Whether the pattern of readers matters. If whole blocks are decoded without a prefetch, it
+    /// does not, and threads would contend for the table of readers.
+    watches_readers: bool,
     /// Whether nearly all data are stored uncompressed.
     is_plain: bool,
     window: ReadaheadWindow,
@@ -135,16 +141,26 @@ impl Contents {
             let block_len = lens.max().unwrap_or(0);
             window = readahead_window(block_len, thread_count, cache.block_len_max(), is_plain);
         }
+        let prefetches = window.len > 0;
         Arc::new_cyclic(|own| Self {
+            watches_readers: prefetches || !records.decodes_whole_blocks(),
             map,
             records,
             bases,
             readers: ReaderTable::default(),
-            prefetches: window.len > 0,
+            prefetches,
             is_plain,
             window,
             own: own.clone(),
         })
+    }
+
+    /// Notes a request for addresses `requested`.
+    fn note(&self, space: AddressSpace, requested: Range<u64>) -> Detected {
+        match self.watches_readers {
+            true => self.readers.note(space, requested, self.window),
+            false => Detected::default(),
+        }
     }
 
     /// Forgets which readers are sequential.
@@ -177,7 +193,7 @@ impl Contents {
         let len = content_len.saturating_sub(offset).min(len as u64);
         let requested = offset..offset.saturating_add(len);
         let space = AddressSpace::Content(id.0);
-        let reader = self.readers.note(space, requested, self.window);
+        let reader = self.note(space, requested);
         let bypasses_cache = client == Client::Kernel
             && reader.is_sequential
             && len >= PIPELINED_READ_LEN
@@ -224,13 +240,16 @@ impl Contents {
         }
         // Recycled memory: a copy is as long as the kernel's request, which is hundreds of
         // kilobytes of fresh pages during its readahead.
-        let mut copy = self.records.empty_block(len as usize);
+        let mut copy = match len <= COPY_LEN_MAX {
+            true => self.records.blank_block(len as usize),
+            false => self.records.empty_block(len as usize),
+        };
         let context = ReadContext {
             recipes: Recipes::Allowed,
             pattern,
             extent_len: 0,
         };
-        self.append(from..end, seen_end, copy.buffer(), context)?;
+        self.fill(from..end, seen_end, copy.buffer(), context)?;
         Ok(vec![FileBytes(Bytes::Copied(copy))])
     }
 
@@ -275,26 +294,34 @@ impl Contents {
         }))
     }
 
-    /// Appends logical bytes `range` to `copy`. The length of extents counts up to `seen_end`.
-    fn append(
+    /// Writes logical bytes `range` to the front of `copy`. Its old bytes are overwritten, and it
+    /// grows if it is too short. The length of extents counts up to `seen_end`.
+    fn fill(
         &self,
         range: Range<u64>,
         seen_end: u64,
         copy: &mut Vec<u8>,
         context: ReadContext,
     ) -> Result<()> {
-        let mut from = range.start;
+        let (mut from, mut copied_len) = (range.start, 0usize);
         while from < range.end {
             let window = Window::new(&self.map, from..range.end, seen_end)?;
-            let (copied_len, len) = (copy.len(), window.len);
+            let len = window.len;
             if len == 0 {
                 return Err(bad("F-11.4", format!("no extent for logical byte {from}")));
             }
-            // Bytes that no extent fills are a hole.
-            copy.resize(copied_len.saturating_add(len as usize), 0);
-            let target = copy.get_mut(copied_len..).unwrap_or(&mut []);
+            let end = copied_len.saturating_add(len as usize);
+            if copy.len() < end {
+                copy.resize(end, 0);
+            }
+            let target = copy.get_mut(copied_len..end).unwrap_or(&mut []);
+            if window.data_len() < len {
+                // Bytes that no extent fills are a hole.
+                target.fill(0);
+            }
             window.each_group(&mut |group| self.copy_group(&group, target, context))?;
             from = from.saturating_add(len);
+            copied_len = end;
         }
         Ok(())
     }
@@ -393,7 +420,7 @@ impl Contents {
         let range = start.saturating_add(input.start)..start.saturating_add(input.end);
         let end = range.end;
         let context = ReadContext::random(Recipes::Refused, 0);
-        self.append(range, end, &mut plain, context)?;
+        self.fill(range, end, &mut plain, context)?;
         let output = weald_codec::run_recipe(recipe, &plain, len)?;
         match Recipe::check_of(&output) == recipe.check {
             true => Ok(output),
@@ -485,7 +512,7 @@ impl Contents {
         let part_len = len.min(found.item_count.saturating_sub(start));
         let requested = address..address.saturating_add(part_len);
         let space = AddressSpace::Stream(stream);
-        let reader = self.readers.note(space, requested, self.window);
+        let reader = self.note(space, requested);
         // For a sequential reader of a file, the prefetch follows the file instead.
         let follows_file = context.pattern.is_sequential;
         if !reader.prefetch.is_empty() && self.prefetches && !follows_file {

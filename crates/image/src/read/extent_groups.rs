@@ -106,6 +106,12 @@ impl<'a> Window<'a> {
         Ok(Self { len, parts })
     }
 
+    /// Bytes that extents of data cover.
+    pub fn data_len(&self) -> u64 {
+        let lens = self.parts.iter().map(|part| part.len);
+        lens.fold(0, u64::saturating_add)
+    }
+
     /// Visits the groups of the window.
     ///
     /// # Errors

@@ -15,6 +15,15 @@ struct Workbench {
     stored: Vec<u8>,
 }
 
+impl Workbench {
+    /// Frees the buffer for stored bytes if it is long.
+    fn forget_long(&mut self) {
+        if self.stored.capacity() > STORED_KEPT_MAX {
+            self.stored = Vec::new();
+        }
+    }
+}
+
 thread_local! {
     static WORKBENCH: RefCell<Workbench> = RefCell::default();
 }
@@ -49,9 +58,7 @@ pub fn decode_record(
             bench
                 .decoder
                 .decode_front_into(record.codec, stored, raw_len, wanted, dictionary, raw);
-        if bench.stored.capacity() > STORED_KEPT_MAX {
-            bench.stored = Vec::new();
-        }
+        bench.forget_long();
         decoded.map_err(|e| e.at_offset(record.offset))
     })
 }
@@ -64,6 +71,18 @@ pub fn read_whole_record(source: &dyn ReadAt, record: &RecordRef) -> Result<Vec<
     let mut bytes = Vec::new();
     read_record_into(source, record, &mut bytes)?;
     Ok(bytes)
+}
+
+/// Reads and verifies a record, and keeps nothing of it.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub fn verify_record(source: &dyn ReadAt, record: &RecordRef) -> Result<()> {
+    WORKBENCH.with_borrow_mut(|bench| {
+        let verified = read_record_into(source, record, &mut bench.stored);
+        bench.forget_long();
+        verified
+    })
 }
 
 /// The same into a buffer whose old bytes are overwritten.
