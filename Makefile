@@ -60,8 +60,14 @@ define measure
 	$(if $(ARGS),,PYTHONPATH=bench python3 -P -m weald_bench report bench/results --output docs/benchmarks.md)
 endef
 
+# The programs of DwarFS, from source where that can be fetched; else benchmarks take the Rust crates.
+define dwarfs
+	bash scripts/setup.sh build dwarfs && bash scripts/build-dwarfs.sh || echo "DwarFS's own programs are missing: the crates take their place" >&2
+endef
+
 bench:
 	bash scripts/setup.sh build bench store views
+	$(dwarfs)
 	cargo build --release --locked -p weald-cli --bins
 	$(call measure,main)
 	$(if $(ARGS),,$(call measure,store))
@@ -79,6 +85,7 @@ bench-views:
 
 bench-build:
 	bash scripts/setup.sh build bench rivals
+	$(dwarfs)
 	cargo build --release --locked -p weald-cli --bins
 	$(call measure,build)
 
@@ -96,6 +103,7 @@ soak-forest:
 
 bench-mount:
 	bash scripts/setup.sh build bench mount
+	$(dwarfs)
 	cargo build --release --locked -p weald-cli --bins
 	cargo build --release --locked -p weald-fuse --example stub
 	$(call measure,mount)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [rivals] [store] [views] [forest] [lab] [mount] [volume] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -95,6 +95,34 @@ python3 python3
 pip3 python3-pip
 npm npm
 TABLE
+    dwarfs) cat <<'TABLE' ;;
+git git
+g++ g++
+ninja ninja-build
+pkg-config pkg-config
+python:ensurepip python3-venv
+/usr/include/sys/acl.h libacl1-dev
+/usr/include/archive.h libarchive-dev
+deb:libboost-chrono-dev libboost-chrono-dev
+deb:libboost-context-dev libboost-context-dev
+deb:libboost-filesystem-dev libboost-filesystem-dev
+deb:libboost-program-options-dev libboost-program-options-dev
+deb:libboost-regex-dev libboost-regex-dev
+deb:libboost-thread-dev libboost-thread-dev
+/usr/include/brotli/encode.h libbrotli-dev
+/usr/include/date/date.h libhowardhinnant-date-dev
+/usr/include/jemalloc/jemalloc.h libjemalloc-dev
+/usr/include/lz4.h liblz4-dev
+/usr/include/lzma.h liblzma-dev
+/usr/include/zstd.h libzstd-dev
+/usr/include/xxhash.h libxxhash-dev
+/usr/include/openssl/ssl.h libssl-dev
+/usr/include/fuse3 libfuse3-dev
+/usr/include/utf8.h libutfcpp-dev
+/usr/include/FLAC++/all.h libflac++-dev
+/usr/include/nlohmann/json.hpp nlohmann-json3-dev
+/usr/include/range/v3/all.hpp librange-v3-dev
+TABLE
     rivals) cat <<'TABLE' ;;
 zstd zstd
 xz xz-utils
@@ -161,13 +189,14 @@ TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, rivals, store, views, forest, lab, mount, volume, exports, systemd, verity or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, dwarfs, rivals, store, views, forest, lab, mount, volume, exports, systemd, verity or fuzz" ;;
     esac
 }
 
 is_there() {
     case $1 in
     /*) [ -e "$1" ] ;;
+    deb:*) dpkg -s "${1#deb:}" >/dev/null 2>&1 ;;
     python:*) python3 -I -c "import ${1#python:}" 2>/dev/null ;;
     *) command -v "$1" >/dev/null || [ -x "/usr/sbin/$1" ] || [ -x "/sbin/$1" ] ;;
     esac

@@ -1,8 +1,8 @@
-"""DwarFS: the C++ tools where they are on PATH, or in the directory of `--rival dwarfs=DIR`; else
-the Rust crates.
+"""DwarFS: the C++ tools where they are on PATH, in the directory of `--rival dwarfs=DIR`, or where
+scripts/build-dwarfs.sh built them; else the Rust crates.
 
 Debian 12 has no package of DwarFS, and the registries of Python, npm and Rust have none of its
-C++ tools. crates.io has `dwarfs-enc`, which writes its format, and `dwarfs`, which reads it: the
+C++ tools; where their sources cannot be fetched, there are none. crates.io has `dwarfs-enc`, which writes its format, and `dwarfs`, which reads it: the
 program in bench/dwarfs-rs packs and reads with them. It does not order files by similarity, and it
 cannot mount. Tables say which of the two was measured.
 """
@@ -19,6 +19,8 @@ from weald_bench.rivals.base import Packing, Rival
 
 PROJECT = machine.ROOT / "bench" / "dwarfs-rs"
 PROGRAM = "weald-bench-dwarfs"
+#: Where scripts/build-dwarfs.sh puts what it builds.
+BUILT = machine.ROOT / "bench-out" / "dwarfs"
 
 #: Replaces mounts of DwarFS in tables if its C++ tools are not installed.
 NO_MOUNT = "missing: dwarfs (the C++ tool that mounts) is not on PATH; the Rust crates do not mount"
@@ -40,10 +42,9 @@ class Dwarfs(Rival):
 
     def tool(self, name: str) -> str | None:
         """The path of one of the C++ tools; None if it is not there."""
-        if self.directory is None:
-            return shutil.which(name)
-        path = self.directory / name
-        return str(path) if path.is_file() and os.access(path, os.X_OK) else None
+        found = shutil.which(name) if self.directory is None else None
+        path = (self.directory or BUILT) / name
+        return found or (str(path) if path.is_file() and os.access(path, os.X_OK) else None)
 
     @property
     def is_original(self) -> bool:
@@ -53,7 +54,7 @@ class Dwarfs(Rival):
     @property
     def packer(self) -> str:
         """The word that runs mkdwarfs."""
-        return "mkdwarfs" if self.directory is None else str(self.directory / "mkdwarfs")
+        return self.tool("mkdwarfs") or "mkdwarfs"
 
     def problem(self) -> str | None:
         if self.directory is not None and not self.is_original:
@@ -68,7 +69,9 @@ class Dwarfs(Rival):
 
     def version(self) -> str:
         if self.is_original:
-            return machine.first_line(self.packer, "--version") or "mkdwarfs"
+            # It has no option for its version alone.
+            script = '"$0" --help 2>&1 | grep -m 1 "^mkdwarfs ("'
+            return machine.first_line("sh", "-c", script, self.packer) or "mkdwarfs"
         return f"DwarFS: {machine.first_line(str(self.crate), 'version')}, no mkdwarfs"
 
     def packing(self, tree: Path, target: Path, work: Path) -> Packing:

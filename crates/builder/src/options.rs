@@ -165,6 +165,26 @@ impl AddAt {
     }
 }
 
+/// Codecs and blocks of a tree with little data. A stronger search takes little time in all, and
+/// long blocks, of which a reader decodes more than it wants, leave few bytes to be decoded in
+/// vain.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SmallTree {
+    /// Bytes that are neither repeats nor incompressible, at most, in all streams together.
+    pub len_max: u64,
+    /// Codec and level for blocks of ordinary data.
+    pub codec: CodecSpec,
+    /// Codec and level for blocks of x86 code.
+    pub x86_codec: CodecSpec,
+    /// Codec and level for blocks of ARM64 code.
+    pub arm64_codec: CodecSpec,
+    /// Raw bytes per block.
+    pub block_len: u64,
+    /// Shortest repeat that is shared, bytes, if all files together have at most `len_max` bytes:
+    /// an extent takes more than a match in the same block.
+    pub match_len_min: u32,
+}
+
 /// Options of a build.
 #[derive(Debug, Clone)]
 pub struct BuildOptions {
@@ -176,6 +196,8 @@ pub struct BuildOptions {
     pub arm64_codec: Option<CodecSpec>,
     /// Raw bytes per block, 4 KiB … 64 MiB. Incompressible data has blocks of at most 512 KiB.
     pub block_len: u64,
+    /// What a small tree has instead; `None` treats all trees alike.
+    pub small_tree: Option<SmallTree>,
     /// Shortest repeat that is shared, bytes, 64 … 4096; 0 turns segmentation off.
     pub match_len_min: u32,
     /// Length of the pieces that clustering moves next to similar ones before blocks are cut, 4
@@ -298,6 +320,14 @@ impl BuildOptions {
             // system is code.
             x86_codec: (level == 7).then_some(CodecSpec::ZstdCode),
             block_len,
+            small_tree: (level == 7).then_some(SmallTree {
+                len_max: 64 << 20,
+                codec: CodecSpec::ZstdDeep,
+                x86_codec: CodecSpec::ZstdDeepCode,
+                arm64_codec: CodecSpec::ZstdDeep,
+                block_len: 16 << 20,
+                match_len_min: 1024,
+            }),
             match_len_min,
             cluster_len: if level >= 4 { base.cluster_len } else { 0 },
             memory_len,
@@ -329,6 +359,7 @@ impl BuildOptions {
             x86_codec: None,
             arm64_codec: None,
             block_len: BLOCK_LEN_MIN,
+            small_tree: None,
             match_len_min: 0,
             cluster_len: 0,
             dictionary_len: 0,
@@ -382,6 +413,7 @@ impl BuildOptions {
     /// lose. `docs/design/0010-reading-in-small-pieces.md` has the measurements.
     pub fn make_interactive(&mut self) {
         self.block_len = self.block_len.min(208 << 10);
+        self.small_tree = None;
         self.dictionary_len = 448 << 10;
         // This codec takes no dictionary. Small blocks gain more from a dictionary than programs
         // lose without their own codec.
@@ -477,6 +509,7 @@ impl Default for BuildOptions {
             x86_codec: None,
             arm64_codec: None,
             block_len: 4 << 20,
+            small_tree: None,
             match_len_min: 256,
             cluster_len: 32 << 10,
             dictionary_len: 0,

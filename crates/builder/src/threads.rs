@@ -163,7 +163,15 @@ impl<J: Send + 'static, R: Send + 'static> Pool<J, R> {
     /// # Errors
     /// As [`Pool::submit`].
     pub fn drain(&mut self, take: Take<'_, R>) -> Result<()> {
-        while self.taken < self.submitted {
+        self.wait_below(1, take)
+    }
+
+    /// Waits until fewer than `count` jobs are in memory, and hands on the results of others.
+    ///
+    /// # Errors
+    /// As [`Pool::submit`].
+    pub fn wait_below(&mut self, count: u64, take: Take<'_, R>) -> Result<()> {
+        while self.submitted - self.taken >= count {
             self.wait(take)?;
         }
         Ok(())

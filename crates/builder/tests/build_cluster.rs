@@ -5,7 +5,8 @@ mod build_support;
 use build_support::*;
 use std::fs;
 use std::path::Path;
-use weald_builder::{BuildOptions, CodecSpec};
+use weald_builder::{BuildOptions, CodecSpec, SmallTree};
+use weald_image::{Image, OpenOptions};
 
 fn options(cluster_len: u64) -> BuildOptions {
     BuildOptions {
@@ -86,4 +87,44 @@ fn addresses_of_generations_and_bases_do_not_change() {
     };
     build(&source, &path("behind"), &base);
     assert_same(&path("behind"), &source);
+}
+
+/// Would catch: a small tree without long blocks, a large one with them, a user's block size that
+/// is overridden, and bytes that are lost on the way from one kind of block to the other.
+#[test]
+fn a_small_tree_has_long_blocks() {
+    let scratch = Scratch::tmpfs("512m");
+    let source = scratch.dir("source");
+    make_versions(&source, 0..5);
+    fs::write(source.join("program"), fs::read("/bin/sh").unwrap()).unwrap();
+    let path = |name: &str| scratch.path().join(name);
+    let level = BuildOptions::level(7).unwrap();
+    let small = level.small_tree.unwrap();
+    let built = |name: &str, options: &BuildOptions| {
+        let report = build(&source, &path(name), options);
+        assert_same(&path(name), &source);
+        let image = Image::open_path(&path(name), 0, &OpenOptions::default()).unwrap();
+        (image.summary().block_len_max, report.image_len)
+    };
+    let alike = BuildOptions {
+        small_tree: None,
+        ..level.clone()
+    };
+    let (long, short) = (built("small", &level), built("alike", &alike));
+    assert_eq!((long.0, short.0), (16 << 20, 4 << 20));
+    assert!(long.1 < short.1, "{long:?} {short:?}");
+    let asked = BuildOptions {
+        block_len: 1 << 20,
+        ..level.clone()
+    };
+    assert_eq!(built("asked", &asked).0, 1 << 20);
+    let little = SmallTree {
+        len_max: 3 << 20,
+        ..small
+    };
+    let large = BuildOptions {
+        small_tree: Some(little),
+        ..level.clone()
+    };
+    assert_eq!(built("large", &large).0, 4 << 20);
 }

@@ -186,9 +186,9 @@ pub struct PackArgs {
     pub level: u8,
     #[command(flatten)]
     pub codec: CodecArgs,
-    /// Uncompressed bytes in a block, 4K to 64M (default: set by the level, 4M at level 7). Larger
-    /// blocks compress better, smaller blocks read faster at random. Blocks of uncompressed data
-    /// have at most 512K
+    /// Uncompressed bytes in a block, 4K to 64M (default: set by the level, 4M at level 7, and 16M
+    /// there for trees with at most 64M of data that repeats nothing). Larger blocks compress
+    /// better, smaller blocks read faster at random. Blocks of uncompressed data have at most 512K
     #[arg(
         long,
         value_name = "SIZE",
@@ -253,7 +253,9 @@ impl PackArgs {
     pub fn options(&self, resources: &ResourceArgs) -> anyhow::Result<BuildOptions> {
         let mut options = BuildOptions::level(self.level)?;
         shape::apply(&self.codec, &self.layout, &mut options)?;
-        options.block_len = self.block_size.unwrap_or(options.block_len);
+        if let Some(len) = self.block_size {
+            (options.block_len, options.small_tree) = (len, None);
+        }
         options.threads = resources.threads;
         set_memory(&mut options, resources.memory);
         options.filter = self.rules.filter()?;

@@ -57,6 +57,9 @@ impl CodecArgs {
         if let Some(codec) = self.general() {
             (options.codec, options.x86_codec, options.arm64_codec) = (codec, None, None);
         }
+        if !self.choices.is_empty() {
+            options.small_tree = None;
+        }
         options.x86_codec = self.codec_of(Category::X86).or(options.x86_codec);
         options.arm64_codec = self.codec_of(Category::Arm64).or(options.arm64_codec);
     }
@@ -86,7 +89,7 @@ pub struct LayoutArgs {
     #[arg(long, value_enum, hide_short_help = true)]
     profile: Option<ProfileWord>,
     /// Shortest repeat that is stored once, 64 to 4096 bytes; 0 disables the search (default: set
-    /// by the level, 256 from level 5 on)
+    /// by the level, 256 from level 5 on; 1024 at level 7 for directories of at most 64M)
     #[arg(long, value_name = "SIZE", value_parser = parse::size, hide_short_help = true)]
     match_size: Option<u64>,
     /// Size limit of the zstd dictionary that blocks share, at most 1M; 0 for none (default: set by
@@ -150,6 +153,9 @@ impl LayoutArgs {
         }
         if let Some(len) = self.match_size {
             options.match_len_min = u32::try_from(len).unwrap_or(u32::MAX);
+            if let Some(small) = &mut options.small_tree {
+                small.match_len_min = options.match_len_min;
+            }
         }
         options.dictionary_len = self.dictionary_size.unwrap_or(options.dictionary_len);
         options.cluster_len = self.cluster_size.unwrap_or(options.cluster_len);

@@ -101,7 +101,7 @@ impl Encoder {
             with_shared: None,
             decoder: Decoder::default(),
         };
-        if let CodecSpec::Zstd(_) | CodecSpec::ZstdLean | CodecSpec::ZstdCode = spec {
+        if spec.is_zstd() {
             let mut context = zstd::bulk::Compressor::new(spec.zstd_level()).map_err(failed)?;
             let own = spec.own_parameters(block_len).iter();
             own.copied().try_for_each(|p| set(&mut context, p))?;
@@ -187,7 +187,11 @@ impl Encoder {
                 let context = self.context_of(shared)?;
                 (Codec::ZstdDictionary, encode_in_steps(raw, context)?)
             }
-            CodecSpec::Zstd(_) | CodecSpec::ZstdLean | CodecSpec::ZstdCode => {
+            CodecSpec::Zstd(_)
+            | CodecSpec::ZstdLean
+            | CodecSpec::ZstdCode
+            | CodecSpec::ZstdDeep
+            | CodecSpec::ZstdDeepCode => {
                 let codec = if self.dictionary.is_some() {
                     Codec::ZstdDictionary
                 } else {
@@ -365,13 +369,15 @@ fn encode_brotli(quality: u32, raw: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const SPECS: [CodecSpec; 9] = [
+    const SPECS: [CodecSpec; 11] = [
         CodecSpec::None,
         CodecSpec::Lz4,
         CodecSpec::Zstd(1),
         CodecSpec::Zstd(19),
         CodecSpec::ZstdLean,
         CodecSpec::ZstdCode,
+        CodecSpec::ZstdDeep,
+        CodecSpec::ZstdDeepCode,
         CodecSpec::Xz(6),
         CodecSpec::Brotli(0),
         CodecSpec::Brotli(9),
@@ -433,7 +439,12 @@ mod tests {
     #[test]
     fn contexts_of_own_parameters_are_no_longer_than_declared() {
         let noise = |i: usize| (i.wrapping_mul(2_654_435_761) >> 13 & 15) as u8;
-        for spec in [CodecSpec::ZstdLean, CodecSpec::ZstdCode] {
+        for spec in [
+            CodecSpec::ZstdLean,
+            CodecSpec::ZstdCode,
+            CodecSpec::ZstdDeep,
+            CodecSpec::ZstdDeepCode,
+        ] {
             for block_len in [
                 4 << 10,
                 64 << 10,
@@ -442,6 +453,7 @@ mod tests {
                 1 << 20,
                 4 << 20,
                 8 << 20,
+                16 << 20,
             ] {
                 let block: Vec<u8> = (0..block_len).map(noise).collect();
                 let mut encoder = Encoder::new(spec, block_len as u64).unwrap();

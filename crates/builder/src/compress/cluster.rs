@@ -24,6 +24,8 @@ use weald_io::{FileSource, ReadAt, Spool};
 const OPEN_PIECE_COST: u64 = (FEATURES_MAX * 2 * size_of::<Feature>()) as u64;
 /// Memory of a piece until the end, bytes: its address.
 const PIECE_COST: u64 = 8;
+/// Maximum number of threads that take features: faster than files can be read.
+const FEATURE_THREADS_MAX: u64 = 4;
 
 /// Number of pieces that are ordered together within a budget of `memory_len` bytes: 1 GiB of
 /// pieces of 32 KiB for 512 MiB.
@@ -37,17 +39,23 @@ fn piece_count_max(memory_len: u64) -> u64 {
 }
 
 /// Memory for clustering within a budget of `memory_len`, for pieces of `cluster_len` in blocks of
-/// `block_len`; bytes. It does not depend on the length of the input.
-pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64) -> u64 {
+/// `block_len`, beside `threads` compressors; bytes. It does not depend on the length of the input.
+pub fn memory_len(memory_len: u64, block_len: u64, cluster_len: u64, threads: u64) -> u64 {
     match cluster_len {
         0 => 0,
-        // The last term: the block that is being filled, and the one whose features are taken.
+        // The last term: the block that is being filled, and those whose features are taken.
         _ => {
             window_count(memory_len) * OPEN_PIECE_COST
                 + piece_count_max(memory_len) * PIECE_COST
-                + block_len * 2
+                + block_len * (1 + feature_thread_count(threads))
         }
     }
+}
+
+/// Number of threads that take features beside `threads` compressors. One takes them of a gigabyte
+/// in a second.
+fn feature_thread_count(threads: u64) -> u64 {
+    (threads / 4).clamp(1, FEATURE_THREADS_MAX)
 }
 
 /// A block for the compressors.
@@ -71,9 +79,9 @@ struct FeatureJob {
 }
 
 /// Takes the features of blocks: the index of the stream, and the features.
-type FeatureThread = Pool<FeatureJob, (usize, Vec<Feature>)>;
+type FeatureThreads = Pool<FeatureJob, (usize, Vec<Feature>)>;
 
-fn feature_thread() -> Result<FeatureThread> {
+fn feature_threads(count: u64) -> Result<FeatureThreads> {
     let worker = || {
         let mut scratch = Vec::new();
         move |job: FeatureJob| {
@@ -84,12 +92,14 @@ fn feature_thread() -> Result<FeatureThread> {
             Ok((job.stream, features))
         }
     };
-    Pool::start(1, "cluster", &worker)
+    Pool::start(count as usize, "cluster", &worker)
 }
 
 /// Blocks that wait for their order, and extents that wait for their addresses.
 pub struct Clusters {
-    thread: FeatureThread,
+    threads: FeatureThreads,
+    /// Number of blocks whose features may be taken at once.
+    thread_count: u64,
     spool: Spool,
     extents: ExtentSpool,
     streams: Vec<Stream>,
@@ -99,11 +109,15 @@ pub struct Clusters {
     piece_count_max: u64,
     /// Whether all blocks have come.
     is_closed: bool,
+    /// Whether a window was closed.
+    is_begun: bool,
 }
 
 /// State of one stream.
 struct Stream {
     no: u8,
+    /// Bytes of a block in the new order.
+    new_block_len: u64,
     /// Bytes of the stream that an image already has; they keep their addresses.
     front_len: u64,
     block_len: u64,
@@ -160,6 +174,7 @@ impl Clusters {
         let stream = |&(no, front_len): &(u8, u64)| Stream {
             no,
             front_len,
+            new_block_len: plan.block_len,
             block_len: plan.block_len,
             piece_len: piece_len(plan, total_len),
             blocks: Vec::new(),
@@ -172,8 +187,10 @@ impl Clusters {
             waiting: VecDeque::new(),
             block: Vec::new(),
         };
+        let thread_count = feature_thread_count(plan.threads as u64);
         Ok(Self {
-            thread: feature_thread()?,
+            threads: feature_threads(thread_count)?,
+            thread_count,
             spool: Spool::create(spool_dir)?,
             extents: ExtentSpool::new(Spool::create(spool_dir)?),
             streams: streams.iter().map(stream).collect(),
@@ -181,6 +198,7 @@ impl Clusters {
             window_count: window_count(plan.memory_len),
             piece_count_max: piece_count_max(plan.memory_len),
             is_closed: false,
+            is_begun: false,
         })
     }
 
@@ -230,9 +248,8 @@ impl Clusters {
             self.open_count += count;
             let streams = &mut self.streams;
             let keep = &mut |taken| keep(streams, taken);
-            // One block at a time is enough work, and takes the memory of one.
-            self.thread.drain(keep)?;
-            self.thread.submit(job, keep)?;
+            self.threads.wait_below(self.thread_count, keep)?;
+            self.threads.submit(job, keep)?;
         }
         if self.open_count >= self.window_count {
             self.close_window()?;
@@ -243,8 +260,9 @@ impl Clusters {
     /// Assigns new addresses to all pieces that have come.
     fn close_window(&mut self) -> Result<()> {
         let streams = &mut self.streams;
-        self.thread.drain(&mut |taken| keep(streams, taken))?;
+        self.threads.drain(&mut |taken| keep(streams, taken))?;
         self.open_count = 0;
+        self.is_begun = true;
         let piece_count_max = self.piece_count_max;
         self.streams
             .iter_mut()
@@ -273,14 +291,24 @@ impl Clusters {
         Ok(None)
     }
 
-    /// Ends the input: all pieces get their addresses.
+    /// Ends the input: all pieces get their addresses. If they all fit in one window, and there are
+    /// at most `small_len` bytes of them, blocks get `small_block_len` bytes. Returns whether they
+    /// do.
     ///
     /// # Errors
     /// `Io`, `Full` from the spool.
-    pub fn close(&mut self) -> Result<()> {
+    pub fn close(&mut self, small_len: u64, small_block_len: u64) -> Result<bool> {
+        let len: u64 = self.streams.iter().map(|s| s.len).sum();
+        let is_small = !self.is_begun && len <= small_len;
+        if is_small {
+            for stream in &mut self.streams {
+                stream.new_block_len = small_block_len;
+            }
+        }
         self.close_window()?;
         self.is_closed = true;
-        self.extents.close()
+        self.extents.close()?;
+        Ok(is_small)
     }
 
     /// Bytes that wait for compression.
@@ -335,8 +363,12 @@ impl Stream {
     /// Assigns new addresses to the pieces of the window. After `piece_count_max` pieces the stream
     /// keeps its original order.
     fn close_window(&mut self, piece_count_max: u64) {
-        let order = likeness::order(&self.features, self.open_count);
-        self.features = Vec::new();
+        let features = std::mem::take(&mut self.features);
+        // In a single block, similar pieces are together in any order.
+        let order = match self.len <= self.new_block_len {
+            true => (0..self.open_count).collect(),
+            false => likeness::order(&features, self.open_count),
+        };
         let first = self.addresses.len() as u64;
         let last = self.open_count.checked_sub(1);
         // A short piece goes last, so that all other pieces keep the alignment that the filters for
@@ -366,7 +398,7 @@ impl Stream {
     /// Returns the next block if all its pieces have come. Once the stream `is_closed`, the last
     /// block may be short.
     fn next_block(&mut self, spool: &Spool, is_closed: bool) -> Result<Option<ReorderedBlock>> {
-        let block_len = self.block_len as usize;
+        let block_len = self.new_block_len as usize;
         while self.block.len() < block_len
             && let Some((start, len)) = self.waiting.pop_front()
         {
@@ -496,7 +528,7 @@ mod tests {
             let run = ExtentRun::Own(Extent { len, source });
             clusters.push_extent(run, 1).unwrap();
         }
-        clusters.close().unwrap();
+        clusters.close(0, 0).unwrap();
         while let Some(found) = clusters.next_ready().unwrap() {
             take(found);
         }

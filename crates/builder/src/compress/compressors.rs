@@ -58,6 +58,21 @@ impl Compressors {
         Pool::start(threads, "compress", &worker).map(Self)
     }
 
+    /// Waits for all blocks and goes on with `threads` threads for blocks of up to `block_len`
+    /// bytes, without dictionaries.
+    ///
+    /// # Errors
+    /// As [`Compressors::start`] and [`Compressors::submit`].
+    pub fn restart(
+        &mut self,
+        image: &mut ImageWriter,
+        threads: usize,
+        block_len: u64,
+    ) -> Result<()> {
+        let new = Self::start(threads, block_len, Dictionaries::default())?;
+        std::mem::replace(self, new).finish(image)
+    }
+
     /// Maximum number of blocks in memory at once.
     pub const fn in_flight_max(threads: u64) -> u64 {
         Pool::<Job, Outgoing>::in_flight_max(threads)

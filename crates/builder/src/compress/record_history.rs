@@ -162,12 +162,7 @@ impl TailHistories {
         len: usize,
     ) -> Result<Option<Arc<TailHistory>>> {
         // A user who chose another codec did so for other reasons than size.
-        if len > HISTORY_BLOCK_LEN_MAX
-            || !matches!(
-                codec,
-                CodecSpec::Zstd(_) | CodecSpec::ZstdLean | CodecSpec::ZstdCode | CodecSpec::Xz(_)
-            )
-        {
+        if len > HISTORY_BLOCK_LEN_MAX || !(codec.is_zstd() || matches!(codec, CodecSpec::Xz(_))) {
             return Ok(None);
         }
         let mut best: Option<(u64, Records)> = None;

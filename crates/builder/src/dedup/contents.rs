@@ -9,17 +9,16 @@ mod table;
 pub use table::ContentTable;
 
 use crate::compress::compressors::Compressors;
-use crate::compress::entropy::is_incompressible;
-use crate::compress::instruction_set;
 use crate::compress::record_history::{HISTORY_SHARE_MAX, TailHistories, history_len_max};
+use crate::dedup::prepared::{Parts, Prepared, Preparing};
 use crate::dedup::similar::{Choice, SimilarContents};
 use crate::dedup::starting_images::StartingImages;
-use crate::dedup::streams::{ARM64, CATEGORIES, GENERAL, INCOMPRESSIBLE, MADE, X86};
+use crate::dedup::streams::{CATEGORIES, GENERAL, MADE};
 use crate::options::plan::Plan;
 use crate::options::{Categories, block_len_of};
 use crate::scan::source::Layout;
 use crate::segment::look_back::LookBack;
-use crate::segment::samples::{MarkList, SampleRule};
+use crate::segment::samples::MarkList;
 use crate::segment::segmenter::{SegmentSink, Segmenter};
 use crate::write::image_writer::ImageWriter;
 use crate::write::metadata::MetadataWriter;
@@ -50,7 +49,7 @@ pub struct ContentWriter<'a> {
     base_ids: HashMap<Digest, BaseContent>,
     base_streams: Vec<Stream>,
     /// Parts of the open content: the offset where each ends, and the stream that it goes to.
-    open_parts: Vec<(u64, u8)>,
+    open_parts: Parts,
     /// Bytes of the open content so far, holes included; data that recipes make counts as well.
     content_len: u64,
     categories: Categories,
@@ -122,13 +121,20 @@ impl<'a> ContentWriter<'a> {
         let lens = (logical_len, made_len);
         let mut pages = Pages::new(image, metadata, compressors, plan, heads, lens);
         pages.clusters = clusters;
+        if starting.appended.is_some() {
+            pages.small_tree = None;
+        }
         let appended = starting.appended.as_ref().map(|indexed| &*indexed.image);
         let keeps_fsverity = plan.keep_fsverity || appended.is_some_and(Image::keeps_fsverity);
         if let (Some(old), true) = (appended, keeps_fsverity) {
             prepare::add_fsverity(&mut pages, old)?;
         }
-        let mut segmenter =
-            Segmenter::new(look_backs, plan.match_len_min, plan.table_len, total_len);
+        let small = pages.small_tree.map(|(small, _)| small);
+        let small = small.filter(|small| {
+            starting.bases.is_empty() && total_len.is_some_and(|len| len <= small.len_max)
+        });
+        let match_len_min = small.map_or(plan.match_len_min, |small| small.match_len_min);
+        let mut segmenter = Segmenter::new(look_backs, match_len_min, plan.table_len, total_len);
         // No block is being compressed yet, so the samples may use the memory of those blocks.
         let idle_len = Compressors::in_flight_max(plan.threads as u64) * plan.block_len * 2;
         let on_demand = starting.appended.as_ref();
@@ -249,19 +255,7 @@ impl<'a> ContentWriter<'a> {
 
     /// Begins a content. `probe` is the front of its data; entropy and category are taken from it.
     pub fn begin(&mut self, probe: &[u8]) {
-        self.open_parts.clear();
-        if self.categories.incompressible && is_incompressible(probe) {
-            self.open_parts.push((u64::MAX, INCOMPRESSIBLE));
-        } else if self.categories.x86 || self.categories.arm64 {
-            let stream = |category| match category {
-                Category::X86 if self.categories.x86 => X86,
-                Category::Arm64 if self.categories.arm64 => ARM64,
-                _ => GENERAL,
-            };
-            let parts = instruction_set::detect_parts(probe).into_iter();
-            self.open_parts
-                .extend(parts.map(|p| (p.end, stream(p.category))));
-        }
+        self.open_parts = self.preparing().parts(probe);
     }
 
     /// Adds data to the open content.
@@ -270,6 +264,15 @@ impl<'a> ContentWriter<'a> {
     /// `Io`, `Full`, `Limit`.
     pub fn data(&mut self, bytes: &[u8]) -> Result<()> {
         self.data_with(bytes, 0, None)
+    }
+
+    /// As [`ContentWriter::data`], for data with these `marks` by [`ContentWriter::preparing`],
+    /// if somebody looked for them.
+    ///
+    /// # Errors
+    /// As [`ContentWriter::data`].
+    pub fn marked_data(&mut self, bytes: &[u8], marks: Option<&MarkList>) -> Result<()> {
+        self.data_with(bytes, 0, marks)
     }
 
     /// As [`ContentWriter::data`], for data that begins at `start` of bytes with these `marks`.
@@ -347,14 +350,26 @@ impl<'a> ContentWriter<'a> {
         Ok(id)
     }
 
-    /// The rule by which readers can mark data for [`ContentWriter::add`] ahead; `None` if they
-    /// need not.
-    pub fn sample_rule(&self) -> Option<SampleRule> {
-        self.segmenter.rule()
+    /// How readers can prepare data for [`ContentWriter::add`] ahead.
+    pub fn preparing(&self) -> Preparing {
+        Preparing {
+            categories: self.categories,
+            rule: self.segmenter.rule(),
+        }
     }
 
-    /// Adds a content whose data is in memory, unless the image or a base has it already. `marks`
-    /// are those of its data by [`ContentWriter::sample_rule`], if somebody looked for them.
+    /// Begins a content with all its data. Returns the marks of the data, if they are known.
+    fn begin_prepared(&mut self, data: &[u8], prepared: Option<Prepared>) -> Option<MarkList> {
+        let Some(prepared) = prepared else {
+            self.begin(data);
+            return None;
+        };
+        self.open_parts = prepared.parts;
+        prepared.marks
+    }
+
+    /// Adds a content whose data is in memory, unless the image or a base has it already.
+    /// `prepared` is what somebody found out about its data.
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
@@ -362,13 +377,14 @@ impl<'a> ContentWriter<'a> {
         &mut self,
         layout: &Layout,
         data: &[u8],
-        marks: Option<&MarkList>,
+        prepared: Option<Prepared>,
         digest: Digest,
     ) -> Result<ContentId> {
         if let Some(id) = self.find(&digest)? {
             return Ok(id);
         }
-        self.begin(data);
+        let marks = self.begin_prepared(data, prepared);
+        let marks = marks.as_ref();
         let Some(runs) = &layout.runs else {
             self.data_with(data, 0, marks)?;
             return self.end(layout.len, digest);
@@ -393,7 +409,6 @@ impl<'a> ContentWriter<'a> {
     /// As [`ContentWriter::data`], and the errors of `on_progress`.
     pub fn finish(
         mut self,
-        block_len: u64,
         old: &[Stream],
         on_progress: &mut dyn FnMut(u64, u64) -> Result<()>,
     ) -> Result<ContentSummary> {
@@ -419,6 +434,7 @@ impl<'a> ContentWriter<'a> {
         let made_len = self.pages.made_len - self.made_before_len;
         let recipe_len_max = self.pages.recipe_len_max;
         self.pages.compressors.finish(self.pages.image)?;
+        let block_len = self.pages.block_len;
         let stream = |category| {
             let old = old.iter().find(|s| s.category == category);
             let len = match category {

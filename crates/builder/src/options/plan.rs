@@ -1,6 +1,6 @@
 //! The share of the memory budget, and the options, that each stage gets.
 
-use crate::options::Categories;
+use crate::options::{Categories, SmallTree};
 use weald_codec::CodecSpec;
 
 /// Shares of the stages, in bytes unless stated otherwise.
@@ -10,6 +10,8 @@ pub struct Plan {
     pub threads: usize,
     /// Raw bytes per block.
     pub block_len: u64,
+    /// What a small tree has instead, and how many threads compress its blocks.
+    pub small_tree: Option<(SmallTree, usize)>,
     /// Codec of ordinary blocks.
     pub codec: CodecSpec,
     /// Codec of blocks of x86 code.
@@ -34,6 +36,8 @@ pub struct Plan {
     pub read_ahead_len: u64,
     /// Longest archive that is read whole, so that its compressed members can be decoded.
     pub archive_len_max: u64,
+    /// Plain bytes of archives that readers keep until they are written.
+    pub plains_len: u64,
     /// The budget that the other lengths are derived from.
     pub memory_len: u64,
     /// The limit: `memory_len`, or more for more threads, or if the options need more.

@@ -112,7 +112,11 @@ pub fn build_tree(
     }
     let script_len = options.script.as_ref().map_or(0, |s| s.memory_len());
     let images_len = starting.memory_len(options) + script_len;
-    let plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
+    let mut plan = Plan::new(options, cpu_count, &TreeSize::of(&tree), images_len)?;
+    // The blocks of a store live on in other images, or in part.
+    if matches!(destination, Destination::Store(_)) {
+        plan.small_tree = None;
+    }
     plan.report_raised_limit(observer);
     let mut build = Build::new(&tree, options, threads, &problems)?;
     let (mut image, mut metadata) = writers(sink, &starting, options)?;

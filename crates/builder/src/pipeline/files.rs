@@ -6,6 +6,7 @@ use crate::dedup::contents::{ContentSummary, ContentWriter};
 use crate::dedup::starting_images::StartingImages;
 use crate::options::plan::Plan;
 use crate::progress::{Problem, Stage};
+use crate::read::pieces::PieceReader;
 use crate::read::readers::{Job, Loaded, Preparation, ReadFile, Readers};
 use crate::read::recode::{MAGIC_LEN, Recoder, is_archive};
 use crate::scan::{EntryNo, ScannedTree};
@@ -52,9 +53,14 @@ impl Build<'_> {
             *long_lens.entry(*len).or_default() += 1;
         }
         let categories = self.options.categories;
-        let recoder = categories
-            .uses_recipes()
-            .then(|| Recoder::new(starting.known.clone(), categories, plan.block_len));
+        let recoder = categories.uses_recipes().then(|| {
+            Recoder::new(
+                starting.known.clone(),
+                categories,
+                plan.block_len,
+                plan.plains_len,
+            )
+        });
         let known = &starting.known;
         let readers = Readers::new(
             self.tree,
@@ -63,7 +69,8 @@ impl Build<'_> {
             Preparation {
                 recoder,
                 known,
-                rule: writer.sample_rule(),
+                preparing: writer.preparing(),
+                long_lens: &long_lens,
             },
         );
         let written = std::thread::scope(|scope| {
@@ -73,13 +80,13 @@ impl Build<'_> {
             (1..plan.threads)
                 .map_while(|_| start(scope, "read", || readers.work()).ok())
                 .for_each(drop);
-            self.take_all(&mut writer, &readers, &long_lens)
+            self.take_all(&mut writer, &readers, plan.threads)
         });
         self.jobs = jobs;
         written?;
         let old = starting.appended.as_ref();
         let old = old.map(|indexed| indexed.image.directory().streams.as_slice());
-        let (options, mut total) = (self.options, 0);
+        let mut total = 0;
         let mut on_progress = |remaining_len: u64, written_len| {
             self.check_cancelled()?;
             total = remaining_len.max(total);
@@ -87,24 +94,28 @@ impl Build<'_> {
             self.report_stage_progress(Stage::Compress, read, written_len, false);
             Ok(())
         };
-        writer.finish(options.block_len, old.unwrap_or(&[]), &mut on_progress)
+        writer.finish(old.unwrap_or(&[]), &mut on_progress)
     }
 
     fn take_all(
         &mut self,
         writer: &mut ContentWriter<'_>,
         readers: &Readers<'_>,
-        long_lens: &HashMap<u64, u32>,
+        threads: usize,
     ) -> Result<()> {
+        let mut pieces = None;
         while let Some(batch) = readers.next() {
             for handed in batch {
                 self.check_cancelled()?;
                 match handed {
                     ReadFile::Whole(job, Ok(loaded)) => self.take_whole(writer, &job, loaded)?,
                     ReadFile::Whole(job, Err(error)) => self.omit(&job, &error)?,
-                    ReadFile::Long(job) => {
-                        let has_twin = long_lens.get(&job.len).is_some_and(|&count| count > 1);
-                        self.take_long(writer, &job, has_twin)?;
+                    ReadFile::Long(job, hashed) => {
+                        let pieces = match &mut pieces {
+                            Some(started) => started,
+                            none => none.insert(PieceReader::start(threads)?),
+                        };
+                        self.take_long(writer, pieces, &job, hashed)?;
                     }
                 }
                 self.done_count += 1;
@@ -141,8 +152,8 @@ impl Build<'_> {
                 writer.add_with_recipes(&loaded.data, &mut loaded.recoded, loaded.digest)?
             }
             None => {
-                let marks = loaded.marks.as_ref();
-                writer.add(&loaded.layout, &loaded.data, marks, loaded.digest)?
+                let prepared = loaded.prepared.take();
+                writer.add(&loaded.layout, &loaded.data, prepared, loaded.digest)?
             }
         };
         self.set_state(job.entry, FileState::content(id));

@@ -3,39 +3,38 @@
 use super::state::Build;
 use crate::dedup::contents::ContentWriter;
 use crate::progress::Stage;
+use crate::read::pieces::{PIECE_LEN, Piece, PieceReader};
 use crate::read::readers::Job;
 use crate::read::recode::{self, pcm};
 use crate::scan::source::{Layout, SourceFile};
 use crate::write::emit::FileState;
+use std::borrow::Cow;
 use std::ops::Range;
+use std::sync::Arc;
 use weald_format::{ContentId, Digest, Error, Result};
 
-/// Bytes of a long file read at once.
-const READ_LEN: usize = 1 << 20;
-
 impl Build<'_> {
-    /// Stores a long file. If another file has the same length, the file is hashed first, so that
-    /// an equal content is found before it is streamed.
+    /// Stores a long file. If another file has the same length, a reader has hashed it, so that an
+    /// equal content is found before it is streamed.
     pub(super) fn take_long(
         &mut self,
         writer: &mut ContentWriter<'_>,
+        pieces: &mut PieceReader,
         job: &Job,
-        has_twin: bool,
+        hashed: Option<Result<Digest>>,
     ) -> Result<()> {
         let opened = self
             .tree
             .open_file(job.entry)
-            .and_then(|f| Ok((f.layout()?, f)));
+            .and_then(|f| Ok((f.layout()?, Arc::new(f))));
         let (layout, file) = match opened {
             Ok(opened) => opened,
             Err(error) => return self.omit(job, &error),
         };
-        let known = match has_twin {
-            true => match self.hash_long(&file, &layout)? {
-                Ok(digest) => Ok(writer.find(&digest)?),
-                Err(error) => Err(error),
-            },
-            false => Ok(None),
+        let known = match hashed {
+            Some(Ok(digest)) => Ok(writer.find(&digest)?),
+            Some(Err(error)) => Err(error),
+            None => Ok(None),
         };
         let taken = match known {
             Ok(Some(id)) => {
@@ -46,7 +45,9 @@ impl Build<'_> {
             Ok(None) => {
                 writer.expect(&self.tree.tree_path_of(job.entry), layout.data_len())?;
                 match self.take_samples(writer, &file, &layout)? {
-                    Ok(parts) if parts.is_empty() => self.stream_long(writer, &file, &layout)?,
+                    Ok(parts) if parts.is_empty() => {
+                        self.stream_long(writer, pieces, &file, &layout)?
+                    }
                     Ok(parts) => self.stream_parts(writer, &file, &layout, &parts)?,
                     Err(error) => Err(error),
                 }
@@ -65,48 +66,37 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Digest of a long file. The inner error is the file's, the outer one the build's.
-    fn hash_long(&self, file: &SourceFile, layout: &Layout) -> Result<Result<Digest>> {
-        let mut hasher = layout.hasher();
-        let whole = each_piece(file, layout, &mut |piece| {
-            if let Piece::Data(bytes) = piece {
-                hasher.update(bytes);
-            }
-            self.check_cancelled()
-        })?;
-        Ok(whole.map(|()| hasher.finish()))
-    }
-
     /// Streams a file into a new content; returns `None` if the file is empty. The inner error is
     /// the file's, the outer one the build's. If reading fails, the data read so far stays in the
     /// image as a content that nothing refers to.
     fn stream_long(
         &mut self,
         writer: &mut ContentWriter<'_>,
-        file: &SourceFile,
+        pieces: &mut PieceReader,
+        file: &Arc<SourceFile>,
         layout: &Layout,
     ) -> Result<Result<Option<ContentId>>> {
-        let mut hasher = layout.hasher();
         let (mut is_first, mut len) = (true, 0);
-        let whole = each_piece(file, layout, &mut |piece| {
+        let rule = writer.preparing().rule;
+        let (whole, digest) = pieces.each_piece(file, layout, rule, &mut |piece| {
             len += piece.len();
             self.done_len += piece.len();
             match piece {
                 Piece::Hole(len) => writer.hole(len)?,
-                Piece::Data(bytes) => {
+                Piece::Data(bytes, marks) => {
                     if std::mem::take(&mut is_first) {
-                        writer.begin(bytes);
+                        writer.begin(&bytes);
                     }
-                    hasher.update(bytes);
-                    writer.data(bytes)?;
+                    writer.marked_data(&bytes, marks.as_ref())?;
                 }
+                Piece::Failed(_) => {}
             }
             self.report_progress(Stage::Write, writer.written_len(), false);
             self.check_cancelled()
         })?;
         let id = match len {
             0 => None,
-            _ => Some(writer.end(len, hasher.finish())?),
+            _ => Some(writer.end(len, digest)?),
         };
         Ok(whole.map(|()| id))
     }
@@ -125,7 +115,7 @@ impl Build<'_> {
         if layout.runs.is_some() || !categories.uses_recipes() {
             return Ok(Ok(parts));
         }
-        let mut buffer = vec![0; layout.len.min(READ_LEN as u64) as usize];
+        let mut buffer = vec![0; layout.len.min(PIECE_LEN as u64) as usize];
         if let Err(error) = file.read_run(&mut buffer, 0) {
             return Ok(Err(error));
         }
@@ -138,7 +128,8 @@ impl Build<'_> {
                 }
                 let range = piece.start as usize..piece.end as usize;
                 if let Some((stream, flac)) = pcm::take(&run, range, &buffer) {
-                    let plain = writer.add_plain(&stream, &buffer, Some(flac))?;
+                    let plain =
+                        writer.add_plain(&stream, &|| Cow::Borrowed(&buffer), Some(flac.into()))?;
                     parts.push(Part { stream, plain });
                 }
                 self.report_progress(Stage::Write, writer.written_len(), false);
@@ -158,7 +149,7 @@ impl Build<'_> {
         parts: &[Part],
     ) -> Result<Result<Option<ContentId>>> {
         let mut hasher = layout.hasher();
-        let mut buffer = Vec::with_capacity(READ_LEN);
+        let mut buffer = Vec::with_capacity(PIECE_LEN);
         let mut parts = parts.iter().peekable();
         writer.begin(&[]);
         let mut at = 0;
@@ -172,7 +163,7 @@ impl Build<'_> {
             };
             let len = match part {
                 Some(_) => end - at,
-                None => (end - at).min(READ_LEN as u64),
+                None => (end - at).min(PIECE_LEN as u64),
             };
             buffer.resize(len as usize, 0);
             if let Err(error) = file.read_run(&mut buffer, at) {
@@ -220,51 +211,4 @@ impl Part {
         let range = self.stream.ranges.first().cloned().unwrap_or_default();
         range.start as u64..range.end as u64
     }
-}
-
-enum Piece<'a> {
-    Hole(u64),
-    Data(&'a [u8]),
-}
-
-impl Piece<'_> {
-    fn len(&self) -> u64 {
-        match self {
-            Self::Hole(len) => *len,
-            Self::Data(bytes) => bytes.len() as u64,
-        }
-    }
-}
-
-/// Visits a file piece by piece. The inner error is the file's, the outer one comes from `visit`.
-fn each_piece(
-    file: &SourceFile,
-    layout: &Layout,
-    visit: &mut dyn FnMut(Piece<'_>) -> Result<()>,
-) -> Result<Result<()>> {
-    let whole = 0..layout.len;
-    let runs = layout
-        .runs
-        .as_deref()
-        .unwrap_or(std::slice::from_ref(&whole));
-    let mut buffer = vec![0; READ_LEN];
-    let mut at = 0;
-    for run in runs {
-        if run.start > at {
-            visit(Piece::Hole(run.start - at))?;
-        }
-        at = run.start;
-        while at < run.end {
-            let len = (run.end - at).min(READ_LEN as u64) as usize;
-            if let Err(error) = file.read_run(&mut buffer[..len], at) {
-                return Ok(Err(error));
-            }
-            visit(Piece::Data(&buffer[..len]))?;
-            at += len as u64;
-        }
-    }
-    if layout.len > at {
-        visit(Piece::Hole(layout.len - at))?;
-    }
-    Ok(Ok(()))
 }

@@ -5,11 +5,12 @@ use crate::compress::cluster;
 use crate::compress::compressors::Compressors;
 use crate::compress::dictionary;
 use crate::dedup::streams::WINDOW_SHARES;
-use crate::options::BuildOptions;
 use crate::options::filter::DIR_RULES_LEN_MAX;
 use crate::options::plan::Plan;
+use crate::options::{BuildOptions, SmallTree};
 use crate::order;
 use crate::progress::Observer;
+use crate::read::pieces;
 use crate::read::readers::WHOLE_LEN_MAX;
 use crate::read::recode;
 use crate::scan::ScannedTree;
@@ -29,13 +30,21 @@ const OPEN_DIR_LEN: u64 = 4608;
 /// Cost of one distinct xattr set while the tree is written, bytes: digest and number in a table.
 const XATTR_SET_LEN: u64 = 96;
 
-/// Bytes of files that reader threads may hold ahead of the segmenter.
-const FILES_AHEAD_LEN: u64 = WHOLE_LEN_MAX * 3;
-/// The same for each thread, if there are many.
+/// Files of full length that reader threads may hold ahead of the segmenter, for one thread and at
+/// most.
+const FILES_AHEAD_MIN: u64 = 2;
+const FILES_AHEAD_MAX: u64 = 3;
+/// Bytes of files that they may hold for each thread, if there are many.
 const FILES_AHEAD_OF_THREAD_LEN: u64 = WHOLE_LEN_MAX / 2;
+
+/// Fewer threads than this leave the segmenter time to decode archives once more.
+const PLAINS_THREADS_MIN: u64 = 4;
 
 /// Longer archives are streamed, whatever the budget, bytes.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
+
+/// Streams with a codec.
+const CODEC_STREAMS: u64 = 3;
 
 /// Figures of the tree that determine how much memory it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,6 +163,7 @@ impl Plan {
         Ok(Self {
             threads: threads as usize,
             block_len: options.block_len,
+            small_tree: small_tree(options, threads, fixed, limit_len),
             codec: options.codec,
             x86_codec: options.x86_codec.unwrap_or(options.codec),
             arm64_codec: options.arm64_codec.unwrap_or(options.codec),
@@ -166,6 +176,7 @@ impl Plan {
             window_len: window_len(options),
             read_ahead_len: files_ahead_len(threads),
             archive_len_max: archive_len_max(options),
+            plains_len: plains_len(options, threads),
             memory_len: options.memory_len,
             limit_len,
             raised_len: raised_len(options.memory_len, len_max, threads, of_threads(threads)),
@@ -229,13 +240,51 @@ fn blocks_need(options: &BuildOptions, threads: u64) -> u64 {
         + blocks
         + minimum_shared(options, threads)
         + shared_dictionary_len(options)
-        + cluster::memory_len(options.memory_len, options.block_len, options.cluster_len);
+        + cluster_len(options, threads);
     // The dictionary is trained before compression begins.
     let learning = match dictionary_len(options) {
         0 => 0,
         _ => dictionary::TRAINING_LEN,
     };
     packing.max(learning)
+}
+
+/// What a small tree has, if the options allow it, and how many threads compress its blocks. They
+/// have the memory of the search for repeats too, which is over by then.
+fn small_tree(
+    options: &BuildOptions,
+    threads: u64,
+    fixed: u64,
+    limit_len: u64,
+) -> Option<(SmallTree, usize)> {
+    // These conditions decide about bytes: the machine has no part in them. Whoever chose codecs
+    // or blocks wants no others.
+    let usual = BuildOptions::level(BuildOptions::LEVEL_DEFAULT).ok()?;
+    let is_usual = (options.codec, options.x86_codec, options.arm64_codec)
+        == (usual.codec, usual.x86_codec, usual.arm64_codec)
+        && options.block_len == usual.block_len
+        && options.cluster_len > 0
+        && dictionary_len(options) == 0
+        && options.memory_len >= usual.memory_len;
+    let small = options.small_tree.filter(|_| is_usual)?;
+    let codecs = [small.codec, small.x86_codec, small.arm64_codec];
+    let context_len = codecs.map(|codec| codec.context_len(small.block_len));
+    let context_len = context_len.into_iter().fold(0, u64::max);
+    let need = |threads: u64| {
+        let blocks_len = (Compressors::in_flight_max(threads) + 1) * small.block_len;
+        let blocks_len = blocks_len.min(small.len_max + small.block_len * CODEC_STREAMS) * 2;
+        fixed + threads * context_len + blocks_len + cluster_len(options, threads)
+    };
+    let fitting = (1..=threads)
+        .rev()
+        .find(|&threads| need(threads) <= limit_len);
+    Some((small, fitting.unwrap_or(1) as usize))
+}
+
+/// Bytes that clustering takes.
+fn cluster_len(options: &BuildOptions, threads: u64) -> u64 {
+    let (memory_len, block_len) = (options.memory_len, options.block_len);
+    cluster::memory_len(memory_len, block_len, options.cluster_len, threads)
 }
 
 /// Bytes that the rules of the directories on the current path may take.
@@ -331,7 +380,16 @@ fn archive_len_max(options: &BuildOptions) -> u64 {
 
 /// Bytes of files that are read ahead of the segmenter. They do not decide about the image.
 fn files_ahead_len(threads: u64) -> u64 {
-    FILES_AHEAD_LEN.max(threads * FILES_AHEAD_OF_THREAD_LEN)
+    let count = (threads + 1).clamp(FILES_AHEAD_MIN, FILES_AHEAD_MAX);
+    (count * WHOLE_LEN_MAX).max(threads * FILES_AHEAD_OF_THREAD_LEN)
+}
+
+/// Plain bytes of archives that are kept until they are written.
+fn plains_len(options: &BuildOptions, threads: u64) -> u64 {
+    match options.categories.deflate && threads >= PLAINS_THREADS_MIN {
+        true => files_ahead_len(threads) / 4,
+        false => 0,
+    }
 }
 
 fn minimum_shared(options: &BuildOptions, threads: u64) -> u64 {
@@ -339,9 +397,10 @@ fn minimum_shared(options: &BuildOptions, threads: u64) -> u64 {
     // block of each of four streams.
     let archive_len = archive_len_max(options);
     let files_len = files_ahead_len(threads).max(archive_len) + archive_len;
+    let plains_len = plains_len(options, threads);
     let marks_len = match options.match_len_min {
         0 => 0,
-        _ => files_ahead_len(threads) / 2,
+        _ => (files_ahead_len(threads) + plains_len) / 2,
     };
     // A file of samples or pictures comes with its plain content, which is smaller than the file.
     // Long files of samples are streamed, and pictures are searched only in files up to
@@ -352,7 +411,8 @@ fn minimum_shared(options: &BuildOptions, threads: u64) -> u64 {
         (true, false) => files_ahead_len(threads) + WHOLE_LEN_MAX,
         (false, false) => 0,
     };
-    table_len(options) + histories_len(options) + files_len + marks_len + packed_len
+    let ahead_len = files_len + marks_len + packed_len + plains_len + pieces::memory_len(threads);
+    table_len(options) + histories_len(options) + ahead_len
 }
 
 /// Blocks for comparison, at least one per stream however small its share is, and the open block of
@@ -383,6 +443,9 @@ mod tests {
             let options = BuildOptions::level(level).unwrap();
             let plan = Plan::new(&options, 2, &size, 0).unwrap();
             assert_eq!(plan.threads, 2, "level {level}");
+            if let Some((_, threads)) = plan.small_tree {
+                assert_eq!(threads, 2, "small trees at level {level}");
+            }
         }
     }
 

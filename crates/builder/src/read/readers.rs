@@ -1,10 +1,11 @@
 //! Reader threads: they read and hash files ahead of the segmenter and hand them over in order.
 
+use crate::dedup::prepared::{Prepared, Preparing};
+use crate::read::pieces;
 use crate::read::recode::{Recoded, Recoder};
 use crate::scan::source::{Layout, SourceFile, is_cut};
 use crate::scan::{EntryNo, ScannedTree};
-use crate::segment::samples::{MarkList, SampleRule};
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::{Digest, Result};
@@ -44,8 +45,8 @@ pub struct Loaded {
     pub digest: Digest,
     /// Streams that recipes can make.
     pub recoded: Recoded,
-    /// Marks of the data for the segmenter, if they were looked for.
-    pub marks: Option<MarkList>,
+    /// What is known about the data for the segmenter, if somebody looked.
+    pub prepared: Option<Prepared>,
     /// Whether the file changed during every attempt to read it.
     pub is_changed: bool,
 }
@@ -54,8 +55,9 @@ pub struct Loaded {
 pub enum ReadFile {
     /// The file was read whole, or failed.
     Whole(Job, Result<Loaded>),
-    /// The file is too long for memory: the receiver streams it.
-    Long(Job),
+    /// The file is too long for memory: the receiver streams it. If another file has its length,
+    /// its digest.
+    Long(Job, Option<Result<Digest>>),
 }
 
 struct State {
@@ -74,8 +76,10 @@ pub struct Preparation<'a> {
     pub recoder: Option<Recoder>,
     /// Digests of contents whose data the receiver does not need, sorted.
     pub known: &'a [Digest],
-    /// Marks the data for the segmenter.
-    pub rule: Option<SampleRule>,
+    /// How the data is prepared for the segmenter.
+    pub preparing: Preparing,
+    /// Number of long files of each length.
+    pub long_lens: &'a HashMap<u64, u32>,
 }
 
 /// Contents of which a thread has taken marks, by the front of their digests. A later file with the
@@ -183,7 +187,7 @@ impl<'a> Readers<'a> {
     fn batch_len(&self, no: usize) -> u64 {
         self.jobs[self.batches[no].clone()]
             .iter()
-            .map(|j| if j.is_whole { j.len } else { 0 })
+            .map(|j| if j.is_whole { j.len } else { READ_BATCH_LEN })
             .sum()
     }
 
@@ -219,7 +223,8 @@ impl<'a> Readers<'a> {
 
     fn read(&self, job: Job, buffer: &mut Vec<u8>) -> ReadFile {
         if !job.is_whole {
-            return ReadFile::Long(job);
+            let has_twin = (self.preparation.long_lens.get(&job.len)).is_some_and(|&n| n > 1);
+            return ReadFile::Long(job, has_twin.then(|| self.hash(&job)));
         }
         match read_whole(self.tree, &job, buffer).transpose() {
             Some(Ok(mut loaded)) => {
@@ -236,18 +241,27 @@ impl<'a> Readers<'a> {
                 if let (Some(recoder), None) = (&self.preparation.recoder, &loaded.layout.runs) {
                     loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
                 }
+                let preparing = &self.preparation.preparing;
                 // Of data that recipes make in part, the segmenter gets the rest in pieces.
-                if let Some(rule) = self.preparation.rule
-                    && loaded.recoded.streams.is_empty()
-                    && locked(&self.marked).note(&loaded.digest)
-                {
-                    loaded.marks = rule.marks(&loaded.data);
+                if loaded.recoded.streams.is_empty() {
+                    let is_new = locked(&self.marked).note(&loaded.digest);
+                    loaded.prepared = is_new.then(|| preparing.prepare(&loaded.data));
+                }
+                for plain in loaded.recoded.plains.iter_mut().flatten() {
+                    plain.prepared = Some(preparing.prepare(&plain.bytes));
                 }
                 ReadFile::Whole(job, Ok(loaded))
             }
             Some(failed) => ReadFile::Whole(job, failed),
-            None => ReadFile::Long(job),
+            None => ReadFile::Long(job, None),
         }
+    }
+
+    /// Digest of a long file.
+    fn hash(&self, job: &Job) -> Result<Digest> {
+        let file = self.tree.open_file(job.entry)?;
+        let is_over = || locked(&self.state).is_stopped;
+        pieces::digest_of(&file, &file.layout()?, &is_over)
     }
 }
 
@@ -337,7 +351,7 @@ fn read_once(tree: &ScannedTree, job: &Job, data: &mut Vec<u8>) -> Result<Option
         data: Vec::new(),
         data_len: data.len() as u64,
         recoded: Recoded::default(),
-        marks: None,
+        prepared: None,
         is_changed,
     }))
 }
@@ -359,6 +373,7 @@ fn read_runs(file: &SourceFile, layout: &Layout, data: &mut Vec<u8>) -> Result<(
 mod tests {
     use super::*;
     use crate::Silent;
+    use crate::options::Categories;
     use crate::options::filter::Filter;
     use crate::scan::{ScanOptions, scan};
     use std::panic::AssertUnwindSafe;
@@ -397,7 +412,11 @@ mod tests {
             let preparation = Preparation {
                 recoder: None,
                 known: &[],
-                rule: None,
+                preparing: Preparing {
+                    categories: Categories::none(),
+                    rule: None,
+                },
+                long_lens: &HashMap::new(),
             };
             let readers = Readers::new(&tree, &jobs, 1, preparation);
             // Nothing uses the queue after the panic.

@@ -12,8 +12,10 @@ mod png;
 mod sample_run;
 mod stream;
 
+use crate::dedup::prepared::Prepared;
 use crate::options::Categories;
 use hashbrown::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub use stream::{Kind, Stream};
 use stream::{PLAIN_LEN_MAX, STREAM_LEN_MIN};
@@ -70,7 +72,53 @@ pub struct Recoded {
     /// Streams, ascending.
     pub streams: Arc<[Stream]>,
     /// Plain content of each stream, if it is at hand. Empty if another thread found the streams.
-    pub plains: Vec<Option<Vec<u8>>>,
+    pub plains: Vec<Option<Plain>>,
+}
+
+/// A plain content that is at hand.
+#[derive(Debug)]
+pub struct Plain {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// What was found out about it.
+    pub prepared: Option<Prepared>,
+    /// Its share of the bytes that are kept.
+    _share: Option<Share>,
+}
+
+impl From<Vec<u8>> for Plain {
+    fn from(bytes: Vec<u8>) -> Self {
+        Self {
+            bytes,
+            prepared: None,
+            _share: None,
+        }
+    }
+}
+
+/// A part of the bytes that all threads keep together.
+#[derive(Debug)]
+struct Share {
+    kept_len: Arc<AtomicU64>,
+    len: u64,
+}
+
+impl Share {
+    /// Takes `len` bytes, unless there would be more than `len_max` then.
+    fn take(kept_len: &Arc<AtomicU64>, len: u64, len_max: u64) -> Option<Self> {
+        let add = |kept: u64| Some(kept + len).filter(|&sum| sum <= len_max);
+        let taken = kept_len.fetch_update(Ordering::Relaxed, Ordering::Relaxed, add);
+        taken.is_ok().then(|| Self {
+            kept_len: kept_len.clone(),
+            len,
+        })
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.kept_len.fetch_sub(self.len, Ordering::Relaxed);
+    }
 }
 
 /// Decodes `bytes`, the bytes of `stream`, to the plain content.
@@ -93,6 +141,10 @@ pub struct Recoder {
     categories: Categories,
     /// Plain bytes of a part of a DEFLATE stream.
     part_len: usize,
+    /// Bytes of the plain contents of DEFLATE streams that are kept until the files are written,
+    /// and how many may be. Others are decoded once more.
+    kept_len: Arc<AtomicU64>,
+    kept_len_max: u64,
     known: Mutex<HashMap<Digest, Outcome>>,
 }
 
@@ -102,11 +154,19 @@ type Outcome = Arc<OnceLock<Arc<[Stream]>>>;
 impl Recoder {
     /// Creates a recoder for `categories` that skips the contents with the sorted digests `stored`.
     /// Long DEFLATE streams are made in parts of about a quarter of a block of `block_len` bytes.
-    pub fn new(stored: Arc<[Digest]>, categories: Categories, block_len: u64) -> Self {
+    /// At most `kept_len_max` of their plain bytes are kept.
+    pub fn new(
+        stored: Arc<[Digest]>,
+        categories: Categories,
+        block_len: u64,
+        kept_len_max: u64,
+    ) -> Self {
         Self {
             stored,
             categories,
             part_len: (block_len as usize / 4).clamp(PART_LEN_MIN, PART_LEN_MAX),
+            kept_len: Arc::default(),
+            kept_len_max,
             known: Mutex::default(),
         }
     }
@@ -137,11 +197,22 @@ impl Recoder {
         }
     }
 
-    fn find(&self, data: &[u8]) -> Vec<(Stream, Option<Vec<u8>>)> {
+    fn find(&self, data: &[u8]) -> Vec<(Stream, Option<Plain>)> {
         match finder(data, &self.categories) {
-            Some(find) => find(data, self.part_len),
-            None => pcm::streams(data, &self.categories),
+            Some(find) => find(data, self),
+            None => at_hand(pcm::streams(data, &self.categories)),
         }
+    }
+
+    /// Keeps the plain content of a DEFLATE stream, if there is room.
+    fn keep(&self, mut plain: Vec<u8>) -> Option<Plain> {
+        plain.shrink_to_fit();
+        let share = Share::take(&self.kept_len, plain.len() as u64, self.kept_len_max)?;
+        Some(Plain {
+            bytes: plain,
+            prepared: None,
+            _share: Some(share),
+        })
     }
 }
 
@@ -158,41 +229,41 @@ pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some()
 }
 
-/// Finds the streams of a file. The second argument is the number of plain bytes of a part of a
-/// long stream. Plain contents are returned if they are at hand.
-type Finder = fn(&[u8], usize) -> Vec<(Stream, Option<Vec<u8>>)>;
+/// Finds the streams of a file. Plain contents are returned if they are at hand.
+type Finder = fn(&[u8], &Recoder) -> Vec<(Stream, Option<Plain>)>;
 
 /// Returns the function that finds the DEFLATE streams or the JPEG file of a file that begins with
 /// `front`.
 fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
     match front {
-        [0x1f, 0x8b, 8, _, ..] if categories.deflate => {
-            Some(|data, part_len| without_plains(gzip_streams(data, part_len)))
-        }
-        [b'P', b'K', 3, 4, ..] if categories.deflate => {
-            Some(|data, part_len| without_plains(zip_streams(data, part_len)))
-        }
+        [0x1f, 0x8b, 8, _, ..] if categories.deflate => Some(gzip_streams),
+        [b'P', b'K', 3, 4, ..] if categories.deflate => Some(zip_streams),
         _ if categories.png && front.starts_with(&png::PNG_MAGIC) => {
-            Some(|data, part_len| without_plains(png::streams(data, part_len)))
+            Some(|data, recoder| without_plains(png::streams(data, recoder.part_len)))
         }
         _ if categories.jpeg && front.starts_with(&jpeg::JPEG_MAGIC) => {
-            Some(|data, _| jpeg::streams(data))
+            Some(|data, _| at_hand(jpeg::streams(data)))
         }
         _ => None,
     }
 }
 
 /// Streams without plain contents: these are decoded again when they are written.
-fn without_plains(streams: Vec<Stream>) -> Vec<(Stream, Option<Vec<u8>>)> {
+fn without_plains(streams: Vec<Stream>) -> Vec<(Stream, Option<Plain>)> {
     streams.into_iter().map(|stream| (stream, None)).collect()
 }
 
+fn at_hand(streams: Vec<(Stream, Option<Vec<u8>>)>) -> Vec<(Stream, Option<Plain>)> {
+    let plain = |(stream, plain): (Stream, Option<Vec<u8>>)| (stream, plain.map(Plain::from));
+    streams.into_iter().map(plain).collect()
+}
+
 /// Finds the streams of the members of a gzip file (RFC 1952).
-fn gzip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
+fn gzip_streams(data: &[u8], recoder: &Recoder) -> Vec<(Stream, Option<Plain>)> {
     let mut streams = Vec::new();
     let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(start) = gzip_body(data, at) {
-        let Some((stream, end)) = take_stream(data, start, part_len, &mut remaining_len) else {
+        let Some((stream, end)) = take_stream(data, start, recoder, &mut remaining_len) else {
             break;
         };
         streams.extend(stream);
@@ -226,12 +297,12 @@ fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Finds the streams of the members of a zip file (APPNOTE 4.3.7) by their local headers.
-fn zip_streams(data: &[u8], part_len: usize) -> Vec<Stream> {
+fn zip_streams(data: &[u8], recoder: &Recoder) -> Vec<(Stream, Option<Plain>)> {
     let mut streams = Vec::new();
     let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(header) = local_header(data, at) {
         let end = match (header.method, header.stored_len) {
-            (8, _) => match take_stream(data, header.body, part_len, &mut remaining_len) {
+            (8, _) => match take_stream(data, header.body, recoder, &mut remaining_len) {
                 Some((stream, end)) => {
                     streams.extend(stream);
                     Some(end)
@@ -287,9 +358,9 @@ fn next_header(data: &[u8], end: usize) -> Option<usize> {
 fn take_stream(
     data: &[u8],
     start: usize,
-    part_len: usize,
+    recoder: &Recoder,
     remaining_len: &mut usize,
-) -> Option<(Option<Stream>, usize)> {
+) -> Option<(Option<(Stream, Option<Plain>)>, usize)> {
     let stream = data.get(start..).filter(|_| *remaining_len > 0)?;
     let inflated = inflate(stream, PLAIN_LEN_MAX);
     let plain_len = inflated.as_ref().map_or(PLAIN_LEN_MAX, |i| i.0.len());
@@ -301,8 +372,11 @@ fn take_stream(
         return Some((None, range.end));
     }
     let ranges = vec![range.clone()];
-    let stream = Stream::from_deflate(stream, ranges, &plain, ARCHIVES, part_len);
-    Some((stream, range.end))
+    let stream = Stream::from_deflate(stream, ranges, &plain, ARCHIVES, recoder.part_len);
+    Some((
+        stream.map(|stream| (stream, recoder.keep(plain))),
+        range.end,
+    ))
 }
 
 #[cfg(test)]
@@ -331,7 +405,7 @@ mod tests {
     }
 
     fn recoder() -> Recoder {
-        Recoder::new(Arc::default(), Categories::all(), 0)
+        Recoder::new(Arc::default(), Categories::all(), 0, u64::MAX)
     }
 
     /// Makes the streams of `data` again from their recipes and compares them.
@@ -397,7 +471,7 @@ with zipfile.ZipFile('z.zip', 'w', zipfile.ZIP_DEFLATED) as z:
         assert_eq!(inflate(&data[30..], PLAIN_LEN_MAX), None);
         let used = || rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime).tv_sec;
         let start = used();
-        assert_eq!(zip_streams(&data, PART_LEN_MAX), []);
+        assert!(zip_streams(&data, &recoder()).is_empty());
         // The search takes one or two seconds; decoding every member to its end would take
         // hundreds.
         let seconds = used() - start;

@@ -235,7 +235,9 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
 fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptions> {
     let mut options = BuildOptions::level(args.level.unwrap_or(BuildOptions::LEVEL_DEFAULT))?;
     shape::apply(&args.codec, &args.layout, &mut options)?;
-    options.block_len = args.block_size.unwrap_or(options.block_len);
+    if let Some(len) = args.block_size {
+        (options.block_len, options.small_tree) = (len, None);
+    }
     args.attributes.apply(&mut options);
     options.filter = filter;
     options.target_kind = target_kind(args.output_device);

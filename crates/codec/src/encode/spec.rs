@@ -20,6 +20,11 @@ pub enum CodecSpec {
     /// search, and matches from three bytes on. The result is 3% smaller than at level 16, in less
     /// time.
     ZstdCode,
+    /// Zstandard for ordinary data in blocks of 16 MiB: the parser of level 19 with half of its
+    /// tables and of its search, and matches from three bytes on.
+    ZstdDeep,
+    /// The same for machine code, of which longer matches end a search.
+    ZstdDeepCode,
     /// xz (LZMA2) at preset 0 … 9.
     Xz(u32),
     /// Brotli at quality 0 … 11.
@@ -33,6 +38,14 @@ impl CodecSpec {
             Self::Zstd(level) => level,
             _ => 16,
         }
+    }
+
+    /// Whether it makes frames of Zstandard.
+    pub const fn is_zstd(self) -> bool {
+        matches!(
+            self,
+            Self::Zstd(_) | Self::ZstdLean | Self::ZstdCode | Self::ZstdDeep | Self::ZstdDeepCode
+        )
     }
 
     /// Level of Zstandard for blocks with a dictionary; `None` if the codec does not use

@@ -4,6 +4,7 @@ use crate::compress::cluster::Clusters;
 use crate::compress::compressors::{BehindBlocks, Compressors, Target};
 use crate::compress::record_history::TailHistories;
 use crate::dedup::streams::{ARM64, INCOMPRESSIBLE, MADE, X86};
+use crate::options::SmallTree;
 use crate::options::plan::Plan;
 use crate::segment::segmenter::SegmentSink;
 use crate::write::image_writer::{ImageWriter, Outgoing, RecordSink};
@@ -27,6 +28,10 @@ pub struct Pages<'a> {
     pub image: &'a mut ImageWriter,
     pub metadata: &'a mut MetadataWriter,
     pub compressors: Compressors,
+    /// What a small tree has instead, and how many threads compress its blocks.
+    pub small_tree: Option<(SmallTree, usize)>,
+    /// Raw bytes of a block of a compressed stream.
+    pub block_len: u64,
     pub codec: CodecSpec,
     pub x86_codec: CodecSpec,
     pub arm64_codec: CodecSpec,
@@ -120,6 +125,8 @@ impl<'a> Pages<'a> {
             image,
             metadata,
             compressors,
+            small_tree: plan.small_tree,
+            block_len: plan.block_len,
             codec: plan.codec,
             x86_codec: plan.x86_codec,
             arm64_codec: plan.arm64_codec,
@@ -175,7 +182,17 @@ impl Pages<'_> {
         let Some(mut clusters) = self.clusters.take() else {
             return Ok(());
         };
-        clusters.close()?;
+        let small = self.small_tree;
+        let (len, block_len) = small.map_or((0, 0), |(s, _)| (s.len_max, s.block_len));
+        let is_small = clusters.close(len, block_len)?;
+        if let Some((small, threads)) = small.filter(|_| is_small) {
+            self.codec = small.codec;
+            self.x86_codec = small.x86_codec;
+            self.arm64_codec = small.arm64_codec;
+            self.block_len = small.block_len;
+            self.compressors
+                .restart(self.image, threads, small.block_len)?;
+        }
         while let Some(ready) = clusters.next_ready()? {
             self.submit(ready.stream, ready.raw, ready.is_last)?;
             on_progress(clusters.waiting_len(), self.image.position())?;

@@ -2,7 +2,8 @@
 
 use super::ContentWriter;
 use crate::dedup::streams::INCOMPRESSIBLE;
-use crate::read::recode::{self, Recoded};
+use crate::read::recode::{self, Plain, Recoded};
+use std::borrow::Cow;
 use weald_format::{ContentId, Digest, Result};
 
 impl ContentWriter<'_> {
@@ -18,11 +19,11 @@ impl ContentWriter<'_> {
         digest: Digest,
     ) -> Result<ContentId> {
         let streams = recoded.streams.clone();
-        recoded.plains.resize(streams.len(), None);
+        recoded.plains.resize_with(streams.len(), || None);
         let plains = streams
             .iter()
             .zip(&mut recoded.plains)
-            .map(|(s, plain)| self.add_plain(s, &s.bytes_in(data), plain.take()))
+            .map(|(s, plain)| self.add_plain(s, &|| s.bytes_in(data), plain.take()))
             .collect::<Result<Vec<_>>>()?;
         self.open_parts.clear();
         let (mut at, mut is_made) = (0, false);
@@ -97,22 +98,26 @@ impl ContentWriter<'_> {
     ///
     /// # Errors
     /// As [`ContentWriter::data`].
-    pub fn add_plain(
+    pub fn add_plain<'b>(
         &mut self,
         stream: &recode::Stream,
-        bytes: &[u8],
-        plain: Option<Vec<u8>>,
+        bytes: &dyn Fn() -> Cow<'b, [u8]>,
+        plain: Option<Plain>,
     ) -> Result<ContentId> {
         if let Some(id) = self.find(&stream.plain_digest)? {
             return Ok(id);
         }
-        let plain = plain.unwrap_or_else(|| recode::plain_of(stream, bytes));
+        let plain = plain.unwrap_or_else(|| recode::plain_of(stream, &bytes()).into());
+        let (prepared, plain) = (plain.prepared, plain.bytes);
         self.plain_len += plain.len() as u64;
-        match stream.kind.is_packed() {
-            true => self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)],
-            false => self.begin(&plain),
-        }
-        self.data(&plain)?;
+        let marks = match stream.kind.is_packed() {
+            true => {
+                self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)];
+                None
+            }
+            false => self.begin_prepared(&plain, prepared),
+        };
+        self.marked_data(&plain, marks.as_ref())?;
         self.end(plain.len() as u64, stream.plain_digest)
     }
 }

@@ -69,7 +69,7 @@ pub fn write_contents(
         reporter.advance(0, done - reporter.read_len.min(done), written_len)
     };
     Ok(Stored {
-        contents: writer.finish(options.block_len, &[], &mut on_progress)?,
+        contents: writer.finish(&[], &mut on_progress)?,
         file_len,
         dedup_len,
     })
