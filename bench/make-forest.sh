@@ -8,6 +8,7 @@
 #   pypyc NAME VERSION     a wheel, with the byte code that an install would add
 #   npm NAME VERSION       a package
 #   crate NAME VERSION     a crate
+#   deb NAME SUITE         a package of Debian, as apt finds it; SUITE is only for the reader
 #   env NAME PKG==VERSION… several wheels of LIST in one directory, as an install leaves them
 # DIR/KIND/NAME/VERSION is where it goes. All times are the same, so that runs on different days
 # make equal trees.
@@ -62,6 +63,11 @@ crate() {
     rm -f "$scratch/tree/.cargo-ok"
 }
 
+debian_package() {
+    (cd "$scratch" && apt-get download --quiet "$1" >/dev/null)
+    dpkg-deb -x "$scratch"/*.deb "$scratch/tree"
+}
+
 # environment PKG==VERSION...: merges what is unpacked already.
 environment() {
     local want dir
@@ -83,6 +89,7 @@ fetch() {
         ;;
     npm) npm_package "$2" "$3" ;;
     crate) crate "$2" "$3" ;;
+    deb) debian_package "$2" ;;
     env) environment "${@:3}" ;;
     *) die "unknown kind '$1'" ;;
     esac

@@ -19,6 +19,7 @@ class Missing(unittest.TestCase):
             tempfile.TemporaryDirectory() as empty,
             mock.patch.dict(os.environ, PATH=empty),
             mock.patch.object(crates, "TOOLS", Path(empty)),
+            mock.patch.object(dwarfs, "BUILT", Path(empty)),
         ):
             for rival in rivals.ALL:
                 problem = rival.problem()
@@ -28,7 +29,8 @@ class Missing(unittest.TestCase):
                     self.assertIn(rival.tools[0], problem)
 
     def test_dwarfs_says_which_of_its_two_implementations_is_measured(self) -> None:
-        with tempfile.TemporaryDirectory() as tools:
+        nothing = mock.patch.object(dwarfs, "BUILT", Path("/nowhere"))
+        with tempfile.TemporaryDirectory() as tools, nothing:
             with mock.patch.dict(os.environ, PATH=tools):
                 rival = dwarfs.Dwarfs()
                 self.assertIn("neither mkdwarfs nor cargo", rival.problem() or "")
@@ -47,6 +49,13 @@ class Missing(unittest.TestCase):
                 served, given = rival.mount_commands(Path("image"))
                 self.assertIn(f"{tools}/dwarfs", served or [])
                 self.assertEqual(given, [f"{tools}/dwarfs", "image"])
+            # What scripts/build-dwarfs.sh built.
+            built = mock.patch.object(dwarfs, "BUILT", Path(tools))
+            with mock.patch.dict(os.environ, PATH="/nowhere"), built:
+                rival = dwarfs.Dwarfs()
+                self.assertIsNone(rival.problem())
+                packing = rival.packing(Path("tree"), Path("image"), Path("work"))
+                self.assertEqual(packing.command[0], f"{tools}/mkdwarfs")
             with mock.patch.dict(os.environ, PATH="/nowhere"):
                 rival = dwarfs.Dwarfs()
                 rival.use_directory(Path(tools))

@@ -19,6 +19,7 @@ ALL: list[Corpus] = [
     system.Toolchain(),
     container.Container("container"),
     libraries.Libraries("libraries"),
+    *forests.unseen(),
 ]
 
 

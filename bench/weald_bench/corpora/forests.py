@@ -42,6 +42,12 @@ class Forest(Corpus):
         return make(self.list_name, kept / self.name)
 
 
+def unseen() -> list[Corpus]:
+    """Small forests by which no parameter was chosen at first: bench/unseen, KIND-NAME.list."""
+    lists = sorted((BENCH / "unseen").glob("*.list"))
+    return [Forest(path.stem, f"unseen/{path.name}") for path in lists]
+
+
 def programs(kept: Path) -> list[Path]:
     """60 versions of two executables, for the part `start` of the suite `mount`."""
     tree = make("executables.list", kept / "executables")

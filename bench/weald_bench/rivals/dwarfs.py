@@ -54,7 +54,8 @@ class Dwarfs(Rival):
     @property
     def packer(self) -> str:
         """The word that runs mkdwarfs."""
-        return self.tool("mkdwarfs") or "mkdwarfs"
+        is_on_path = self.directory is None and shutil.which("mkdwarfs") is not None
+        return "mkdwarfs" if is_on_path else self.tool("mkdwarfs") or "mkdwarfs"
 
     def problem(self) -> str | None:
         if self.directory is not None and not self.is_original:

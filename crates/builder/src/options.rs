@@ -172,12 +172,8 @@ impl AddAt {
 pub struct SmallTree {
     /// Bytes that are neither repeats nor incompressible, at most, in all streams together.
     pub len_max: u64,
-    /// Codec and level for blocks of ordinary data.
+    /// Codec and level for all blocks with a codec.
     pub codec: CodecSpec,
-    /// Codec and level for blocks of x86 code.
-    pub x86_codec: CodecSpec,
-    /// Codec and level for blocks of ARM64 code.
-    pub arm64_codec: CodecSpec,
     /// Raw bytes per block.
     pub block_len: u64,
     /// Shortest repeat that is shared, bytes, if all files together have at most `len_max` bytes:
@@ -323,8 +319,6 @@ impl BuildOptions {
             small_tree: (level == 7).then_some(SmallTree {
                 len_max: 64 << 20,
                 codec: CodecSpec::ZstdDeep,
-                x86_codec: CodecSpec::ZstdDeepCode,
-                arm64_codec: CodecSpec::ZstdDeep,
                 block_len: 16 << 20,
                 match_len_min: 1024,
             }),

@@ -190,8 +190,7 @@ impl Encoder {
             CodecSpec::Zstd(_)
             | CodecSpec::ZstdLean
             | CodecSpec::ZstdCode
-            | CodecSpec::ZstdDeep
-            | CodecSpec::ZstdDeepCode => {
+            | CodecSpec::ZstdDeep => {
                 let codec = if self.dictionary.is_some() {
                     Codec::ZstdDictionary
                 } else {
@@ -369,7 +368,7 @@ fn encode_brotli(quality: u32, raw: &[u8]) -> Result<Vec<u8>> {
 mod tests {
     use super::*;
 
-    const SPECS: [CodecSpec; 11] = [
+    const SPECS: [CodecSpec; 10] = [
         CodecSpec::None,
         CodecSpec::Lz4,
         CodecSpec::Zstd(1),
@@ -377,7 +376,6 @@ mod tests {
         CodecSpec::ZstdLean,
         CodecSpec::ZstdCode,
         CodecSpec::ZstdDeep,
-        CodecSpec::ZstdDeepCode,
         CodecSpec::Xz(6),
         CodecSpec::Brotli(0),
         CodecSpec::Brotli(9),
@@ -443,7 +441,6 @@ mod tests {
             CodecSpec::ZstdLean,
             CodecSpec::ZstdCode,
             CodecSpec::ZstdDeep,
-            CodecSpec::ZstdDeepCode,
         ] {
             for block_len in [
                 4 << 10,

@@ -267,9 +267,7 @@ fn small_tree(
         && dictionary_len(options) == 0
         && options.memory_len >= usual.memory_len;
     let small = options.small_tree.filter(|_| is_usual)?;
-    let codecs = [small.codec, small.x86_codec, small.arm64_codec];
-    let context_len = codecs.map(|codec| codec.context_len(small.block_len));
-    let context_len = context_len.into_iter().fold(0, u64::max);
+    let context_len = small.codec.context_len(small.block_len);
     let need = |threads: u64| {
         let blocks_len = (Compressors::in_flight_max(threads) + 1) * small.block_len;
         let blocks_len = blocks_len.min(small.len_max + small.block_len * CODEC_STREAMS) * 2;

@@ -30,7 +30,7 @@ impl CodecSpec {
                 let tables_len = (tree_entries + entries.min(1 << 20)) * 4;
                 tables_len + (2 << 20) + effort_len(self, block_len)
             }
-            Self::ZstdDeep | Self::ZstdDeepCode => {
+            Self::ZstdDeep => {
                 // As above, and the third table of the strongest parser.
                 let entries = block_len.clamp(1 << 16, 1 << 27).next_power_of_two() * 2;
                 (entries.min(1 << 23) + entries.min(1 << 21)) * 4 + (3 << 20)

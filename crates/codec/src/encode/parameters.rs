@@ -67,16 +67,6 @@ const DEEP: [CParameter; 6] = [
     CParameter::HashLog(21),
     CParameter::SearchLog(6),
     CParameter::MinMatch(3),
-    CParameter::TargetLength(128),
-];
-
-/// Parameters of [`CodecSpec::ZstdDeepCode`] that differ from level 16.
-const DEEP_CODE: [CParameter; 6] = [
-    CParameter::Strategy(Strategy::ZSTD_btultra2),
-    CParameter::ChainLog(23),
-    CParameter::HashLog(21),
-    CParameter::SearchLog(6),
-    CParameter::MinMatch(3),
     CParameter::TargetLength(256),
 ];
 
@@ -85,7 +75,6 @@ impl CodecSpec {
     pub(super) const fn own_parameters(self, block_len: u64) -> &'static [CParameter] {
         match self {
             Self::ZstdDeep => &DEEP,
-            Self::ZstdDeepCode => &DEEP_CODE,
             Self::ZstdCode => &CODE,
             Self::ZstdLean if is_large(block_len) => &LEAN,
             _ => &[],

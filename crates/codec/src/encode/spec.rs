@@ -20,11 +20,9 @@ pub enum CodecSpec {
     /// search, and matches from three bytes on. The result is 3% smaller than at level 16, in less
     /// time.
     ZstdCode,
-    /// Zstandard for ordinary data in blocks of 16 MiB: the parser of level 19 with half of its
-    /// tables and of its search, and matches from three bytes on.
+    /// Zstandard for blocks of 16 MiB: the parser of level 19 with half of its tables and of its
+    /// search.
     ZstdDeep,
-    /// The same for machine code, of which longer matches end a search.
-    ZstdDeepCode,
     /// xz (LZMA2) at preset 0 … 9.
     Xz(u32),
     /// Brotli at quality 0 … 11.
@@ -44,7 +42,7 @@ impl CodecSpec {
     pub const fn is_zstd(self) -> bool {
         matches!(
             self,
-            Self::Zstd(_) | Self::ZstdLean | Self::ZstdCode | Self::ZstdDeep | Self::ZstdDeepCode
+            Self::Zstd(_) | Self::ZstdLean | Self::ZstdCode | Self::ZstdDeep
         )
     }
 

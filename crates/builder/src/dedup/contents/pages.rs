@@ -186,9 +186,8 @@ impl Pages<'_> {
         let (len, block_len) = small.map_or((0, 0), |(s, _)| (s.len_max, s.block_len));
         let is_small = clusters.close(len, block_len)?;
         if let Some((small, threads)) = small.filter(|_| is_small) {
-            self.codec = small.codec;
-            self.x86_codec = small.x86_codec;
-            self.arm64_codec = small.arm64_codec;
+            (self.codec, self.x86_codec) = (small.codec, small.codec);
+            self.arm64_codec = small.codec;
             self.block_len = small.block_len;
             self.compressors
                 .restart(self.image, threads, small.block_len)?;
