@@ -58,9 +58,9 @@ fn more_threads_take_more_memory_and_give_the_same_bytes() {
             assert!(told.contains("memory: 24 threads may take "), "{told}");
         }
         bench.sh(&format!(
-            "for m in 512M 1G 6G; do for t in 1 3 16; do
-                \"$WEALD\" build -qf -l {level} -t $t -m $m big one; cmp one many
-            done; done
+            "for words in '-t 1 -m 512M' '-t 3 -m 1G' '-t 16 -m 512M' '-t 16 -m 6G'; do
+                \"$WEALD\" build -qf -l {level} $words big one; cmp one many
+            done
             \"$WEALD\" build -qf -l {level} -t 1 big one; cmp one many
             tar cf big.tar -C big .; \"$WEALD\" build -qf -l {level} -t 16 - many < big.tar
             for m in 512M 6G; do

@@ -44,7 +44,7 @@ struct ReadJob {
 }
 
 enum HashJob {
-    Begin(ContentHasher),
+    Begin(Box<ContentHasher>),
     Data(Arc<Vec<u8>>),
     End,
 }
@@ -81,7 +81,7 @@ impl PieceReader {
             let mut hasher = ContentHasher::dense();
             move |job: HashJob| {
                 match job {
-                    HashJob::Begin(new) => hasher = new,
+                    HashJob::Begin(new) => hasher = *new,
                     HashJob::Data(bytes) => hasher.update(&bytes),
                     HashJob::End => return Ok(Some(hasher.finish())),
                 }
@@ -115,7 +115,7 @@ impl PieceReader {
             digest = found.or(digest);
             Ok(())
         };
-        hasher.submit(HashJob::Begin(layout.hasher()), &mut keep)?;
+        hasher.submit(HashJob::Begin(Box::new(layout.hasher())), &mut keep)?;
         let mut take = |piece: Piece| {
             match piece {
                 // What comes behind a part that cannot be read is not visited.
@@ -178,10 +178,9 @@ impl ReadJob {
 
 /// Data runs of a file.
 fn runs(layout: &Layout) -> Vec<Range<u64>> {
-    match &layout.runs {
-        Some(runs) => runs.clone(),
-        None => vec![0..layout.len],
-    }
+    let whole = 0..layout.len;
+    let runs = layout.runs.as_deref();
+    runs.unwrap_or(std::slice::from_ref(&whole)).to_vec()
 }
 
 /// Digest of a file, which is read once. `is_over` tells when to give up.

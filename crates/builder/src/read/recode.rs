@@ -197,7 +197,7 @@ impl Recoder {
         }
     }
 
-    fn find(&self, data: &[u8]) -> Vec<(Stream, Option<Plain>)> {
+    fn find(&self, data: &[u8]) -> Vec<Found> {
         match finder(data, &self.categories) {
             Some(find) => find(data, self),
             None => at_hand(pcm::streams(data, &self.categories)),
@@ -229,8 +229,11 @@ pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
     finder(front, categories).is_some()
 }
 
-/// Finds the streams of a file. Plain contents are returned if they are at hand.
-type Finder = fn(&[u8], &Recoder) -> Vec<(Stream, Option<Plain>)>;
+/// A stream, and its plain content if that is at hand.
+type Found = (Stream, Option<Plain>);
+
+/// Finds the streams of a file.
+type Finder = fn(&[u8], &Recoder) -> Vec<Found>;
 
 /// Returns the function that finds the DEFLATE streams or the JPEG file of a file that begins with
 /// `front`.
@@ -249,17 +252,17 @@ fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
 }
 
 /// Streams without plain contents: these are decoded again when they are written.
-fn without_plains(streams: Vec<Stream>) -> Vec<(Stream, Option<Plain>)> {
+fn without_plains(streams: Vec<Stream>) -> Vec<Found> {
     streams.into_iter().map(|stream| (stream, None)).collect()
 }
 
-fn at_hand(streams: Vec<(Stream, Option<Vec<u8>>)>) -> Vec<(Stream, Option<Plain>)> {
+fn at_hand(streams: Vec<(Stream, Option<Vec<u8>>)>) -> Vec<Found> {
     let plain = |(stream, plain): (Stream, Option<Vec<u8>>)| (stream, plain.map(Plain::from));
     streams.into_iter().map(plain).collect()
 }
 
 /// Finds the streams of the members of a gzip file (RFC 1952).
-fn gzip_streams(data: &[u8], recoder: &Recoder) -> Vec<(Stream, Option<Plain>)> {
+fn gzip_streams(data: &[u8], recoder: &Recoder) -> Vec<Found> {
     let mut streams = Vec::new();
     let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(start) = gzip_body(data, at) {
@@ -297,7 +300,7 @@ fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Finds the streams of the members of a zip file (APPNOTE 4.3.7) by their local headers.
-fn zip_streams(data: &[u8], recoder: &Recoder) -> Vec<(Stream, Option<Plain>)> {
+fn zip_streams(data: &[u8], recoder: &Recoder) -> Vec<Found> {
     let mut streams = Vec::new();
     let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(header) = local_header(data, at) {
@@ -360,7 +363,7 @@ fn take_stream(
     start: usize,
     recoder: &Recoder,
     remaining_len: &mut usize,
-) -> Option<(Option<(Stream, Option<Plain>)>, usize)> {
+) -> Option<(Option<Found>, usize)> {
     let stream = data.get(start..).filter(|_| *remaining_len > 0)?;
     let inflated = inflate(stream, PLAIN_LEN_MAX);
     let plain_len = inflated.as_ref().map_or(PLAIN_LEN_MAX, |i| i.0.len());

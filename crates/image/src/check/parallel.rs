@@ -63,7 +63,8 @@ mod tests {
             let sum = AtomicU64::new(0);
             let check = |item: u64| {
                 sum.fetch_add(item, Ordering::Relaxed);
-                (item % 3 == 0).then(|| Error::invalid(item.to_string()))
+                item.is_multiple_of(3)
+                    .then(|| Error::invalid(item.to_string()))
             };
             let errors = in_parallel(threads, (0..count).collect(), &check);
             let found: Vec<String> = errors.iter().map(ToString::to_string).collect();
