@@ -33,7 +33,7 @@ impl CodecSpec {
             Self::ZstdDeep => {
                 // As above, and the third table of the strongest parser.
                 let entries = block_len.clamp(1 << 16, 1 << 27).next_power_of_two() * 2;
-                (entries.min(1 << 23) + entries.min(1 << 21)) * 4 + (3 << 20)
+                (entries.min(1 << 23) + entries.min(1 << 21)) * 4 + (5 << 19)
             }
             Self::Zstd(level) => {
                 let tables = block_len.clamp(1 << 16, 1 << 27);
