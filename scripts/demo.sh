@@ -70,7 +70,7 @@ pack_with_others() {
     if command -v mkdwarfs >/dev/null; then
         measured DwarFS "$work/tree.dwarfs" mkdwarfs -i "$tree" -o "$work/tree.dwarfs" --no-progress
     else
-        say "mkdwarfs is not installed: no row for DwarFS ('make bench' measures a packer made of its Rust crates)"
+        say "mkdwarfs is not installed: no row for DwarFS ('bash scripts/build-dwarfs.sh' builds it, 'make bench' measures it)"
     fi
 }
 
