@@ -1,6 +1,7 @@
 //! Runs the parts of a check with threads; what they find keeps its order.
 
 use parking_lot::Mutex;
+use std::thread::Builder;
 use weald_format::Error;
 
 /// Items that a thread takes at a time.
@@ -42,7 +43,10 @@ pub fn in_parallel<T: Send>(
         }
     };
     std::thread::scope(|scope| {
-        (1..thread_count).for_each(|_| drop(scope.spawn(work)));
+        // If the system allows no more threads, fewer do the work.
+        (1..thread_count)
+            .map_while(|_| Builder::new().spawn_scoped(scope, work).ok())
+            .for_each(drop);
         work();
     });
     let mut found = found.into_inner();
