@@ -89,11 +89,16 @@ impl IndexedPiece {
         }
         // Each start of a hash's positions moves to their end while they are filled in. That is the
         // start of the next hash.
-        for (at, rank) in self.ranks[..count].iter_mut().enumerate().skip(skipped) {
+        let ranks = &mut self.ranks[skipped..count];
+        for rank in ranks.iter_mut() {
             let end = &mut self.starts[usize::from(*rank & (HASH_COUNT - 1) as u16) + 1];
             *rank = *end;
-            self.sorted[usize::from(*end) + GROUP_POSITION_COUNT] = at as u16;
             *end += 1;
+        }
+        // In a loop of its own: the processor would not start the next read of `starts` before it
+        // knows where this write goes.
+        for (at, rank) in (skipped..).zip(ranks.iter()) {
+            self.sorted[usize::from(*rank) + GROUP_POSITION_COUNT] = at as u16;
         }
     }
 
