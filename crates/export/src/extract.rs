@@ -17,6 +17,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Builder;
 use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner};
 use weald_image::{Image, Inode, ahead_queue};
@@ -139,10 +140,15 @@ pub fn extract(
     );
     let (sender, receiver) = ahead_queue(QUEUE_COUNT);
     let unmatched = std::thread::scope(|scope| {
-        for _ in 0..options.thread_count.max(1) {
+        let start_thread = || {
             let (jobs, extractor) = (receiver.clone(), &extractor);
-            scope.spawn(move || extractor.work(&jobs));
-        }
+            Builder::new().spawn_scoped(scope, move || extractor.work(&jobs))
+        };
+        start_thread().map_err(|e| Error::io("starting a thread", e))?;
+        // If the system allows no more threads, fewer do the work.
+        (1..options.thread_count)
+            .map_while(|_| start_thread().ok())
+            .for_each(drop);
         drop(receiver);
         let walk = SelectedWalk::new(image, &options.selection)?;
         DirWalk {

@@ -5,6 +5,7 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::Builder;
 use weald_format::{Error, ErrorKind, Result};
 
 /// Maximum distance between the first unfinished leaf and a started one. After an interruption, all
@@ -141,21 +142,25 @@ impl<'a, I: Iterator<Item = u64>> Queue<'a, I> {
     where
         I: Send,
     {
-        std::thread::scope(|scope| {
-            for _ in 0..thread_count.max(1) {
-                scope.spawn(|| {
-                    let mut state = state();
-                    let mut last = None;
-                    while let Some(number) = self.claim(&mut last) {
-                        if let Err(error) = work(&mut state, number) {
-                            let mut claims = self.claims.lock();
-                            claims.error.get_or_insert(error);
-                            self.done.notify_all();
-                            return;
-                        }
-                    }
+        let work_on_leaves = || {
+            let mut state = state();
+            let mut last = None;
+            while let Some(number) = self.claim(&mut last) {
+                if let Err(error) = work(&mut state, number) {
+                    let mut claims = self.claims.lock();
+                    claims.error.get_or_insert(error);
                     self.done.notify_all();
-                });
+                    return;
+                }
+            }
+            self.done.notify_all();
+        };
+        std::thread::scope(|scope| {
+            let start_thread = |_| Builder::new().spawn_scoped(scope, work_on_leaves).ok();
+            // If the system allows no more threads, fewer do the work.
+            let started = (0..thread_count.max(1)).map_while(start_thread);
+            if started.count() == 0 {
+                work_on_leaves();
             }
         });
         match self.claims.lock().error.take() {

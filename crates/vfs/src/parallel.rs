@@ -4,6 +4,7 @@
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::thread::Builder;
 
 /// Items in flight for each thread: enough to keep all threads busy behind one slow item.
 const WINDOW_PER_THREAD: usize = 32;
@@ -26,14 +27,22 @@ pub fn ordered<T: Send, R: Send>(
     let (job_sender, job_receiver) = crossbeam_channel::unbounded::<(u64, T)>();
     let (result_sender, result_receiver) = crossbeam_channel::unbounded();
     std::thread::scope(|scope| {
-        for _ in 0..thread_count.max(1) {
+        let start_thread = || {
             let (jobs, results, work) = (job_receiver.clone(), result_sender.clone(), &work);
-            scope.spawn(move || {
+            Builder::new().spawn_scoped(scope, move || {
                 jobs.iter().try_for_each(|(number, item)| {
                     let result = catch_unwind(AssertUnwindSafe(|| work(item)));
                     results.send((number, result))
                 })
-            });
+            })
+        };
+        // If the system allows no more threads, fewer do the work.
+        let started = (0..thread_count.max(1)).map_while(|_| start_thread().ok());
+        if started.count() == 0 {
+            while let Some(item) = produce()
+                && emit(work(item)).is_continue()
+            {}
+            return;
         }
         // This closure drops the sender, which ends the threads.
         let jobs = job_sender;

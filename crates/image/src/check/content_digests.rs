@@ -5,6 +5,7 @@ use crate::image::Image;
 use crate::read::decode_ahead::{AheadShare, DecodeAhead, DecodePlanner, ahead_queue};
 use parking_lot::Mutex;
 use std::ops::{ControlFlow, Range};
+use std::thread::Builder;
 use weald_codec::{FSVERITY_DIGEST_LEN, FsVerity};
 use weald_format::container::RecordType;
 use weald_format::pages::Source;
@@ -105,25 +106,33 @@ fn digest_some(image: &Image, count: u64, threads: usize, wanted: &Wanted<'_>) -
     });
     let data_len = image.records.item_count(RecordType::Extents, 0);
     let threads = threads_for(data_len, threads).max(1);
-    if threads == 1 {
+    let one_by_one = || {
         for start in (0..count).step_by(CONTENTS_AT_ONCE as usize) {
             let end = start.saturating_add(CONTENTS_AT_ONCE).min(count);
             check_some(image, start..end, wanted, &results);
         }
+    };
+    if threads == 1 {
+        one_by_one();
         return results.into_inner();
     }
     let ahead = DecodeAhead::new(image.cache_counts().len_max);
     let (sender, receiver) = ahead_queue::<(Range<u64>, AheadShare<'_>)>(threads);
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        let start_thread = || {
             let (queue, results) = (receiver.clone(), &results);
-            scope.spawn(move || {
+            Builder::new().spawn_scoped(scope, move || {
                 while let Some((contents, _ahead)) = queue.next(|job| image.decode_ahead(job)) {
                     check_some(image, contents, wanted, results);
                 }
-            });
-        }
+            })
+        };
+        // If the system allows no more threads, fewer do the work.
+        let started = (0..threads).map_while(|_| start_thread().ok()).count();
         drop(receiver);
+        if started == 0 {
+            return one_by_one();
+        }
         // The threads end when the sender is dropped.
         let sender = sender;
         let plans = image.records.decodes_everything();

@@ -221,9 +221,13 @@ impl Image {
             let work = handle.work.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("warmup-{no}"))
-                .spawn(move || work.run())
-                .map_err(|e| Error::io("start a prefetch thread", e))?;
-            handle.threads.push(thread);
+                .spawn(move || work.run());
+            match thread {
+                Ok(thread) => handle.threads.push(thread),
+                Err(e) if no == 0 => return Err(Error::io("start a prefetch thread", e)),
+                // Fewer threads do the work.
+                Err(_) => drop(ActiveThread(&handle.work)),
+            }
         }
         Ok(handle)
     }

@@ -3,6 +3,7 @@
 use crate::interrupt::interrupt_flag;
 use crate::messages;
 use crate::progress::{bytes, count, duration};
+use anyhow::Context;
 use indicatif::ProgressBar;
 use std::io::IsTerminal;
 use std::sync::Arc;
@@ -30,27 +31,29 @@ impl Ticker {
         let is_interrupted = interrupt_flag()?;
         let bar = (!is_quiet && std::io::stderr().is_terminal()).then(ProgressBar::new_spinner);
         let (leaf_count, files) = (forest.leaf_count(), forest.files_per_leaf());
-        let thread = std::thread::spawn({
-            let (progress, is_over, bar) = (progress.clone(), is_over.clone(), bar.clone());
-            move || {
-                let start = Instant::now();
-                let mut shown = start;
-                while !is_over.load(Ordering::Relaxed) {
-                    std::thread::park_timeout(Duration::from_millis(50));
-                    if is_interrupted.load(Ordering::Relaxed) {
-                        progress.is_cancelled.store(true, Ordering::Relaxed);
-                    }
-                    if !is_quiet && shown.elapsed() >= INTERVAL {
-                        shown = Instant::now();
-                        let text = describe(&progress, leaf_count, files, start.elapsed());
-                        match &bar {
-                            Some(bar) => bar.set_message(format!("{words}: {text}")),
-                            None => messages::line(&format!("{words}: {text}")),
+        let thread = std::thread::Builder::new()
+            .spawn({
+                let (progress, is_over, bar) = (progress.clone(), is_over.clone(), bar.clone());
+                move || {
+                    let start = Instant::now();
+                    let mut shown = start;
+                    while !is_over.load(Ordering::Relaxed) {
+                        std::thread::park_timeout(Duration::from_millis(50));
+                        if is_interrupted.load(Ordering::Relaxed) {
+                            progress.is_cancelled.store(true, Ordering::Relaxed);
+                        }
+                        if !is_quiet && shown.elapsed() >= INTERVAL {
+                            shown = Instant::now();
+                            let text = describe(&progress, leaf_count, files, start.elapsed());
+                            match &bar {
+                                Some(bar) => bar.set_message(format!("{words}: {text}")),
+                                None => messages::line(&format!("{words}: {text}")),
+                            }
                         }
                     }
                 }
-            }
-        });
+            })
+            .context("starting a thread")?;
         Ok(Self {
             progress,
             is_over,
