@@ -61,6 +61,16 @@ fn trees_deeper_than_paths_come_back_with_few_descriptors() {
     bench.sh("rm -rf source out");
 }
 
+/// Would catch: waiting jobs that each hold the descriptor of their directory.
+#[test]
+fn many_directories_come_back_with_few_descriptors() {
+    let bench = Bench::new();
+    bench.sh("head -c 1M /dev/urandom > bytes; for d in {1..400}; do \
+         mkdir -p source/$((d % 7))/$d; cp bytes source/$((d % 7))/$d/f; done; \
+         $WEALD build -q -l 1 source image; \
+         ulimit -n 180; $WEALD extract -q -t 2 image out; diff -r source out");
+}
+
 #[test]
 fn patterns_select_entries_and_their_parents() {
     let bench = Bench::with_image();

@@ -16,7 +16,7 @@ use crate::target_dir::{Heritage, TargetDir};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner};
@@ -30,8 +30,12 @@ const OPEN_DIR_COUNT: usize = 64;
 /// takes three system calls, and most are finished a moment later.
 const KEPT_DIR_COUNT: usize = 64;
 
-/// Jobs in the queue of the worker threads; each may hold a descriptor.
-const QUEUE_COUNT: usize = 128;
+/// Jobs in the queue for each thread. The files of neighbouring jobs lie in the same blocks, so that
+/// with few jobs most threads wait for the same block.
+const JOBS_PER_THREAD: usize = 128;
+
+/// Directories whose descriptors the jobs in the queue may hold.
+const QUEUED_DIR_COUNT: usize = 128;
 
 /// Options of an extraction.
 #[derive(Debug, Clone)]
@@ -138,7 +142,8 @@ pub fn extract(
         Links::default(),
         DecodeAhead::new(image.cache_counts().len_max),
     );
-    let (sender, receiver) = ahead_queue(QUEUE_COUNT);
+    let (sender, receiver) = ahead_queue(options.thread_count.max(1) * JOBS_PER_THREAD);
+    let queued_dirs = QueuedDirs::default();
     let unmatched = std::thread::scope(|scope| {
         let start_thread = || {
             let (jobs, extractor) = (receiver.clone(), &extractor);
@@ -155,6 +160,8 @@ pub fn extract(
             extractor: &extractor,
             links: &links,
             jobs: sender,
+            queued_dirs: &queued_dirs,
+            queued_dir: None,
             // A single worker decodes when it needs a block. Selected files may need little of one.
             ahead: (options.thread_count > 1 && options.selection.pattern_count() == 0)
                 .then(|| (&ahead, DecodePlanner::default())),
@@ -329,9 +336,41 @@ struct Job<'a> {
     what: What<'a>,
     /// What is decoded for this job meanwhile.
     _ahead: Option<AheadShare<'a>>,
+    _queued_dir: Arc<QueuedDir<'a>>,
 }
 
-// At most QUEUE_COUNT exist; a box would cost an allocation per file.
+/// Counts the directories that jobs hold open.
+#[derive(Default)]
+struct QueuedDirs {
+    count: Mutex<usize>,
+    has_fallen: Condvar,
+}
+
+/// A directory that jobs hold open.
+struct QueuedDir<'a>(&'a QueuedDirs);
+
+impl QueuedDirs {
+    fn lock(&self) -> MutexGuard<'_, usize> {
+        self.count.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until jobs may hold one more directory open.
+    fn wait_for_room(&self) -> Arc<QueuedDir<'_>> {
+        let is_full = |count: &mut usize| *count >= QUEUED_DIR_COUNT;
+        let count = self.has_fallen.wait_while(self.lock(), is_full);
+        *count.unwrap_or_else(PoisonError::into_inner) += 1;
+        Arc::new(QueuedDir(self))
+    }
+}
+
+impl Drop for QueuedDir<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() -= 1;
+        self.0.has_fallen.notify_one();
+    }
+}
+
+// Only those in the queue exist; a box would cost an allocation per file.
 #[allow(clippy::large_enum_variant)]
 enum What<'a> {
     /// An inode, with an obligation if it has further names.
@@ -368,6 +407,7 @@ impl Extractor<'_> {
             name,
             what,
             _ahead,
+            _queued_dir,
         } = job;
         if !self.state.is_stopped() {
             let place = Place {
@@ -481,13 +521,16 @@ struct DirWalk<'a, 'b> {
     extractor: &'a Extractor<'a>,
     links: &'b Links,
     jobs: AheadSender<Job<'b>>,
+    queued_dirs: &'b QueuedDirs,
+    /// The directory of the job that was queued last, and its descriptor.
+    queued_dir: Option<(Arc<OwnedFd>, Arc<QueuedDir<'b>>)>,
     /// Plans what the workers decode before they make files.
     ahead: Option<(&'b DecodeAhead, DecodePlanner)>,
     /// Open directories of the walk. The descriptor of the last one is always open.
     levels: Vec<Arc<TargetDir>>,
 }
 
-impl DirWalk<'_, '_> {
+impl<'b> DirWalk<'_, 'b> {
     fn run(mut self, mut walk: SelectedWalk<'_>, root: Arc<TargetDir>) -> Result<Vec<usize>> {
         let mut root = Some(root);
         while !self.extractor.state.is_stopped() {
@@ -582,6 +625,7 @@ impl DirWalk<'_, '_> {
             share = Some(ahead.wait_for(&planned));
         }
         let job = Job {
+            _queued_dir: self.queued_dir_of(&fd),
             dir,
             fd,
             name,
@@ -593,6 +637,20 @@ impl DirWalk<'_, '_> {
             true => Ok(()),
             false => Err(Error::invalid("no thread is left")),
         }
+    }
+
+    /// The count of the directory `fd` for its jobs; waits while those of too many are open.
+    fn queued_dir_of(&mut self, fd: &Arc<OwnedFd>) -> Arc<QueuedDir<'b>> {
+        if let Some((last, queued_dir)) = &self.queued_dir
+            && Arc::ptr_eq(last, fd)
+        {
+            return Arc::clone(queued_dir);
+        }
+        // Before the wait: no job may be left that holds it.
+        self.queued_dir = None;
+        let queued_dir = self.queued_dirs.wait_for_room();
+        self.queued_dir = Some((Arc::clone(fd), Arc::clone(&queued_dir)));
+        queued_dir
     }
 
     fn leave(&mut self) {

@@ -12,6 +12,9 @@ use weald_format::pages::Source;
 use weald_format::tree_digest::ContentHasher;
 use weald_format::{ContentId, Digest, Error, Result};
 
+/// Jobs in the queue for each thread. Neighbouring contents lie in the same blocks, so that with few
+/// jobs most threads wait for the same block.
+const JOBS_PER_THREAD: usize = 8;
 /// Contents that a thread takes at a time.
 const CONTENTS_AT_ONCE: u64 = 64;
 /// Bytes of contents after which a thread takes no more at a time.
@@ -117,7 +120,8 @@ fn digest_some(image: &Image, count: u64, threads: usize, wanted: &Wanted<'_>) -
         return results.into_inner();
     }
     let ahead = DecodeAhead::new(image.cache_counts().len_max);
-    let (sender, receiver) = ahead_queue::<(Range<u64>, AheadShare<'_>)>(threads);
+    let (sender, receiver) =
+        ahead_queue::<(Range<u64>, AheadShare<'_>)>(threads.saturating_mul(JOBS_PER_THREAD));
     std::thread::scope(|scope| {
         let start_thread = || {
             let (queue, results) = (receiver.clone(), &results);
