@@ -37,6 +37,10 @@ const JOBS_PER_THREAD: usize = 128;
 /// Directories whose descriptors the jobs in the queue may hold.
 const QUEUED_DIR_COUNT: usize = 128;
 
+/// Descriptors that an extraction has open at once, at most: those of directories above, and of the
+/// files that threads write.
+const DESCRIPTOR_COUNT: u32 = 512;
+
 /// Options of an extraction.
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
@@ -144,6 +148,7 @@ pub fn extract(
     );
     let (sender, receiver) = ahead_queue(options.thread_count.max(1) * JOBS_PER_THREAD);
     let queued_dirs = QueuedDirs::default();
+    weald_sys::reserve_descriptors(&extractor.root_fd, DESCRIPTOR_COUNT);
     let unmatched = std::thread::scope(|scope| {
         let start_thread = || {
             let (jobs, extractor) = (receiver.clone(), &extractor);

@@ -1,7 +1,7 @@
 //! File descriptors of this process.
 
-use rustix::fd::BorrowedFd;
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::{FdFlags, fcntl_dupfd_cloexec, fcntl_getfd, fcntl_setfd};
 
 /// Sets close-on-exec on all open descriptors except standard input, output and error. Programs
 /// started later do not inherit them, not even those that this process inherited. A server that
@@ -20,6 +20,22 @@ pub fn close_all_on_exec() {
             let _ = fcntl_setfd(descriptor, flags | FdFlags::CLOEXEC);
         }
     }
+}
+
+/// Makes room for `count` descriptors in the kernel's table of this process, or for as many as it
+/// may have. `fd` is any open one.
+///
+/// Call it before threads start: when the table of a process with several threads grows, the
+/// opening thread waits for an RCU grace period, 10 to 30 ms, and others with it.
+///
+/// # Source
+/// Linux, `fs/file.c`, `expand_fdtable`.
+pub fn reserve_descriptors(fd: impl AsFd, count: u32) {
+    let last = crate::open_file_limit()
+        .min(u64::from(count))
+        .saturating_sub(1);
+    // Without room the table grows later. The duplicate is closed at once.
+    let _ = fcntl_dupfd_cloexec(fd, i32::try_from(last).unwrap_or(i32::MAX));
 }
 
 #[cfg(test)]

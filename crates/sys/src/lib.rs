@@ -61,7 +61,7 @@ mod zlib;
 mod zstd;
 
 #[cfg(target_os = "linux")]
-pub use descriptors::close_all_on_exec;
+pub use descriptors::{close_all_on_exec, reserve_descriptors};
 #[cfg(target_os = "linux")]
 pub use dir::{
     DirBuffer, DirEntry, WORKING_DIR, enter_dir, leave_dir, open_beneath, open_dir, open_dir_at,
