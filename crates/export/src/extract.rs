@@ -30,8 +30,8 @@ const OPEN_DIR_COUNT: usize = 64;
 /// takes three system calls, and most are finished a moment later.
 const KEPT_DIR_COUNT: usize = 64;
 
-/// Jobs in the queue for each thread. The files of neighbouring jobs lie in the same blocks, so that
-/// with few jobs most threads wait for the same block.
+/// Jobs in the queue for each thread. Neighbouring files lie in the same blocks, so that with few
+/// jobs most threads wait for the same block.
 const JOBS_PER_THREAD: usize = 128;
 
 /// Directories whose descriptors the jobs in the queue may hold.

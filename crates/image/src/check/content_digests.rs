@@ -12,8 +12,8 @@ use weald_format::pages::Source;
 use weald_format::tree_digest::ContentHasher;
 use weald_format::{ContentId, Digest, Error, Result};
 
-/// Jobs in the queue for each thread. Neighbouring contents lie in the same blocks, so that with few
-/// jobs most threads wait for the same block.
+/// Jobs in the queue for each thread. With few jobs most threads wait for the same block, because
+/// neighbouring contents lie in the same blocks.
 const JOBS_PER_THREAD: usize = 8;
 /// Contents that a thread takes at a time.
 const CONTENTS_AT_ONCE: u64 = 64;
