@@ -228,6 +228,7 @@ pub struct ResourceArgs {
         long,
         value_name = "COUNT",
         default_value_t = 0,
+        value_parser = parse::threads,
         help_heading = RESOURCES
     )]
     pub threads: usize,

@@ -105,6 +105,15 @@ pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
         .map_err(|_| "expected a whole number".to_owned())
 }
 
+/// Most threads that a command starts: as many as a build can.
+const THREAD_COUNT_MAX: usize = 4095;
+
+/// A number of threads.
+pub fn threads(text: &str) -> Result<usize, String> {
+    let count = text.parse().ok().filter(|&count| count <= THREAD_COUNT_MAX);
+    count.ok_or_else(|| format!("expected a number from 0 to {THREAD_COUNT_MAX}"))
+}
+
 /// Name of an aspect that `diff` compares.
 pub fn aspect(text: &str) -> Result<Aspect, String> {
     let found = Aspect::ALL.into_iter().find(|aspect| aspect.word() == text);

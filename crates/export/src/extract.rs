@@ -34,12 +34,19 @@ const KEPT_DIR_COUNT: usize = 64;
 /// jobs most threads wait for the same block.
 const JOBS_PER_THREAD: usize = 128;
 
+/// Jobs in the queue at most; each takes some 400 bytes from the start.
+const JOBS_MAX: usize = 1 << 13;
+
 /// Directories whose descriptors the jobs in the queue may hold.
 const QUEUED_DIR_COUNT: usize = 128;
 
-/// Descriptors that an extraction has open at once, at most: those of directories above, and of the
-/// files that threads write.
-const DESCRIPTOR_COUNT: u32 = 512;
+/// Descriptors that an extraction needs beside those of directories: what the process has already,
+/// and those of the threads.
+const OTHER_DESCRIPTOR_COUNT: usize = 256;
+
+/// Descriptors that an extraction with up to a hundred threads has open at once.
+const DESCRIPTOR_COUNT: usize =
+    OPEN_DIR_COUNT + KEPT_DIR_COUNT + QUEUED_DIR_COUNT + OTHER_DESCRIPTOR_COUNT;
 
 /// Options of an extraction.
 #[derive(Debug, Clone)]
@@ -146,7 +153,10 @@ pub fn extract(
         Links::default(),
         DecodeAhead::new(image.cache_counts().len_max),
     );
-    let (sender, receiver) = ahead_queue(options.thread_count.max(1) * JOBS_PER_THREAD);
+    let (sender, receiver) = ahead_queue({
+        let count = options.thread_count.max(1);
+        count.saturating_mul(JOBS_PER_THREAD).min(JOBS_MAX)
+    });
     let queued_dirs = QueuedDirs::default();
     weald_sys::reserve_descriptors(&extractor.root_fd, DESCRIPTOR_COUNT);
     let unmatched = std::thread::scope(|scope| {

@@ -30,10 +30,8 @@ pub fn close_all_on_exec() {
 ///
 /// # Source
 /// Linux, `fs/file.c`, `expand_fdtable`.
-pub fn reserve_descriptors(fd: impl AsFd, count: u32) {
-    let last = crate::open_file_limit()
-        .min(u64::from(count))
-        .saturating_sub(1);
+pub fn reserve_descriptors(fd: impl AsFd, count: usize) {
+    let last = crate::open_file_limit().min(count as u64).saturating_sub(1);
     // Without room the table grows later. The duplicate is closed at once.
     let _ = fcntl_dupfd_cloexec(fd, i32::try_from(last).unwrap_or(i32::MAX));
 }

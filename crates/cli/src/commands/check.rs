@@ -5,6 +5,7 @@ use crate::json::{self, Object, put_name};
 use crate::messages;
 use crate::open::{TrustArgs, thread_count};
 use crate::output::{Output, is_closed};
+use crate::parse;
 use crate::progress::{bytes, count};
 use crate::status::{FAILED, FOUND};
 use anyhow::bail;
@@ -57,7 +58,7 @@ pub struct CheckArgs {
     #[arg(long, value_name = "COUNT", default_value_t = 1000)]
     max_paths: u64,
     /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
     /// Print nothing; only set the exit status
     #[arg(short, long)]

@@ -97,7 +97,7 @@ struct WriteArgs {
     #[arg(short, long)]
     force: bool,
     /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
     #[command(flatten)]
     memory: ListMemory,

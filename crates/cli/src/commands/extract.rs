@@ -73,7 +73,7 @@ pub struct ExtractArgs {
     #[arg(long)]
     strict: bool,
     /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
     /// Print nothing but problems
     #[arg(short, long)]

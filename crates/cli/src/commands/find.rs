@@ -142,7 +142,7 @@ pub struct FindArgs {
     )]
     printf: Option<OsString>,
     /// Number of threads, 0 for one per CPU
-    #[arg(long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
 }
 

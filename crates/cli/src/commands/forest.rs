@@ -148,7 +148,7 @@ pub struct ForestArgs {
     #[arg(short, long, value_name = "SIZE", value_parser = parse::size, requires = "image")]
     memory: Option<u64>,
     /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
     /// Print nothing but problems
     #[arg(short, long)]

@@ -5,6 +5,7 @@ use crate::json::{Object, hex, put_name};
 use crate::messages;
 use crate::open::{ImageArgs, locate, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
+use crate::parse;
 use crate::status::exit_code;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
@@ -73,7 +74,7 @@ pub struct SumArgs {
     #[arg(long, conflicts_with = "algorithm")]
     fsverity: bool,
     /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
     /// Print one JSON object per file
     #[arg(long)]

@@ -4,6 +4,7 @@ use crate::commands::export::ListMemory;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::{ImageArgs, thread_count};
 use crate::output::{Output, has_no_reader};
+use crate::parse;
 use clap::Args;
 use std::io::Write;
 use std::process::ExitCode;
@@ -39,7 +40,7 @@ pub(super) struct DumpArgs {
     #[command(flatten)]
     source: ImageArgs,
     /// Number of threads, 0 for one per CPU
-    #[arg(short, long, value_name = "COUNT", default_value_t = 0)]
+    #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
     #[command(flatten)]
     memory: ListMemory,
