@@ -4,6 +4,7 @@
 //! A process that cannot be found (of another pid namespace, or behind `hidepid`) has no rights.
 
 use std::fs;
+use weald_sys::RenameCall;
 
 /// Bits of `CapEff` in `/proc/PID/status`; `include/uapi/linux/capability.h`.
 const CAP_FSETID: u32 = 4;
@@ -62,6 +63,11 @@ impl Credentials {
 }
 
 impl Caller {
+    /// The rename that the thread waits in, if it does and the server may see it.
+    pub(crate) fn rename_call(self) -> Option<RenameCall> {
+        weald_sys::rename_call(self.pid)
+    }
+
     fn credentials(self) -> Credentials {
         let status = match self.pid {
             0 => None,

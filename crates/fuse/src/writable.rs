@@ -188,7 +188,7 @@ impl WritableDriver {
         let node = request.node;
         let by = (node, request.caller);
         match &request.operation {
-            Operation::Lookup { name } => self.lookup(node, name, out),
+            Operation::Lookup { name } => self.lookup(request, name, out),
             Operation::Open { fixed } => self.open(by, *fixed, out),
             Operation::Read { offset, size } => self.read(node, *offset, *size, out),
             Operation::Write {
@@ -358,7 +358,22 @@ impl WritableDriver {
         }
     }
 
-    fn lookup(&self, dir: NodeId, name: &[u8], out: &mut Vec<u8>) -> Answered {
+    /// Whether this look-up is the last of a rename that changes only the case of a name. Linux
+    /// ends such a rename by itself if it finds the inode under the new name, and passes it on if
+    /// it finds none.
+    fn only_changes_case(&self, request: &Request<'_>, name: &[u8], found: &Stat) -> bool {
+        let Some(call) = request.caller.rename_call() else {
+            return false;
+        };
+        let is_source = || {
+            let old = self.fs.lookup(ino(request.node), &call.old);
+            old.is_ok_and(|old| old.ino == found.ino)
+        };
+        call.new == name && call.old != name && is_source()
+    }
+
+    fn lookup(&self, request: &Request<'_>, name: &[u8], out: &mut Vec<u8>) -> Answered {
+        let dir = request.node;
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::NAMETOOLONG);
         }
@@ -373,7 +388,16 @@ impl WritableDriver {
                 let parent = self.check("parent", dir, self.fs.parent(ino(dir)));
                 parent.and_then(|parent| self.stat(node(parent)))
             }
-            _ => self.check("look-up", dir, self.fs.lookup(ino(dir), name)),
+            _ => {
+                let found = self.check("look-up", dir, self.fs.lookup(ino(dir), name));
+                let hides = |found: &Stat| {
+                    self.policy.ignores_case && self.only_changes_case(request, name, found)
+                };
+                match found {
+                    Ok(stat) if hides(&stat) => Err(Errno::NOENT),
+                    found => found,
+                }
+            }
         };
         match found {
             Ok(stat) => Ok(self.known(&stat, out)),

@@ -50,6 +50,8 @@ mod node;
 #[cfg(target_os = "linux")]
 mod raw_stat;
 #[cfg(target_os = "linux")]
+mod rename_call;
+#[cfg(target_os = "linux")]
 mod socket;
 #[cfg(target_os = "linux")]
 mod stat;
@@ -105,6 +107,7 @@ pub use node::{
 #[cfg(target_os = "linux")]
 pub use raw_stat::Stat;
 #[cfg(target_os = "linux")]
+pub use rename_call::{RenameCall, rename_call};
 pub use socket::{peer_pid, peer_uid};
 #[cfg(target_os = "linux")]
 pub use stat::{read_link_at, stat_at, stat_fd, stat_path};

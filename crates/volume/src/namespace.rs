@@ -435,9 +435,14 @@ impl Core {
         }
         let target = self.find(state, to_dir, to_name)?;
         let is_dir = source.1.kind == FileKind::Directory;
+        let is_source = |cookie: u64| (from_dir, source.0) == (to_dir, cookie);
         match (&target, mode) {
             (None, RenameMode::Exchange) => return Err(Errno::NOENT.into()),
-            (Some(_), RenameMode::KeepExisting) => return Err(Errno::EXIST.into()),
+            (Some((cookie, row)), RenameMode::KeepExisting)
+                if !is_source(*cookie) || row.name == to_name =>
+            {
+                return Err(Errno::EXIST.into());
+            }
             _ => {}
         }
         // Within one directory nothing gets another parent.
@@ -449,7 +454,7 @@ impl Core {
             && row.ino == source.1.ino
         {
             // Both names lead to one inode: nothing changes, except the case of a name.
-            if (from_dir, source.0) == (to_dir, *cookie) && row.name != to_name {
+            if is_source(*cookie) && row.name != to_name {
                 self.check_removal(state, from_dir, row.ino)?;
                 self.put_name(state, (to_dir, *cookie), to_name, (row.ino, row.kind));
                 self.touch_dir(state, to_dir, 0, now)?;
