@@ -1,5 +1,6 @@
 # make demo       pack eight versions of a package, mount them, compare every byte, show size and cost beside SquashFS
-# make test       everything that must hold of a commit; needs root
+# make check      formats, lints, unit tests and simulations; no root, nothing but the Rust toolchain; minutes
+# make test       everything that must hold of a commit; needs root, /dev/fuse and 20 minutes
 # make            build the program
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
@@ -34,7 +35,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -43,6 +44,10 @@ all:
 demo:
 	bash scripts/setup.sh build demo
 	bash scripts/demo.sh
+
+check:
+	bash scripts/setup.sh build
+	bash scripts/check.sh
 
 test:
 	bash scripts/setup.sh build test lab

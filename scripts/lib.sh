@@ -44,10 +44,30 @@ need_fuse() {
     fi
 }
 
-# Builds weald and the programs that the scripts compare with.
+# timed COMMAND...: runs it and says how long it took.
+timed() {
+    local start
+    start=$(seconds)
+    step "$*"
+    "$@"
+    say "   took $(since "$start") s"
+}
+
+# Every unit test. The crate of volumes comes alone: its simulations turn on faults of the store, which
+# the program that other tests run must not have.
+unit_tests() {
+    cargo test --workspace --exclude weald-volume --locked --no-fail-fast --lib
+    cargo test -p weald-volume --locked --no-fail-fast --lib
+}
+
+# Builds weald and the programs that the scripts compare with. Those of the profile dev are built as
+# the tests are: with other features of the libraries, they would all be built twice.
 build_programs() {
     step "cargo build --profile $profile"
-    (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins)
+    case $profile in
+    dev) (cd "$root" && cargo test --workspace --exclude weald-volume --locked --quiet --no-run) ;;
+    *) (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins) ;;
+    esac
 }
 
 # lab_environment REQUIREMENT: sets $environment to a virtual environment with the lab in it. It is

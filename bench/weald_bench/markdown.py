@@ -108,10 +108,9 @@ def machine_lines(result: Result) -> list[str]:
 
 
 def result_lines(result: Result, title: str, pictures: dict[str, str]) -> list[str]:
-    """A whole run; `pictures` has the plot of each table that has one."""
+    """A whole run; `pictures` has the plot of each table that has one. What was asked of the figures
+    is not in it: that stands in the JSON, and in what the run prints."""
     lines = [f"## {title}", ""] + machine_lines(result)
-    if result.checks:
-        lines += ["### Requirements", ""] + check_lines(result.checks)
     for table in result.tables:
         lines += table_lines(table, picture=pictures.get(table.id))
     return lines

@@ -59,5 +59,4 @@ def document(directories: list[Path], plots: Path, texts: Path = TEXTS) -> str:
     for name, result in results:
         title = TITLES.get(result.suite, result.suite)
         lines += markdown.result_lines(result, title, draw(name, result, plots))
-    lines.append((texts / "earlier.md").read_text(encoding="utf-8").rstrip())
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"

@@ -46,7 +46,7 @@ fn the_memory_limit_rises_as_the_options_require() {
 fn more_threads_take_more_memory_and_give_the_same_bytes() {
     let bench = Bench::with_image();
     bench.sh(
-        "mkdir big; for i in $(seq 40); do head -c 300000 /dev/urandom | base64 > big/$i; done
+        "mkdir big; for i in $(seq 16); do head -c 300000 /dev/urandom | base64 > big/$i; done
         cat big/1 big/7 big/3 > big/again; cp -a source big/source",
     );
     for level in ["1", "5", "7"] {

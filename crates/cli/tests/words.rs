@@ -403,29 +403,3 @@ fn the_page_of_mounts_lists_the_options() {
         }
     }
 }
-
-/// Would catch: a help text that keeps the old size after the size of a level has changed.
-#[test]
-fn the_help_of_build_names_the_sizes_of_level_7() {
-    let options = weald_builder::BuildOptions::level(7).expect("a level");
-    let small = options.small_tree.expect("level 7 has one");
-    let mebibytes = |len: u64| format!("{}M", len >> 20);
-    let help = Bench::new().weald(["build", "--help"]).text();
-    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
-    for wanted in [
-        format!(
-            "{} at level 7, and {} there for trees with at most {} of data that repeats nothing",
-            mebibytes(options.block_len),
-            mebibytes(small.block_len),
-            mebibytes(small.len_max)
-        ),
-        format!(
-            "{} from level 5 on; {} at level 7 for directories of at most {}",
-            options.match_len_min,
-            small.match_len_min,
-            mebibytes(small.len_max)
-        ),
-    ] {
-        assert!(help.contains(&wanted), "{wanted}: {help}");
-    }
-}

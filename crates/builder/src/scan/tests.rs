@@ -387,15 +387,15 @@ fn make_deep(root: &Path, name: &str, depth: usize, siblings: usize) {
 #[test]
 fn depth_is_not_limited_by_paths_or_descriptors() {
     let temp = tempfile::tempdir().unwrap();
-    make_deep(temp.path(), "a-directory-with-a-long-name", 3000, 1);
+    make_deep(temp.path(), "a-directory-with-a-long-name", 1500, 1);
     for threads in [1, 4] {
         let tree = scan_plain(temp.path(), threads);
-        assert_eq!(tree.entry_count(), 1 + 6000 + 1);
+        assert_eq!(tree.entry_count(), 1 + 3000 + 1);
         let bottom = (0..tree.entry_count())
             .map(EntryNo)
             .find(|&e| tree.name(e) == b"bottom")
             .unwrap();
-        assert_eq!(tree.path_of(bottom).len(), 3000 * 29 + 6);
+        assert_eq!(tree.path_of(bottom).len(), 1500 * 29 + 6);
         let mut text = Vec::new();
         let file = tree.open_file(bottom).unwrap();
         file.read_front(100, &mut text).unwrap();

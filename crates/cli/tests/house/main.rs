@@ -182,22 +182,6 @@ fn files_do_not_use_each_other_in_circles() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Rooms whose `src` has at most a dozen files outside folders.
-const SORTED_CRATES: [&str; 2] = ["image", "builder"];
-
-/// Would catch: a new file at the root of `src`, where a newcomer should find only the folders in
-/// their order.
-#[test]
-fn files_are_in_folders_named_by_what_they_do() {
-    for name in SORTED_CRATES {
-        let src = root().join("crates").join(name).join("src");
-        let entries = fs::read_dir(src).expect("a source folder");
-        let is_file = |entry: &fs::DirEntry| entry.path().is_file();
-        let count = entries.flatten().filter(is_file).count();
-        assert!(count <= 12, "{name}: {count} files at the root of src");
-    }
-}
-
 #[test]
 fn dependencies_and_their_lines_agree() {
     let text =
