@@ -6,7 +6,10 @@
 //! 2. `Corrupt` always carries a [`Place`]: record, absolute file offset, rule of `docs/format.md`.
 //! 3. All crates share one type, so that one function maps kinds to errno and one to exit codes
 //!    (`docs/design/0002-one-error.md` explains why no crate has its own type).
-//! 4. The success path never allocates.
+//! 4. A write or a sync that the disk failed is marked where the disk is called
+//!    ([`Error::of_failed_write`]): nobody knows what is on the disk then, and writers stop. Any other
+//!    error is of one item, and everything else goes on.
+//! 5. The success path never allocates.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -25,8 +28,13 @@ pub enum ErrorKind {
     Limit,
     /// The caller's request contradicts itself or names an impossible value.
     Invalid,
-    /// The requested object does not exist.
+    /// No object of the requested name exists.
     NotFound,
+    /// What the caller has open was moved, replaced or removed meanwhile: it has to be opened again.
+    Moved,
+    /// The metadata names an object that is not where it should be, such as a segment or a map whose
+    /// file is missing. Readers must not take it for something that never existed.
+    Lost,
     /// The device that we write to has no space left.
     Full,
     /// Another process holds the object.
@@ -51,6 +59,7 @@ struct Inner {
     kind: ErrorKind,
     what: Cow<'static, str>,
     place: Option<Place>,
+    is_failed_write: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -64,6 +73,7 @@ impl Error {
             kind,
             what: what.into(),
             place: None,
+            is_failed_write: false,
             source: None,
         }))
     }
@@ -122,6 +132,33 @@ impl Error {
         Self::new(ErrorKind::NotFound, what)
     }
 
+    /// Makes a `Lost` error.
+    pub fn lost(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(ErrorKind::Lost, what)
+    }
+
+    /// Marks the error of a write or a sync that the disk failed: what the disk has is unknown.
+    #[must_use]
+    pub fn of_failed_write(mut self) -> Self {
+        self.0.is_failed_write = true;
+        self
+    }
+
+    /// Whether the disk failed a write or a sync, so that nobody knows what it has.
+    pub fn is_failed_write(&self) -> bool {
+        self.0.is_failed_write
+    }
+
+    /// Whether an item cannot be read: it is damaged or lost, or the disk cannot read it. Everything
+    /// else can still be used.
+    pub fn is_unreadable(&self) -> bool {
+        let is_of_reading = matches!(
+            self.kind(),
+            ErrorKind::Corrupt | ErrorKind::Lost | ErrorKind::Io
+        );
+        is_of_reading && !self.is_failed_write()
+    }
+
     /// Attaches the cause.
     pub fn with_source(
         mut self,
@@ -178,6 +215,7 @@ impl Error {
             kind: self.0.kind,
             what,
             place: self.0.place.clone(),
+            is_failed_write: self.0.is_failed_write,
             source: None,
         }))
     }
@@ -223,6 +261,15 @@ mod tests {
         assert_eq!(full.kind(), ErrorKind::Full);
         let missing = Error::io("open", std::io::Error::from_raw_os_error(2));
         assert_eq!(missing.kind(), ErrorKind::NotFound);
+    }
+
+    // Would catch a writer that goes on after a failed write of which a waiting caller was told.
+    #[test]
+    fn a_failed_write_stays_one() {
+        let full = std::io::Error::from_raw_os_error(28);
+        let failed = Error::io("write", full).of_failed_write().context("store");
+        assert!(failed.is_failed_write() && failed.duplicate().is_failed_write());
+        assert!(!Error::lost("a segment").is_failed_write());
     }
 
     #[test]

@@ -228,10 +228,7 @@ impl Addition {
             }
             NewPart::Stored(id, record) => {
                 let other = || Error::invalid(format!("block {id} is not that of the new image"));
-                if !writer.has_block(id)? {
-                    return Err(other());
-                }
-                let row = writer.block_row(id)?;
+                let row = writer.find_block_row(id)?.ok_or_else(other)?;
                 let record = RecordRef {
                     offset: 0,
                     ..record

@@ -1,10 +1,11 @@
 //! Records and notes that the writer appends to segments.
 
 use crate::engine::{Batch, Table, key_of};
+use crate::layout;
 use crate::segment::SegmentWriter;
 #[cfg(test)]
 use crate::writer::Bug;
-use crate::writer::{StoreWriter, may_be_of_the_disk};
+use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
 use weald_format::{Error, Result};
@@ -23,16 +24,15 @@ impl StoreWriter {
         if self.segment.is_none() {
             // The tables know the writer before anything of it is in a segment.
             if self.epoch != Some(self.options.epoch) {
-                self.epoch = Some(self.options.epoch);
-                self.commit(Batch::default())?;
+                let before = self.epoch.replace(self.options.epoch);
+                if let Err(error) = self.commit(Batch::default()) {
+                    self.epoch = before;
+                    return Err(error);
+                }
             }
-            let resumed = match self.unfinished_segment(len)? {
-                Some((number, row)) => SegmentWriter::resume(&*disk, uuid, number, row.len),
-                None => Err(Error::not_found("no segment has room")),
-            };
-            self.segment = Some(match resumed {
-                // A segment that is missing or damaged receives nothing.
-                Err(error) if !may_be_of_the_disk(&error) => {
+            self.segment = Some(match self.resumed_segment(len)? {
+                Some(resumed) => resumed,
+                None => {
                     let number = self.next_segment;
                     self.next_segment += 1;
                     let row = SegmentRow {
@@ -43,12 +43,31 @@ impl StoreWriter {
                     self.commit(Batch::default())?;
                     SegmentWriter::create(&*disk, uuid, number)?
                 }
-                other => other?,
             });
         }
         self.segment
             .as_mut()
             .ok_or_else(|| Error::invalid("no segment is open"))
+    }
+
+    /// The newest segment, if it can take `len` more bytes. One that is missing or damaged, or that
+    /// cannot be opened, receives nothing.
+    fn resumed_segment(&self, len: u64) -> Result<Option<SegmentWriter>> {
+        let Some((number, row)) = self.unfinished_segment(len)? else {
+            return Ok(None);
+        };
+        let (disk, uuid) = (&*self.store.disk, self.store.superblock.uuid);
+        match SegmentWriter::resume(disk, uuid, number, &row) {
+            Ok(segment) => Ok(Some(segment)),
+            Err(error) if error.is_failed_write() => Err(error),
+            Err(error) => {
+                log::debug!(
+                    "nothing more is written to {}: {error}",
+                    layout::segment(number)
+                );
+                Ok(None)
+            }
+        }
     }
 
     /// The newest segment, if it has room for `len` more bytes.
@@ -81,7 +100,6 @@ impl StoreWriter {
             ..*record
         };
         let len = HEADER_LEN as u64 + record.stored_len;
-        self.note_write();
         let segment = self.open_segment(len)?;
         let location = segment.append(id, &record, stored)?;
         let (number, end) = (segment.number(), segment.len());

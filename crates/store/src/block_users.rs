@@ -1,13 +1,13 @@
 //! Which images and volumes use a block: for messages about damaged ones.
 
 use crate::engine::Table;
-use crate::store::is_bad_file;
+use crate::store::is_bad_or_missing;
 use crate::volume::parse_extents;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use weald_format::Result;
 use weald_format::volume::split_pair_key;
-use weald_format::{ErrorKind, Result};
 
 impl StoreWriter {
     /// Names of the images and volumes that use one of the blocks `ids`.
@@ -25,7 +25,7 @@ impl StoreWriter {
                     names.insert(name);
                 }
                 Ok(_) => {}
-                Err(error) if is_bad_file(&error) || error.kind() == ErrorKind::NotFound => {}
+                Err(error) if is_bad_or_missing(&error) => {}
                 Err(error) => return Err(error),
             }
         }

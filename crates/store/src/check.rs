@@ -7,7 +7,7 @@ use crate::engine::redb::verify_pages;
 use crate::engine::{Table, VisitRow, number_of};
 use crate::layout;
 use crate::named_rows::NamedRows;
-use crate::segment::each_noted;
+use crate::segment::{self, each_noted};
 use crate::store::{ENGINE_CACHE_LEN, Store};
 use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::volume::{NEXT_SNAPSHOT, parse_extents};
@@ -354,12 +354,13 @@ impl StoreWriter {
         let mut states = BlockStates::default();
         let mut by_place: BTreeMap<(u64, u64), u64> = BTreeMap::new();
         for &id in ids {
-            match self.block_row(id) {
-                Ok(row) => {
+            match self.find_block_row(id) {
+                Ok(Some(row)) => {
                     let place = (row.location.segment, row.location.offset);
                     by_place.insert(place, id);
                     states.blocks.insert(id, row);
                 }
+                Ok(None) => {}
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
                 Err(error) => return Err(error),
             }
@@ -368,8 +369,8 @@ impl StoreWriter {
         for ((segment, offset), id) in by_place {
             let name = layout::segment(segment);
             if open.as_ref().is_none_or(|(number, _)| *number != segment) {
-                let file = match self.store.disk.open(&name, Access::Read) {
-                    Err(error) if error.kind() == ErrorKind::NotFound => None,
+                let file = match segment::open(&*self.store.disk, segment, Access::Read) {
+                    Err(error) if error.kind() == ErrorKind::Lost => None,
                     other => Some(other?),
                 };
                 open = Some((segment, file));
@@ -437,8 +438,8 @@ impl StoreWriter {
                     .insert(*id, format!("{name}, byte {}: {why}", row.location.offset));
             }
         };
-        let file = match self.store.disk.open(&name, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        let file = match segment::open(&*self.store.disk, number, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::Lost => {
                 // After a crash a segment that received no record may have a row without a file.
                 let is_needed = row.live_len > 0 && !row.is_emptied;
                 if row.len > SEGMENT_SUPERBLOCK_LEN as u64 && is_needed {
@@ -602,8 +603,8 @@ impl StoreWriter {
     /// # Errors
     /// `Unsupported`, `Io`.
     pub fn check_sync_log(&self, row: &VolumeRow) -> Result<(u64, Vec<String>)> {
-        self.check_log(row, &|id| match self.block_row(id) {
-            Ok(row) => Ok(Some(row.record.raw_len)),
+        self.check_log(row, &|id| match self.find_block_row(id) {
+            Ok(row) => Ok(row.map(|row| row.record.raw_len)),
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
             Err(error) => Err(error),
         })

@@ -6,16 +6,16 @@
 //! 1. Copies are appended and synced before one commit changes the rows of the blocks and marks the
 //!    old segment as emptied. Until then all rows refer to the old segment, which is unchanged.
 //! 2. Then the maps are rewritten. Readers with an old map still find the old segment.
-//! 3. Only then the old file is removed. Readers with an old map get "not found" and read the map
+//! 3. Only then the old file is removed. Readers with an old map find no file and read the map
 //!    again.
 //!
 //! After a crash the store is in one of these states, and [`crate::recover`] continues from there.
 
 use crate::disk::{Access, Disk, DiskFile};
-use crate::engine::{Batch, Table};
+use crate::engine::{Batch, Engine, Table};
 use crate::layout;
-use crate::segment::read_record;
-use crate::store::{is_bad_file, read_file, write_file};
+use crate::segment::{self, read_record};
+use crate::store::{Store, is_bad_or_missing, read_file, write_file};
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -61,7 +61,7 @@ pub struct Collected {
     /// Number of segments that stay because live blocks in them cannot be read:
     /// [`StoreWriter::damaged_blocks`] has these.
     pub segments_kept: u64,
-    /// Number of images whose maps are damaged. Nothing is copied then, because these maps cannot
+    /// Number of images whose maps are damaged or missing. Nothing is copied then, because these maps cannot
     /// follow: only what needs no copying is collected.
     pub maps_damaged: u64,
 }
@@ -101,6 +101,57 @@ pub(crate) fn debt(disk: &dyn Disk, number: u64, row: &SegmentRow) -> Result<u64
     Ok(allocated.map_or(dead, |len| dead.min(len.saturating_sub(row.live_len))))
 }
 
+/// Names of images whose maps are damaged or missing, or are not those that were committed. Works
+/// beside the writer, whose changes of this moment look alike; calls `check` for each image.
+///
+/// # Errors
+/// `Io`, `Corrupt` of the table of images; those of `check`.
+pub(crate) fn suspect_maps(
+    store: &Store,
+    engine: &dyn Engine,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<Vec<String>> {
+    let mut names = Vec::new();
+    engine.scan(Table::Images, &[], &mut |key, value| {
+        if ImageRow::parse(value)?.state == ImageState::Present {
+            names.push(String::from_utf8_lossy(key).into_owned());
+        }
+        Ok(ControlFlow::Continue(()))
+    })?;
+    let mut suspects = Vec::new();
+    for name in names {
+        check()?;
+        if why_bad_map(store, engine, &name)?.is_some() {
+            suspects.push(name);
+        }
+    }
+    Ok(suspects)
+}
+
+/// Why the map of the image `name` cannot follow when blocks move; `None` if it can, or if there is
+/// no such image.
+fn why_bad_map(store: &Store, engine: &dyn Engine, name: &str) -> Result<Option<String>> {
+    let Some(value) = engine.get(Table::Images, name.as_bytes())? else {
+        return Ok(None);
+    };
+    let row = ImageRow::parse(&value)?;
+    if row.state != ImageState::Present {
+        return Ok(None);
+    }
+    let shown = store.shown();
+    match store.map(name) {
+        Ok(map) if Digest::of(&map.encode(store.uuid())) == row.map_digest => Ok(None),
+        Ok(_) => Ok(Some(format!(
+            "{shown}:{name}: its map is not the one that was committed"
+        ))),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(Some(format!(
+            "{shown}:{name}: the map of this image is missing"
+        ))),
+        Err(error) if is_bad_or_missing(&error) => Ok(Some(error.what().to_owned())),
+        Err(error) => Err(error),
+    }
+}
+
 impl StoreWriter {
     /// Frees the space of blocks that no image refers to. `tick` is called between steps; if it
     /// returns `Break`, the collection ends, and the finished steps remain done.
@@ -129,22 +180,12 @@ impl StoreWriter {
     ) -> Result<Collected> {
         // Commits waiting rows first, so that the engine has all rows.
         self.commit(Batch::default())?;
+        let suspects = suspect_maps(&self.store, &*self.engine, &|| Ok(()))?;
         let mut done = Collected {
-            maps_damaged: self.damaged_map_count()?,
+            maps_damaged: self.damaged_map_count(&suspects)?,
             ..Collected::default()
         };
-        let options = &CollectOptions {
-            copy_below_percent: match done.maps_damaged {
-                0 => options.copy_below_percent,
-                _ => 0,
-            },
-            ..*options
-        };
-        let mut victims = self.choose_victims(options)?;
-        if done.maps_damaged > 0 {
-            // A damaged map may name what another collection has emptied.
-            victims.retain(|(_, row)| !row.is_emptied);
-        }
+        let victims = self.choose_victims(options, done.maps_damaged)?;
         let had_emptied = victims.iter().any(|(_, row)| row.is_emptied);
         if !victims.is_empty() {
             self.begin_new_segment();
@@ -158,7 +199,7 @@ impl StoreWriter {
                     break 'groups;
                 }
                 let blocks = blocks.remove(&number).unwrap_or_default();
-                if !self.can_be_emptied(number, &blocks)? {
+                if !self.can_be_emptied((number, &row), &blocks)? {
                     done.segments_kept += 1;
                     continue;
                 }
@@ -191,33 +232,42 @@ impl StoreWriter {
         Ok(done)
     }
 
-    /// Number of images of which the maps cannot be read; each is told.
-    fn damaged_map_count(&self) -> Result<u64> {
+    /// Number of those of the images `suspects` whose maps cannot follow when blocks move; each is
+    /// told.
+    pub(crate) fn damaged_map_count(&self, suspects: &[String]) -> Result<u64> {
+        #[cfg(test)]
+        if self.has_bug(crate::writer::Bug::MissingMapIgnored) {
+            return Ok(0);
+        }
         let mut count = 0;
-        for (name, row) in self.image_rows()? {
-            if row.state != ImageState::Present {
-                continue;
-            }
-            match self.store.map(&name) {
-                Err(error) if is_bad_file(&error) || error.kind() == ErrorKind::NotFound => {
-                    log::warn!("{}", error.what());
-                    count += 1;
-                }
-                other => drop(other?),
+        for name in suspects {
+            if let Some(why) = why_bad_map(&self.store, &*self.engine, name)? {
+                log::warn!("{why}");
+                count += 1;
             }
         }
         Ok(count)
     }
 
     /// Returns the segments to empty, those first that free the most bytes for the bytes to copy.
+    /// Beside damaged maps only those without live blocks, which need no copying.
     pub(crate) fn choose_victims(
         &self,
         options: &CollectOptions,
+        maps_damaged: u64,
     ) -> Result<Vec<(u64, SegmentRow)>> {
         let mut victims = Vec::new();
+        let copy_below_percent = match maps_damaged {
+            0 => options.copy_below_percent,
+            _ => 0,
+        };
         self.each_segment(&mut |number, row| {
+            // A damaged map may name what another collection has emptied.
+            if maps_damaged > 0 && row.is_emptied {
+                return Ok(());
+            }
             let is_sparse = u128::from(row.live_len) * 100
-                < u128::from(blocks_len(&row)) * u128::from(options.copy_below_percent);
+                < u128::from(blocks_len(&row)) * u128::from(copy_below_percent);
             // A segment without any record was left by a crash and is removed too.
             if row.live_len == 0 || is_sparse {
                 victims.push((number, row));
@@ -264,14 +314,25 @@ impl StoreWriter {
         Ok(blocks)
     }
 
-    /// Whether all live blocks of segment `number` can be read; those that cannot are noted.
-    fn can_be_emptied(&self, number: u64, blocks: &Blocks) -> Result<bool> {
+    /// Whether all live blocks of segment `number` can be read; those that cannot are noted. A
+    /// segment of which the row counts other live bytes than its blocks have cannot be emptied.
+    fn can_be_emptied(&self, (number, row): (u64, &SegmentRow), blocks: &Blocks) -> Result<bool> {
         let live = || blocks.values().filter(|(_, row)| row.references > 0);
+        let live_len: u64 = live().map(|(_, row)| row.len()).sum();
+        if live_len != row.live_len {
+            log::warn!("{}", self.other_live_len(number, row.live_len, live_len));
+            return Ok(false);
+        }
         if live().next().is_none() {
             return Ok(true);
         }
-        let name = layout::segment(number);
-        let file = self.store.disk.open(&name, Access::Read)?;
+        let file = match segment::open(&*self.store.disk, number, Access::Read) {
+            Err(error) if error.is_unreadable() => {
+                log::warn!("{error}");
+                return Ok(false);
+            }
+            other => other?,
+        };
         let mut is_whole = true;
         for (id, row) in live() {
             if let Err(error) = read_record(&*file, row.location, &row.record) {
@@ -282,17 +343,22 @@ impl StoreWriter {
         Ok(is_whole)
     }
 
+    /// The error of a segment that cannot be emptied, because its row is wrong.
+    pub(crate) fn other_live_len(&self, number: u64, counted: u64, live_len: u64) -> Error {
+        let what = format!(
+            "{}: segment {number} stays: {counted} live bytes, and its blocks have {live_len}",
+            self.store.disk.shown()
+        );
+        Error::corrupt("store metadata", 0, "S-5.5", what)
+    }
+
     /// Copies the live blocks of segment `number`, removes the rows of the dead ones, and marks the
     /// segment as emptied. `blocks` are all blocks of the segment. Returns the bytes copied.
     fn empty_segment(&mut self, number: u64, blocks: Blocks, forgotten: &mut u64) -> Result<u64> {
         let mut batch = Batch::default();
         let mut copied = 0;
         let file = match blocks.values().any(|(_, row)| row.references > 0) {
-            true => Some(
-                self.store
-                    .disk
-                    .open(&layout::segment(number), Access::Read)?,
-            ),
+            true => Some(segment::open(&*self.store.disk, number, Access::Read)?),
             false => None,
         };
         for (id, row) in blocks.into_values() {
@@ -410,16 +476,12 @@ impl StoreWriter {
             .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
         {
             let number = row.location.segment;
-            if self.is_missing(number)? {
-                continue;
-            }
             if file.as_ref().is_none_or(|(open, _)| *open != number) {
-                file = Some((
-                    number,
-                    self.store
-                        .disk
-                        .open(&layout::segment(number), Access::Write)?,
-                ));
+                file = match segment::open(&*self.store.disk, number, Access::Write) {
+                    // What is missing, or cannot be opened, has no space to free.
+                    Err(error) if error.is_unreadable() => continue,
+                    other => Some((number, other?)),
+                };
             }
             if let Some((_, file)) = &file {
                 file.punch(

@@ -11,18 +11,17 @@
 //! changed in another way is left to the next collection. So is one whose copies have lost their
 //! segment.
 
-use crate::collect::{CollectOptions, Collected, debt};
+use crate::collect::{CollectOptions, Collected, debt, suspect_maps};
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
-use crate::layout;
-use crate::segment::read_record;
+use crate::segment::{self, read_record};
 use crate::steps::Steps;
-use crate::store::{Store, read_file};
+use crate::store::Store;
 use crate::volume::Dead;
 use crate::writer::{StoreWriter, each_row};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use weald_format::store::{BlockRow, ImageState, Location, MAP_LEN_MAX, Part, SegmentRow};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::store::{BlockRow, ImageState, Location, Part, SegmentRow};
+use weald_format::{ErrorKind, Result};
 
 /// A segment that is being emptied.
 #[derive(Debug)]
@@ -52,6 +51,8 @@ pub struct Collection {
     /// Those of the present group.
     group: VecDeque<Victim>,
     emptied: BTreeSet<u64>,
+    /// Images whose maps may be damaged: nothing is copied if one is.
+    suspects: Vec<String>,
 }
 
 /// Work of one step.
@@ -79,6 +80,7 @@ impl Collection {
             victims: VecDeque::new(),
             group: VecDeque::new(),
             emptied: BTreeSet::new(),
+            suspects: Vec::new(),
         }
     }
 
@@ -130,7 +132,24 @@ impl Collection {
         Ok(freed)
     }
 
-    /// The first step: chooses the segments to empty. From now on nothing is appended to them.
+    /// Finds the images whose maps may be damaged or missing, beside the writer, before
+    /// [`Collection::choose`]. `check` is called for each image.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`; those of `check`.
+    /// # Cost
+    /// Reads all maps.
+    pub fn find_damaged_maps(
+        &mut self,
+        (store, engine): (&Store, &dyn Engine),
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        self.suspects = suspect_maps(store, engine, check)?;
+        Ok(())
+    }
+
+    /// The first step: chooses the segments to empty, beside a damaged map only those without live
+    /// blocks. From now on nothing is appended to them.
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
@@ -138,7 +157,8 @@ impl Collection {
         writer.refuse_after_failure(|writer| {
             // Commits waiting rows first, so that the tables have all.
             writer.commit(Batch::default())?;
-            let victims = writer.choose_victims(&self.options)?;
+            self.done.maps_damaged = writer.damaged_map_count(&self.suspects)?;
+            let victims = writer.choose_victims(&self.options, self.done.maps_damaged)?;
             if !victims.is_empty() {
                 writer.begin_new_segment();
             }
@@ -230,15 +250,12 @@ impl Collection {
             return Ok(());
         };
         if victim.has_more() {
-            let is_kept = match victim.is_verified {
-                true => !victim.copy_some(writer)?,
-                false => {
-                    let is_damaged = !victim.verify_some(writer)?;
-                    self.done.segments_kept += u64::from(is_damaged);
-                    is_damaged
-                }
+            let goes_on = match victim.is_verified {
+                true => victim.copy_some(writer)?,
+                false => victim.verify_some(writer)?,
             };
-            if is_kept {
+            if !goes_on {
+                self.done.segments_kept += 1;
                 self.group.pop_front();
             }
             return Ok(());
@@ -289,8 +306,6 @@ impl Collection {
         if row.state != ImageState::Present {
             return Ok(());
         }
-        // Read before the writer counts on success: a damaged map is no failure of the writer.
-        read_file(&*writer.store.disk, &layout::map(name), MAP_LEN_MAX)?;
         writer.refuse_after_failure(|writer| writer.renew_map(name, row, Some(&self.emptied)))
     }
 
@@ -343,18 +358,15 @@ impl Victim {
 
     /// The row of block `id`, if the block still lies in this segment.
     fn row(&self, writer: &StoreWriter, id: u64) -> Result<Option<BlockRow>> {
-        match writer.has_block(id)? {
-            true => Ok(Some(writer.block_row(id)?).filter(|r| r.location.segment == self.number)),
-            false => Ok(None),
-        }
+        let row = writer.find_block_row(id)?;
+        Ok(row.filter(|row| row.location.segment == self.number))
     }
 
     /// Verifies the next live blocks. Returns false if one cannot be read, which is noted.
     fn verify_some(&mut self, writer: &StoreWriter) -> Result<bool> {
-        let name = layout::segment(self.number);
-        let file = match writer.store.disk.open(&name, Access::Read) {
+        let file = match segment::open(&*writer.store.disk, self.number, Access::Read) {
             // The copy finds the same, and what has died meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) if error.is_unreadable() => None,
             other => Some(other?),
         };
         let mut len = 0;
@@ -379,13 +391,9 @@ impl Victim {
         Ok(true)
     }
 
-    /// Appends copies of the next live blocks. Returns false if the segment is gone.
+    /// Appends copies of the next live blocks. Returns false if one cannot be read, which is noted.
     fn copy_some(&mut self, writer: &mut StoreWriter) -> Result<bool> {
-        let name = layout::segment(self.number);
-        let file = match writer.store.disk.open(&name, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-            other => other?,
-        };
+        let mut file = None;
         let mut len = 0;
         while let Some((&offset, &id)) = self.ids.range(self.next..).next()
             && len < writer.options.steps.copy_len
@@ -394,13 +402,24 @@ impl Victim {
             let Some(row) = self.row(writer, id)?.filter(|row| row.references > 0) else {
                 continue;
             };
-            // A damaged block is no failure of the writer.
-            let stored = read_record(&*file, row.location, &row.record).map_err(|error| {
-                let shown = writer.store.disk.shown();
-                error.context(format!(
-                    "{shown}: 'weald store check --data' names what is damaged"
-                ))
-            })?;
+            if file.is_none() {
+                file = match segment::open(&*writer.store.disk, self.number, Access::Read) {
+                    Err(error) if error.is_unreadable() => {
+                        log::warn!("{error}");
+                        return Ok(false);
+                    }
+                    other => Some(other?),
+                };
+            }
+            let Some(file) = &file else { continue };
+            let stored = match read_record(&**file, row.location, &row.record) {
+                Err(error) if error.is_unreadable() => {
+                    writer.note_damaged(id, &error);
+                    writer.keep_damaged();
+                    return Ok(false);
+                }
+                other => other?,
+            };
             let location =
                 writer.refuse_after_failure(|writer| writer.append(id, &row.record, &stored))?;
             self.copies.insert(id, location);
@@ -441,11 +460,9 @@ impl Victim {
             }
         }
         if segment.live_len != live_len {
-            let what = format!(
-                "segment {}: {} live bytes, and its blocks have {live_len}",
-                self.number, segment.live_len
-            );
-            return Err(Error::corrupt("store metadata", 0, "S-5.5", what));
+            let error = writer.other_live_len(self.number, segment.live_len, live_len);
+            log::warn!("{error}");
+            return Ok(None);
         }
         writer.refuse_after_failure(|writer| {
             let mut batch = Batch::default();
@@ -467,8 +484,11 @@ impl Victim {
             before_commit(&dead);
             #[cfg(feature = "planted-bugs")]
             if writer.removes_early {
-                writer.store.disk.remove(&layout::segment(self.number))?;
-                writer.store.disk.sync_dir(layout::SEGMENTS)?;
+                writer
+                    .store
+                    .disk
+                    .remove(&crate::layout::segment(self.number))?;
+                writer.store.disk.sync_dir(crate::layout::SEGMENTS)?;
             }
             writer.commit(batch)
         })?;

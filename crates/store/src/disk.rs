@@ -8,6 +8,9 @@
 //! 2. A created, changed or removed name becomes durable when [`Disk::sync_dir`] of its directory
 //!    returns.
 //! 3. A rename is atomic: after a crash the name refers to the old file or to the new file.
+//! 4. The error of a write, a sync or a change of names that the disk failed is marked
+//!    ([`Error::of_failed_write`]). That of a read is not, nor is that of an existing file that
+//!    cannot be opened: it is of that file.
 
 mod read_only;
 #[cfg(test)]
@@ -40,6 +43,15 @@ pub enum Access {
     /// As [`Access::Create`], for a file that only its writers may open. Otherwise a user with the
     /// permission to read could take the lock and keep all writers out.
     CreatePrivate,
+}
+
+/// Marks the error of a change that the disk failed. A name that is missing or taken, and one that
+/// leads elsewhere, is no such failure: nothing was changed.
+pub(crate) fn of_change<T>(done: Result<T>) -> Result<T> {
+    done.map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::Busy | ErrorKind::Invalid => error,
+        _ => error.of_failed_write(),
+    })
 }
 
 /// Memory for entries of a directory, in bytes.
@@ -364,7 +376,11 @@ fn join(dir: &Path, name: &str) -> PathBuf {
 impl Disk for HostDisk {
     fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
         let failed = |e| self.failed(name, e);
-        let file = self.open_file(name, access).map_err(failed)?;
+        let opened = self.open_file(name, access).map_err(failed);
+        let file = match access {
+            Access::Read | Access::Write => opened,
+            Access::Create | Access::CreatePrivate => of_change(opened),
+        }?;
         let path = join(&self.shown, name);
         if !file.metadata().map_err(failed)?.is_file() {
             let what = format!("{}: expected a regular file", path.display());
@@ -391,7 +407,7 @@ impl Disk for HostDisk {
 
     fn make_dir(&self, dir: &str) -> Result<()> {
         if dir.is_empty() {
-            return fs::create_dir(&self.path).map_err(|e| self.failed(dir, e));
+            return of_change(fs::create_dir(&self.path).map_err(|e| self.failed(dir, e)));
         }
         let made = self.parent_of(dir).and_then(|(parent, name)| {
             Ok(rustix::fs::mkdirat(
@@ -400,7 +416,7 @@ impl Disk for HostDisk {
                 Mode::from_raw_mode(0o777),
             )?)
         });
-        made.map_err(|e| self.failed(dir, e))
+        of_change(made.map_err(|e| self.failed(dir, e)))
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
@@ -408,24 +424,26 @@ impl Disk for HostDisk {
             let ((from_dir, from), (to_dir, to)) = (self.parent_of(from)?, self.parent_of(to)?);
             Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
         };
-        renamed().map_err(|e| self.failed(from, e))
+        of_change(renamed().map_err(|e| self.failed(from, e)))
     }
 
     fn remove(&self, name: &str) -> Result<()> {
         let removed = self
             .parent_of(name)
             .and_then(|(parent, name)| Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?));
-        removed.map_err(|e| self.failed(name, e))
+        of_change(removed.map_err(|e| self.failed(name, e)))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
-        let opened = self.open_dir(dir).map_err(|e| self.failed(dir, e))?;
+        let opened = self.open_dir(dir);
+        let opened = opened.map_err(|e| self.failed(dir, e).of_failed_write())?;
         let shown = join(&self.shown, dir);
         rustix::fs::fsync(opened).map_err(|e| unsynced(&shown, e.into()))
     }
 
     fn sync_all(&self) -> Result<()> {
-        let opened = self.open_dir("").map_err(|e| self.failed("", e))?;
+        let opened = self.open_dir("");
+        let opened = opened.map_err(|e| self.failed("", e).of_failed_write())?;
         rustix::fs::syncfs(opened).map_err(|e| unsynced(&self.shown, e.into()))
     }
 
@@ -476,14 +494,15 @@ fn unsynced(path: &Path, error: io::Error) -> Error {
         io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported
     );
     if !is_missing {
-        return Error::io(path.display().to_string(), error);
+        return Error::io(path.display().to_string(), error).of_failed_write();
     }
     let what = format!(
         "{}: this file system cannot make data durable (fsync), which a store needs: put the \
          store on a local disk",
         path.display()
     );
-    Error::new(ErrorKind::Unsupported, what).with_source(error)
+    let error = Error::new(ErrorKind::Unsupported, what).with_source(error);
+    error.of_failed_write()
 }
 
 /// A file of the host's file system.
@@ -513,11 +532,12 @@ impl DiskFile for HostFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.file
             .write_all_at(bytes, offset)
-            .map_err(|e| self.failed(e))
+            .map_err(|e| self.failed(e).of_failed_write())
     }
 
     fn set_len(&self, len: u64) -> Result<()> {
-        self.file.set_len(len).map_err(|e| self.failed(e))
+        let done = self.file.set_len(len);
+        done.map_err(|e| self.failed(e).of_failed_write())
     }
 
     fn sync(&self) -> Result<()> {
@@ -535,7 +555,7 @@ impl DiskFile for HostFile {
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
         match weald_sys::punch_hole(&self.file, offset..offset.saturating_add(len)) {
             Err(e) if e.kind() == io::ErrorKind::Unsupported => Ok(()),
-            other => other.map_err(|e| self.failed(e)),
+            other => other.map_err(|e| self.failed(e).of_failed_write()),
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::disk::{Access, DiskFile};
 use crate::layout;
 use crate::replace::ImageLock;
+use crate::segment;
 use crate::store::Store;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
@@ -143,11 +144,8 @@ impl StoredImage {
                 return Ok(file);
             }
         }
-        let file: Arc<dyn DiskFile> = Arc::from(
-            self.store
-                .disk
-                .open(&layout::segment(number), Access::Read)?,
-        );
+        let file = segment::open(&*self.store.disk, number, Access::Read)?;
+        let file: Arc<dyn DiskFile> = Arc::from(file);
         let mut open = self.segments.lock();
         open.push_back((number, file.clone()));
         if open.len() > IMAGE_SEGMENTS_MAX {
@@ -185,23 +183,26 @@ impl StoredImage {
     }
 
     /// Reads the map again, after the collector moved blocks.
+    ///
+    /// # Errors
+    /// `Moved` if the image was removed or replaced; `Corrupt`, `Io`.
     fn reload(&self) -> Result<Arc<Parts>> {
-        let map = self.store.map(&self.name)?;
+        let moved = |how: &str| {
+            let what = format!("{}:{}: was {how}", self.store.disk.shown(), self.name);
+            Error::new(ErrorKind::Moved, what)
+        };
+        let map = match self.store.map(&self.name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(moved("removed while it is read"));
+            }
+            other => other?,
+        };
         if map.image_id != self.image_id || map.image_len() != self.len {
-            let what = format!("{}:{}: was replaced", self.store.disk.shown(), self.name);
-            return Err(Error::not_found(what));
+            return Err(moved("replaced"));
         }
         let parts = Arc::new(Parts::of(&map));
         *self.parts.write() = parts.clone();
         Ok(parts)
-    }
-}
-
-/// The error of an image that is removed while it is read.
-fn as_gone(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::NotFound => Error::new(ErrorKind::Io, error.to_string()),
-        _ => error,
     }
 }
 
@@ -224,13 +225,15 @@ impl ReadAt for StoredImage {
         loop {
             match self.read_parts(&parts, buf, offset) {
                 // The collector copied the live blocks of a segment, rewrote the maps and removed
-                // the segment. If the map is as before, the segment is lost. Readers take "not
-                // found" for a file that does not exist.
-                Err(error) if error.kind() == ErrorKind::NotFound => {
-                    let again = self.reload().map_err(as_gone)?;
+                // the segment. If the map is as before, the segment is lost.
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    // An image without a name is that of its writer, and nothing moves.
+                    let again = match self.name.as_str() {
+                        "" => parts.clone(),
+                        _ => self.reload()?,
+                    };
                     if again == parts {
-                        let what = format!("{error}: the segment is missing");
-                        return Err(Error::corrupt("segment", 0, "S-2.8", what));
+                        return Err(error);
                     }
                     parts = again;
                 }

@@ -176,8 +176,8 @@ impl StoreWriter {
 
     fn take_image(&mut self, source: &dyn ReadAt) -> Result<(ImageMap, Imported)> {
         self.refuse_after_failure(|writer| match writer.take_records(source) {
-            // The image is damaged, not the store; the records already taken do no harm.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            // The image cannot be read, not the store; the records already taken do no harm.
+            Err(error) if !error.is_failed_write() => {
                 writer.commit(Batch::default())?;
                 Ok(Err(error))
             }

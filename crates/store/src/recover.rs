@@ -10,43 +10,63 @@
 //! 4. Dropping references (`Removing`): the remaining references are dropped.
 //! 5. Rewriting maps after blocks moved: the emptied segments still have their files. All maps are
 //!    compared with the rows before these files are removed.
+//!
+//! A map, a segment or a row that is damaged or missing is told, and costs what it belongs to; the
+//! rest is completed. What could belong to it stays: hidden maps, and emptied segments, which a map
+//! that is put back may name.
 
 use crate::engine::{Batch, Table, key_of};
 use crate::layout;
-use crate::store::{is_bad_file, read_file};
+use crate::named_rows::NamedRows;
+use crate::store::{is_bad_or_missing, read_file};
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
+use std::fmt;
 use weald_format::store::{ImageRow, ImageState, MAP_LEN_MAX};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 impl StoreWriter {
     pub(crate) fn recover(&mut self) -> Result<()> {
-        let found = self.named_rows(Table::Images, ImageRow::parse)?;
-        let (rows, damaged) = (found.rows, found.damaged);
+        let NamedRows { rows, damaged } = self.named_rows(Table::Images, ImageRow::parse)?;
         self.refuse_unknown_images(&rows, &damaged)?;
         for (name, error) in &damaged {
             self.tell_damaged_row("image", name, error);
         }
+        let mut is_complete = damaged.is_empty();
         for (name, row) in &rows {
-            match row.state {
-                ImageState::Present => self.show_map(name, row)?,
-                ImageState::Adding | ImageState::Removing => {
-                    self.finish_removal(
-                        name,
-                        ImageRow {
-                            state: ImageState::Removing,
-                            ..*row
-                        },
-                        None,
-                    )?;
+            let done = self.refuse_after_failure(|writer| writer.recover_image(name, row));
+            is_complete &= self.tell_item(format_args!("{name}"), done)?;
+        }
+        // What may belong to an image that is not complete stays.
+        if is_complete {
+            self.remove_stale_maps(&rows)?;
+            match self.remove_emptied_segments() {
+                // The check of the maps finds the reason.
+                Err(error) if self.is_check && !error.is_failed_write() => {}
+                done => {
+                    let what = format_args!("segments without live blocks stay");
+                    self.tell_item(what, done)?;
                 }
             }
         }
-        // What belongs to an image without a readable row stays.
-        if !damaged.is_empty() {
-            return self.recover_volumes();
+        self.recover_volumes()
+    }
+
+    fn recover_image(&mut self, name: &str, row: &ImageRow) -> Result<()> {
+        match row.state {
+            ImageState::Present => self.show_map(name, row),
+            ImageState::Adding | ImageState::Removing => {
+                let removing = ImageRow {
+                    state: ImageState::Removing,
+                    ..*row
+                };
+                self.finish_removal(name, removing, None)
+            }
         }
-        self.remove_stale_maps(&rows)?;
+    }
+
+    /// Removes the segments that a collection has emptied, after all maps name the new places.
+    fn remove_emptied_segments(&mut self) -> Result<()> {
         let mut emptied = Vec::new();
         self.each_segment(&mut |number, row| {
             // A row that says both is damaged.
@@ -55,21 +75,29 @@ impl StoreWriter {
             }
             Ok(())
         })?;
-        if !emptied.is_empty() {
-            match self.renew_maps() {
-                // The old places are all that leads to the blocks of this image.
-                Err(error) if is_bad_file(&error) || error.kind() == ErrorKind::NotFound => {
-                    if !self.is_check {
-                        log::warn!("segments without live blocks stay: {error}");
-                    }
-                }
-                renewed => {
-                    renewed?;
-                    self.remove_segments(&emptied)?;
-                }
-            }
+        if emptied.is_empty() {
+            return Ok(());
         }
-        self.recover_volumes()
+        self.refuse_after_failure(|writer| {
+            // The old places are all that leads to the blocks of an image whose map is not renewed.
+            writer.renew_maps()?;
+            writer.remove_segments(&emptied)
+        })
+    }
+
+    /// Tells the failure of one item, of which `what` says what it is; a check keeps it as a
+    /// finding. Returns whether there is none.
+    ///
+    /// # Errors
+    /// That of a write or a sync that the disk failed.
+    pub(crate) fn tell_item(&mut self, what: fmt::Arguments<'_>, done: Result<()>) -> Result<bool> {
+        match done {
+            Ok(()) => return Ok(true),
+            Err(error) if error.is_failed_write() => return Err(error),
+            Err(error) if self.is_check => self.damage.push(error.context(what)),
+            Err(error) => log::warn!("{what}: {error}"),
+        }
+        Ok(false)
     }
 
     /// Tells the damage of a row that costs an image or a volume, and not the others. A check reads
@@ -113,7 +141,7 @@ impl StoreWriter {
             other => other?,
         };
         let shown = match read_file(disk, &layout::map(name), MAP_LEN_MAX) {
-            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) if is_bad_or_missing(&error) => None,
             other => Some(Digest::of(&other?)),
         };
         // A failed replacement leaves a copy of the shown map, and the copy may not be durable.

@@ -154,10 +154,13 @@ impl StoreWriter {
         if row.counted_parts > 0 {
             let map = match map {
                 Some(map) => map,
-                None => {
-                    let bytes = read_file(&*disk, &hidden, MAP_LEN_MAX)?;
-                    self.store.parse_map(name, &bytes)?
-                }
+                None => match read_file(&*disk, &hidden, MAP_LEN_MAX) {
+                    Err(error) if error.kind() == ErrorKind::NotFound => {
+                        let what = format!("{}/{hidden}: the map is missing", disk.shown());
+                        return Err(Error::lost(what));
+                    }
+                    other => self.store.parse_map(name, &other?)?,
+                },
             };
             while self.drop_step(name, &mut row, &map, COUNT_BATCH)? {}
         }

@@ -6,7 +6,8 @@ use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::limits::NOTE_BLOCKS_MAX;
 use weald_format::segment_note::{Note, SegmentItem};
 use weald_format::store::{
-    Location, SEGMENT_SUPERBLOCK_LEN, Uuid, check_segment_superblock, encode_segment_superblock,
+    Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
+    encode_segment_superblock,
 };
 use weald_format::{Digest, Error, ErrorKind, Result};
 use zerocopy::IntoBytes;
@@ -26,6 +27,8 @@ pub struct SegmentWriter {
     is_new: bool,
     /// Blocks of the records since the last note.
     ids: Vec<u64>,
+    /// Bytes of all notes.
+    notes_len: u64,
 }
 
 impl SegmentWriter {
@@ -43,16 +46,18 @@ impl SegmentWriter {
             buffer,
             is_new: true,
             ids: Vec::new(),
+            notes_len: 0,
         })
     }
 
-    /// Continues segment `number` after its `len` committed bytes, where its file ends.
+    /// Continues segment `number` after its committed bytes, where its file ends.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Corrupt` if the file has another length or belongs to another segment.
-    pub fn resume(disk: &dyn Disk, uuid: Uuid, number: u64, len: u64) -> Result<Self> {
+    /// `Lost`, `Io`; `Corrupt` if the file has another length or belongs to another segment.
+    pub fn resume(disk: &dyn Disk, uuid: Uuid, number: u64, row: &SegmentRow) -> Result<Self> {
+        let len = row.len;
         let name = layout::segment(number);
-        let file = disk.open(&name, Access::Write)?;
+        let file = open(disk, number, Access::Write)?;
         let found = file.len()?;
         // The recovery truncates what is left of a crash. Anything else is not ours to overwrite.
         if found != len {
@@ -72,6 +77,7 @@ impl SegmentWriter {
             buffer: Vec::new(),
             is_new: false,
             ids: Vec::new(),
+            notes_len: row.notes_len,
         })
     }
 
@@ -83,6 +89,11 @@ impl SegmentWriter {
     /// Length in bytes, including buffered bytes.
     pub fn len(&self) -> u64 {
         self.written_len + self.buffer.len() as u64
+    }
+
+    /// Bytes of all notes in it.
+    pub fn notes_len(&self) -> u64 {
+        self.notes_len
     }
 
     /// Whether the record at `location` is still in the buffer.
@@ -138,6 +149,7 @@ impl SegmentWriter {
         };
         let bytes = note.encode(uuid, place);
         self.buffer.extend_from_slice(&bytes);
+        self.notes_len += bytes.len() as u64;
         bytes.len() as u64
     }
 
@@ -170,7 +182,7 @@ impl SegmentWriter {
 /// stored bytes.
 ///
 /// # Errors
-/// `NotFound` if the segment was removed; `Corrupt`, `Io`.
+/// `Corrupt`, `Io`.
 pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) -> Result<Vec<u8>> {
     let mut header = [0; HEADER_LEN];
     file.read_at(&mut header, location.offset)?;
@@ -200,19 +212,26 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
     }
 }
 
-/// The error of a block whose segment is missing, although its row is as it was. Readers would take
-/// "not found" for a file that does not exist.
-pub fn missing_segment(disk: &dyn Disk, number: u64) -> Error {
+/// Opens segment `number`, which a row or a map names.
+///
+/// # Errors
+/// `Lost` if its file is missing; `Io`.
+pub fn open(disk: &dyn Disk, number: u64, access: Access) -> Result<Box<dyn DiskFile>> {
     let name = layout::segment(number);
-    let what = format!("{}/{name}: the segment is missing", disk.shown());
-    Error::corrupt("segment", 0, "S-2.8", what)
+    match disk.open(&name, access) {
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            let what = format!("{}/{name}: the segment is missing", disk.shown());
+            Err(Error::lost(what))
+        }
+        other => other,
+    }
 }
 
 /// Visits the headers of records and notes of a segment in order, from byte `start` to byte `end`
 /// (exclusive).
 ///
 /// # Errors
-/// `NotFound`, `Io`; `Corrupt` if a record is not directly followed by the next one or by `end`;
+/// `Io`; `Corrupt` if a record is not directly followed by the next one or by `end`;
 /// the errors of `visit`.
 pub fn each_item(
     file: &dyn DiskFile,

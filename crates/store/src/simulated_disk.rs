@@ -1,6 +1,6 @@
 //! A disk in memory that loses and tears unsynced writes, and fails on request.
 
-use crate::disk::{Access, Disk, DiskFile, DiskSpace};
+use crate::disk::{Access, Disk, DiskFile, DiskSpace, of_change};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -377,6 +377,31 @@ impl SimDisk {
         };
     }
 
+    /// Takes the file `name` away, durably, as the disk of a tier that is unplugged. Open files
+    /// stay. Returns its bytes.
+    pub fn lose(&self, name: &str) -> Vec<u8> {
+        let mut state = self.0.lock();
+        let file = state.current.files.remove(name);
+        state.durable.files.remove(name);
+        for changes in state.pending.values_mut().flatten() {
+            changes.retain(|change| !matches!(change, NameChange::Set(set, _) if set == name));
+        }
+        file.map_or(Vec::new(), |file| state.files[file].current.clone())
+    }
+
+    /// Makes the file `name`, durably.
+    pub fn bring_back(&self, name: &str, bytes: &[u8]) {
+        let mut state = self.0.lock();
+        state.files.push(FileState {
+            durable: bytes.to_vec(),
+            current: bytes.to_vec(),
+            pending: Vec::new(),
+        });
+        let file = state.files.len() - 1;
+        state.current.files.insert(name.to_owned(), file);
+        state.durable.files.insert(name.to_owned(), file);
+    }
+
     /// Counts a call and returns the failure to simulate, if any.
     fn call(&self, state: &mut State) -> Result<Option<Fault>> {
         if state.is_off {
@@ -460,7 +485,7 @@ impl Disk for SimDisk {
         }
         let file = match (access, found) {
             (Access::Create | Access::CreatePrivate, None) => {
-                self.growing_call(&mut state)?;
+                of_change(self.growing_call(&mut state))?;
                 state.files.push(FileState::default());
                 let file = state.files.len() - 1;
                 let change = NameChange::Set(name.to_owned(), file);
@@ -500,16 +525,16 @@ impl Disk for SimDisk {
 
     fn make_dir(&self, dir: &str) -> Result<()> {
         let mut state = self.0.lock();
-        state.refuse_read_only()?;
-        self.growing_call(&mut state)?;
+        of_change(state.refuse_read_only())?;
+        of_change(self.growing_call(&mut state))?;
         state.change_names(dir_of(dir), vec![NameChange::Dir(dir.to_owned())]);
         Ok(())
     }
 
     fn rename(&self, from: &str, to: &str) -> Result<()> {
         let mut state = self.0.lock();
-        state.refuse_read_only()?;
-        self.plain_call(&mut state)?;
+        of_change(state.refuse_read_only())?;
+        of_change(self.plain_call(&mut state))?;
         let file = *state
             .current
             .files
@@ -525,18 +550,18 @@ impl Disk for SimDisk {
 
     fn remove(&self, name: &str) -> Result<()> {
         let mut state = self.0.lock();
-        state.refuse_read_only()?;
+        of_change(state.refuse_read_only())?;
         if !state.current.files.contains_key(name) {
             return Err(failed(ENOENT));
         }
-        self.plain_call(&mut state)?;
+        of_change(self.plain_call(&mut state))?;
         state.change_names(dir_of(name), vec![NameChange::Remove(name.to_owned())]);
         Ok(())
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {
         let mut state = self.0.lock();
-        self.plain_call(&mut state)?;
+        of_change(self.plain_call(&mut state))?;
         for changes in state.pending.remove(dir).unwrap_or_default() {
             state.durable.apply(&changes);
         }
@@ -565,8 +590,8 @@ impl SimFile {
 
     fn changed(&self, change: Pending) -> Result<()> {
         self.with(|disk, state| {
-            state.refuse_read_only()?;
-            let fault = disk.call(state)?;
+            of_change(state.refuse_read_only())?;
+            let fault = of_change(disk.call(state))?;
             let is_full = state.capacity < u64::MAX
                 && state.used() + state.growth(self.file, &change) > state.capacity;
             let code = match fault {
@@ -588,7 +613,7 @@ impl SimFile {
             if let Some(done) = done {
                 state.files[self.file].change(done);
             }
-            code.map_or(Ok(()), |code| Err(failed(code)))
+            code.map_or(Ok(()), |code| Err(failed(code).of_failed_write()))
         })
     }
 }
@@ -621,7 +646,7 @@ impl DiskFile for SimFile {
 
     fn sync(&self) -> Result<()> {
         self.with(|disk, state| {
-            let called = disk.plain_call(state);
+            let called = of_change(disk.plain_call(state));
             if state.is_off {
                 // The power failed while the disk was writing: it has any part of the changes.
                 return called;
@@ -651,6 +676,12 @@ impl DiskFile for SimFile {
     }
 
     fn punch(&self, offset: u64, len: u64) -> Result<()> {
+        // The length stays.
+        let end = self.disk.0.lock().files[self.file].current.len() as u64;
+        let len = len.min(end.saturating_sub(offset));
+        if len == 0 {
+            return Ok(());
+        }
         self.changed(Pending::Write(offset as usize, vec![0; len as usize]))
     }
 

@@ -3,6 +3,8 @@
 //!
 //! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
+mod lost;
+
 use crate::disk::Disk;
 use crate::simulated_disk::{Fault, Random, SimDisk};
 use crate::writer::Bug;

@@ -293,10 +293,16 @@ impl Store {
     }
 }
 
-/// Whether what a file is or has is wrong, as opposed to an error of the disk.
+/// Whether a file is there, and cannot be used: it is damaged, too long or no regular file, or the
+/// disk cannot read it. It costs what is in it, and nothing else.
 pub(crate) fn is_bad_file(error: &Error) -> bool {
-    use ErrorKind::{Corrupt, Invalid, Limit};
-    matches!(error.kind(), Corrupt | Invalid | Limit)
+    use ErrorKind::{Invalid, Limit};
+    error.is_unreadable() || matches!(error.kind(), Invalid | Limit)
+}
+
+/// As [`is_bad_file`], or the file is missing.
+pub(crate) fn is_bad_or_missing(error: &Error) -> bool {
+    is_bad_file(error) || error.kind() == ErrorKind::NotFound
 }
 
 /// Figures about a store.

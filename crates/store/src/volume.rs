@@ -10,7 +10,7 @@ use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table};
 use crate::layout;
 use crate::named_rows::NamedRows;
-use crate::segment::read_record;
+use crate::segment::{self, read_record};
 use crate::store::{Store, is_bad_file, read_file, write_file};
 use crate::writer::{StoreWriter, counter, each_row};
 use parking_lot::Mutex;
@@ -91,7 +91,7 @@ impl BlockReader {
     /// Reads block `id`: its record and its stored bytes, whose digest is verified.
     ///
     /// # Errors
-    /// `Corrupt`, also if the segment is missing; `Io`.
+    /// `Corrupt`; `Lost` if its segment is missing; `Io`.
     pub fn read(&self, id: u64) -> Result<(RecordRef, Vec<u8>)> {
         let row = self.row(id)?;
         let file = self.segment(row.location.segment)?;
@@ -124,13 +124,8 @@ impl BlockReader {
         if let Some((_, file)) = open.iter().find(|(no, _)| *no == number) {
             return Ok(file.clone());
         }
-        let name = layout::segment(number);
-        let file = match self.store.disk.open(&name, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(crate::segment::missing_segment(&*self.store.disk, number));
-            }
-            other => Arc::<dyn DiskFile>::from(other?),
-        };
+        let file = crate::segment::open(&*self.store.disk, number, Access::Read)?;
+        let file = Arc::<dyn DiskFile>::from(file);
         open.push_back((number, file.clone()));
         if open.len() > READER_SEGMENTS_MAX {
             open.pop_front();
@@ -250,11 +245,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn has_block(&self, id: u64) -> Result<bool> {
-        match self.block_row(id) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(false),
-            Err(error) => Err(error),
-        }
+        self.find_block_row(id).map(|row| row.is_some())
     }
 
     /// Changes the numbers of references, increments first, and commits them with `batch`. The rows
@@ -306,10 +297,9 @@ impl StoreWriter {
             let mut batch = Batch::default();
             let mut dead = Vec::new();
             for &id in ids {
-                if !writer.has_block(id)? {
+                let Some(row) = writer.find_block_row(id)? else {
                     continue;
-                }
-                let row = writer.block_row(id)?;
+                };
                 if row.references == 0 {
                     writer.forget_block(&mut batch, id, &row.record.digest);
                     dead.push((id, row));
@@ -340,7 +330,7 @@ impl StoreWriter {
     /// Frees the space of blocks whose rows are gone. Their headers remain.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`, of the disk: a segment that is missing or damaged keeps its space.
     pub fn free(&self, dead: &[Dead]) -> Result<()> {
         let mut by_segment: BTreeMap<u64, Vec<&BlockRow>> = BTreeMap::new();
         for (_, row) in dead
@@ -353,12 +343,14 @@ impl StoreWriter {
                 .push(row);
         }
         for (number, rows) in by_segment {
-            // A file that is gone has no space to free.
-            if self.is_missing(number)? {
-                continue;
-            }
-            let name = layout::segment(number);
-            let file = self.store.disk.open(&name, Access::Write)?;
+            // A file that is gone, or that cannot be opened, has no space to free.
+            let file = match segment::open(&*self.store.disk, number, Access::Write) {
+                Err(error) if is_bad_file(&error) => {
+                    log::debug!("no space is freed: {error}");
+                    continue;
+                }
+                other => other?,
+            };
             for row in rows {
                 let start = row.location.offset + HEADER_LEN as u64;
                 file.punch(start, row.record.stored_len)?;
@@ -588,9 +580,13 @@ impl StoreWriter {
     /// tables are damaged. A crash leaves the file of a volume that was being made or removed.
     fn was_committed(&self, name: &str, rows: &[(String, VolumeRow)]) -> Result<bool> {
         let Some(first) = self.store.first_volume_row(name)? else {
-            let file = self.store.disk.open(&layout::volume(name), Access::Read)?;
-            // That of an older version is empty.
-            return file.is_empty().map(|is_empty| !is_empty);
+            let file = self.store.disk.open(&layout::volume(name), Access::Read);
+            return match file.and_then(|file| file.is_empty()) {
+                // That of an older version is empty.
+                Ok(is_empty) => Ok(!is_empty),
+                Err(error) if is_bad_file(&error) => Ok(true),
+                Err(error) => Err(error),
+            };
         };
         let has_hidden = |(key, row): &(String, VolumeRow)| {
             row.snapshot == first.snapshot && layout::is_replaced_key(key)
@@ -627,7 +623,10 @@ impl StoreWriter {
         }
         for (name, row) in &rows {
             if layout::is_replaced_key(name) {
-                self.finish_volume_removal(name, row.snapshot)?;
+                let done = self.refuse_after_failure(|writer| {
+                    writer.finish_volume_removal(name, row.snapshot)
+                });
+                self.tell_item(format_args!("a volume is not removed"), done)?;
             } else if !shown.contains(name) {
                 self.show_volume(name, &row.encode())?;
             }

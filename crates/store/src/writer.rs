@@ -10,9 +10,8 @@ use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
-use crate::layout;
 use crate::mark::Mark;
-use crate::segment::{SegmentWriter, read_record};
+use crate::segment::{self, SegmentWriter, read_record};
 use crate::steps::Steps;
 use crate::store::{Store, open_engine};
 use parking_lot::Mutex;
@@ -50,6 +49,12 @@ pub enum Bug {
     TailTruncated,
     /// The mark is written before the tables have the commit.
     MarkBeforeCommit,
+    /// An item that is damaged or missing ends the writer.
+    ItemEndsWriter,
+    /// Rows that a failed change has set are not undone, and go into the next commit.
+    RowsNotUndone,
+    /// A segment is emptied, and its file removed, beside a map that is missing.
+    MissingMapIgnored,
 }
 
 /// Options of a writer.
@@ -137,23 +142,28 @@ pub struct StoreWriter {
     /// Damage that a check found when it opened the store.
     pub(crate) damage: Vec<Error>,
     is_dead: bool,
-    /// Whether the change under way has reached segments or tables.
-    has_written: bool,
-    /// Waiting rows before the change under way; `None` for a row that did not wait.
-    undo: Vec<Undo>,
+    undo: Undo,
     /// Blocks that were found damaged.
     pub(crate) damaged: DamagedBlocks,
     /// Segments whose absence was logged.
     missing: Mutex<BTreeSet<u64>>,
-    /// The segment that a repeat was found in last, and whether it is missing.
-    seen: Mutex<Option<(u64, bool)>>,
+    /// The segment that a repeat was found in last, and the length of its file; 0 if it is missing.
+    seen: Mutex<Option<(u64, u64)>>,
 }
 
-/// A waiting row as it was before a change.
-#[derive(Debug, Clone, Copy)]
-enum Undo {
-    Block(u64, Option<BlockRow>),
-    Segment(u64, Option<SegmentRow>),
+/// Waiting rows as they were before the change under way or, if that has committed, at its last
+/// commit; `None` for a row that did not wait.
+#[derive(Debug, Default)]
+struct Undo {
+    blocks: BTreeMap<u64, Option<BlockRow>>,
+    segments: BTreeMap<u64, Option<SegmentRow>>,
+}
+
+impl Undo {
+    fn clear(&mut self) {
+        self.blocks.clear();
+        self.segments.clear();
+    }
 }
 
 /// The blocks of a store by digest, to find repeats.
@@ -254,15 +264,19 @@ impl Store {
             is_check,
             damage: Vec::new(),
             is_dead: false,
-            has_written: false,
-            undo: Vec::new(),
+            undo: Undo::default(),
             damaged: DamagedBlocks::read(self),
             missing: Mutex::default(),
             seen: Mutex::default(),
         };
         writer.settle_tails()?;
-        let recovered = writer.recover();
-        writer.unless_check(recovered)?;
+        match writer.recover() {
+            // A check tells it and goes on.
+            Err(error) if is_check && error.kind() == ErrorKind::Corrupt => {
+                writer.damage.push(error);
+            }
+            other => other?,
+        }
         Ok(writer)
     }
 }
@@ -293,17 +307,6 @@ impl StoreWriter {
         self.refuse_after_failure(|writer| writer.commit(batch))
     }
 
-    /// Damage is an error, unless this is a check, which tells it and goes on.
-    fn unless_check(&mut self, outcome: Result<()>) -> Result<()> {
-        match outcome {
-            Err(error) if self.is_check && error.kind() == ErrorKind::Corrupt => {
-                self.damage.push(error);
-                Ok(())
-            }
-            other => other,
-        }
-    }
-
     /// The store, as readers see it.
     pub fn store(&self) -> &Store {
         &self.store
@@ -319,9 +322,25 @@ impl StoreWriter {
         !self.is_dead
     }
 
-    /// Runs `change`. After a failure the writer refuses all further calls, because the state of
-    /// the disk is then unknown. Damage that is found before anything was written is no such
-    /// failure: the waiting rows are as before.
+    /// Runs `change`. After a failed write or sync of the disk, and after a panic, the writer refuses
+    /// all further calls, because nobody knows what the disk has.
+    ///
+    /// Any other error is of one item: a segment, a map or a row that is damaged or missing, or what
+    /// the caller wants to store. The writer goes on with what the last commit has, and with the rows
+    /// that waited before the change. This is safe because:
+    /// 1. A commit leaves the store in a state from which [`crate::recover`] can continue, so that
+    ///    the state between two commits of one change is a complete one.
+    /// 2. Rows that the change has set since are undone. None of them is in the tables: a
+    ///    transaction that fails for a damaged page is rolled back.
+    /// 3. Bytes that the change has appended stay, and no row refers to them. The open segment keeps
+    ///    its length, so that nothing overwrites them. Notes may name their blocks, whose numbers are
+    ///    not given away again.
+    /// 4. Files that the change has made (hidden maps, a volume without a row) are those that a crash
+    ///    leaves, too: the next writer removes them.
+    ///
+    /// Not safe, and so marked as failed writes: an error of a sync, of a write that may be partly
+    /// done, of a rename or a removal that may be done or not, and of the tables' commit, unless the
+    /// tables themselves are damaged.
     pub(crate) fn refuse_after_failure<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T>,
@@ -331,40 +350,54 @@ impl StoreWriter {
                 "{}: an earlier write failed: open the store again",
                 self.store.disk.shown()
             );
-            return Err(Error::new(ErrorKind::Io, what));
+            return Err(Error::new(ErrorKind::Io, what).of_failed_write());
         }
         self.is_dead = true;
-        self.has_written = false;
         self.undo.clear();
         let result = change(self);
-        match &result {
-            Ok(_) => self.is_dead = false,
-            Err(error) if !self.has_written && !may_be_of_the_disk(error) => {
-                self.undo();
-                self.is_dead = false;
-            }
-            Err(_) => {}
-        }
+        #[cfg(test)]
+        let ends = self.has_bug(Bug::ItemEndsWriter);
+        #[cfg(not(test))]
+        let ends = false;
+        self.is_dead = match &result {
+            Ok(_) => false,
+            Err(error) => error.is_failed_write() || ends || self.undo().is_err(),
+        };
         self.undo.clear();
         result
     }
 
-    /// Gives the waiting rows the values that they had before the change under way.
-    fn undo(&mut self) {
-        while let Some(undo) = self.undo.pop() {
-            match undo {
-                Undo::Block(id, Some(row)) => drop(self.blocks.insert(id, row)),
-                Undo::Block(id, None) => drop(self.blocks.remove(&id)),
-                Undo::Segment(number, Some(row)) => drop(self.segments.insert(number, row)),
-                Undo::Segment(number, None) => drop(self.segments.remove(&number)),
+    /// Gives the waiting rows the values that they had before the change under way, or at its last
+    /// commit.
+    fn undo(&mut self) -> Result<()> {
+        let undo = std::mem::take(&mut self.undo);
+        #[cfg(test)]
+        if self.has_bug(Bug::RowsNotUndone) {
+            return Ok(());
+        }
+        for (id, row) in undo.blocks {
+            match row {
+                Some(row) => drop(self.blocks.insert(id, row)),
+                None => drop(self.blocks.remove(&id)),
             }
         }
-    }
-
-    /// Notes that the change under way reaches segments or tables, and cannot be undone.
-    pub(crate) fn note_write(&mut self) {
-        self.has_written = true;
-        self.undo.clear();
+        for (number, row) in undo.segments {
+            match row {
+                Some(row) => drop(self.segments.insert(number, row)),
+                None => drop(self.segments.remove(&number)),
+            }
+        }
+        // What was appended stays.
+        let Some(segment) = &self.segment else {
+            return Ok(());
+        };
+        let (number, len, notes_len) = (segment.number(), segment.len(), segment.notes_len());
+        let mut row = self.segment_row(number)?;
+        if row.len != len {
+            (row.len, row.notes_len) = (len, notes_len);
+            self.segments.insert(number, row);
+        }
+        Ok(())
     }
 
     /// Notes that block `id` cannot be read: content that is written again does not become this
@@ -390,12 +423,14 @@ impl StoreWriter {
     }
 
     /// Whether the file of segment `number` is missing, which is logged once.
+    ///
+    /// # Errors
+    /// `Io`, for a file that is there and cannot be opened.
     pub(crate) fn is_missing(&self, number: u64) -> Result<bool> {
-        let name = layout::segment(number);
-        match self.store.disk.open(&name, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        match segment::open(&*self.store.disk, number, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::Lost => {
                 if self.missing.lock().insert(number) {
-                    log::warn!("{}/{name}: the segment is missing", self.store.disk.shown());
+                    log::warn!("{error}");
                 }
                 Ok(true)
             }
@@ -404,18 +439,24 @@ impl StoreWriter {
         }
     }
 
-    /// Returns the row of block `id`, uncommitted changes included.
+    /// Returns the row of block `id`, which something refers to, uncommitted changes included.
+    ///
+    /// # Errors
+    /// `Corrupt` if it has none; `Io`.
     pub(crate) fn block_row(&self, id: u64) -> Result<BlockRow> {
+        self.find_block_row(id)?.ok_or_else(|| {
+            let what = format!("block {id} has no row");
+            Error::corrupt("store metadata", 0, "S-5.3", what)
+        })
+    }
+
+    /// As [`StoreWriter::block_row`]; `None` for a block that does not exist.
+    pub(crate) fn find_block_row(&self, id: u64) -> Result<Option<BlockRow>> {
         if let Some(row) = self.blocks.get(&id) {
-            return Ok(*row);
+            return Ok(Some(*row));
         }
-        match self.engine.get(Table::Blocks, &key_of(id))? {
-            Some(value) => BlockRow::parse(&value),
-            None => {
-                let what = format!("block {id} has no row");
-                Err(Error::corrupt("store metadata", 0, "S-5.3", what))
-            }
-        }
+        let value = self.engine.get(Table::Blocks, &key_of(id))?;
+        value.map(|value| BlockRow::parse(&value)).transpose()
     }
 
     pub(crate) fn segment_row(&self, number: u64) -> Result<SegmentRow> {
@@ -437,16 +478,12 @@ impl StoreWriter {
     pub(crate) fn set_block(&mut self, id: u64, row: BlockRow) {
         self.near.remove(&id);
         let before = self.blocks.insert(id, row);
-        if !self.has_written {
-            self.undo.push(Undo::Block(id, before));
-        }
+        self.undo.blocks.entry(id).or_insert(before);
     }
 
     pub(crate) fn set_segment(&mut self, number: u64, row: SegmentRow) {
         let before = self.segments.insert(number, row);
-        if !self.has_written {
-            self.undo.push(Undo::Segment(number, before));
-        }
+        self.undo.segments.entry(number).or_insert(before);
     }
 
     /// The id that the next new block will get.
@@ -487,8 +524,9 @@ impl StoreWriter {
             ..*record
         };
         let id = self.next_block;
-        let location = self.append(id, &record, stored)?;
+        // A note may name it, also if this fails.
         self.next_block += 1;
+        let location = self.append(id, &record, stored)?;
         self.set_block(
             id,
             BlockRow {
@@ -541,9 +579,12 @@ impl StoreWriter {
                 .flat_map(|index| index.candidates(&record.digest)),
         );
         for id in ids {
-            let row = match self.block_row(id) {
+            let row = match self.find_block_row(id) {
+                Ok(Some(row)) => row,
+                Ok(None) => continue,
+                // A row that cannot be read is that of another block, as far as this one goes.
                 Err(error) if error.kind() == ErrorKind::Corrupt => continue,
-                other => other?,
+                Err(error) => return Err(error),
             };
             if row.record == *record && self.is_readable(id, &row)? {
                 self.load_neighbours(id)?;
@@ -558,12 +599,9 @@ impl StoreWriter {
             return Ok(true);
         }
         if !self.options.verifies_duplicates && !self.damaged.has(id) {
-            return Ok(!self.is_lost(row.location.segment)?);
+            return self.is_there(row);
         }
-        let file = self
-            .store
-            .disk
-            .open(&layout::segment(row.location.segment), Access::Read);
+        let file = segment::open(&*self.store.disk, row.location.segment, Access::Read);
         match file.and_then(|file| read_record(&*file, row.location, &row.record)) {
             Ok(_) => {
                 self.damaged.forget(id);
@@ -580,16 +618,30 @@ impl StoreWriter {
         }
     }
 
-    /// Whether the file of segment `number` was missing when it was last looked for. Looks again
-    /// only for other segments than the last one.
-    fn is_lost(&self, number: u64) -> Result<bool> {
-        let mut seen = self.seen.lock();
-        if let Some((_, is_lost)) = seen.filter(|(last, _)| *last == number) {
-            return Ok(is_lost);
+    /// Whether the file of the segment has the place of a block. Looks again only for other segments
+    /// than the last one, since repeats follow each other.
+    fn is_there(&self, row: &BlockRow) -> Result<bool> {
+        let number = row.location.segment;
+        if self.segment.as_ref().is_some_and(|s| s.number() == number) {
+            return Ok(true);
         }
-        let is_lost = self.is_missing(number)?;
-        *seen = Some((number, is_lost));
-        Ok(is_lost)
+        let mut seen = self.seen.lock();
+        let len = match seen.filter(|(last, _)| *last == number) {
+            Some((_, len)) => len,
+            None => {
+                let disk = &*self.store.disk;
+                let file = segment::open(disk, number, Access::Read);
+                match file.and_then(|file| file.len()) {
+                    Ok(len) => len,
+                    Err(_) => {
+                        self.is_missing(number)?;
+                        0
+                    }
+                }
+            }
+        };
+        *seen = Some((number, len));
+        Ok(row.location.offset.saturating_add(row.len()) <= len)
     }
 
     /// Whether the record may still be in the buffer of the open segment.
@@ -680,10 +732,8 @@ impl StoreWriter {
 
     /// Removes the row of block `id`.
     pub(crate) fn forget_block(&mut self, batch: &mut Batch, id: u64, digest: &Digest) {
-        if let Some(before) = self.blocks.remove(&id)
-            && !self.has_written
-        {
-            self.undo.push(Undo::Block(id, Some(before)));
+        if let Some(before) = self.blocks.remove(&id) {
+            self.undo.blocks.entry(id).or_insert(Some(before));
         }
         self.near.remove(&id);
         batch.remove(Table::Blocks, &key_of(id));
@@ -704,7 +754,6 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, `Full`.
     pub(crate) fn commit(&mut self, mut batch: Batch) -> Result<()> {
-        self.note_write();
         self.put_note()?;
         if let Some(segment) = &mut self.segment {
             #[cfg(test)]
@@ -745,14 +794,10 @@ impl StoreWriter {
         self.mark.set(commit_no);
         self.blocks.clear();
         self.segments.clear();
+        self.undo.clear();
         self.appended_len = 0;
         Ok(())
     }
-}
-
-/// Whether an error may say that a write or a sync failed. The others say what was found.
-pub(crate) fn may_be_of_the_disk(error: &Error) -> bool {
-    matches!(error.kind(), ErrorKind::Io | ErrorKind::Full)
 }
 
 /// Visits the rows of a table with numeric keys.

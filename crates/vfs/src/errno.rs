@@ -28,6 +28,8 @@ mod tests {
             (ErrorKind::Io, Errno::IO),
             (ErrorKind::Corrupt, Errno::IO),
             (ErrorKind::Limit, Errno::IO),
+            (ErrorKind::Lost, Errno::IO),
+            (ErrorKind::Moved, Errno::IO),
             (ErrorKind::Unsupported, Errno::OPNOTSUPP),
             (ErrorKind::Invalid, Errno::INVAL),
             (ErrorKind::NotFound, Errno::NOENT),

@@ -83,10 +83,7 @@ impl From<Failure> for Refused {
 
 /// The reason for an entry that the image could not give.
 fn of_image(error: Error) -> Refused {
-    let is_local = matches!(
-        error.kind(),
-        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Io
-    );
+    let is_local = error.is_unreadable();
     let failure = error.into();
     Refused { failure, is_local }
 }

@@ -20,7 +20,7 @@ use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use weald_format::volume::VolumeRow;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, Result};
 use weald_store::Store;
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
@@ -229,16 +229,20 @@ impl Volume {
         #[cfg(test)]
         self.core.hook.reach(crate::hook::Stage::Frozen);
         // Until the layer goes, its space counts twice: other volumes must not take it meanwhile.
-        let done = shared.prepare_commit();
-        let done = done.and_then(|()| committer.commit(&self.core, writing, &layer));
-        let done = done.and_then(|done| shared.refresh_free().map(|()| done));
+        let prepared = shared.prepare_commit();
+        let is_prepared = prepared.is_ok();
+        let done = prepared.and_then(|()| committer.commit(&self.core, writing, &layer));
         let done = match done {
-            Ok(done) => done,
-            // Rows of this volume are damaged. Blocks without references are all that was written.
-            Err(error) if error.kind() == ErrorKind::Corrupt && writing.writer.is_usable() => {
+            // Rows or blocks of this volume are damaged or lost. Blocks without references are all
+            // that was written.
+            Err(error) if is_prepared && error.is_unreadable() && writing.writer.is_usable() => {
                 self.fail_alone(&error);
                 return Err(error);
             }
+            done => done.and_then(|done| shared.refresh_free().map(|()| done)),
+        };
+        let done = match done {
+            Ok(done) => done,
             Err(error) => {
                 shared.fail(&error);
                 return Err(error);

@@ -230,7 +230,7 @@ impl ChangedFile {
                     self.shown,
                     CHANGED_LEN_MAX >> 20
                 );
-                return Err(Error::limit(what));
+                return Err(Error::limit(what).of_failed_write());
             }
             pages.changed.insert(number, page);
         }

@@ -179,6 +179,19 @@ impl RedbEngine {
         })
     }
 
+    /// Marks the error of a transaction that the disk failed. redb refuses all transactions after
+    /// that, and after a failed read too. One that meets a damaged page is rolled back: the tables
+    /// are as before.
+    fn marked<T>(&self, done: Result<T>) -> Result<T> {
+        done.map_err(|error| {
+            let has_failed = self.has_failed.load(Ordering::Relaxed);
+            match error.kind() == ErrorKind::Corrupt && !has_failed {
+                true => error,
+                false => error.of_failed_write(),
+            }
+        })
+    }
+
     /// Cuts `mark` to one byte when the file is closed. After a failure it stays, because the
     /// system may have bytes in memory that the disk does not have.
     pub fn mark_when_closed(&mut self, mark: Arc<dyn DiskFile>) {
@@ -514,7 +527,7 @@ impl Engine for RedbEngine {
     }
 
     fn commit(&self, batch: &Batch) -> Result<()> {
-        self.call(|database| self.commit_to(database, batch))
+        self.marked(self.call(|database| self.commit_to(database, batch)))
     }
 
     fn compact(&self) -> Result<()> {
@@ -531,7 +544,7 @@ impl Engine for RedbEngine {
             })?;
             match compacted {
                 Ok(_) | Err(CompactionError::TransactionInProgress) => {}
-                Err(error) => return Err(self.failed(error)),
+                Err(error) => return self.marked(Err(self.failed(error))),
             }
         }
         // redb does not keep what it needs to reopen quickly while it compacts.

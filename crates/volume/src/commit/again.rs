@@ -13,8 +13,8 @@ use crate::options::Chunking;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::tables::of_piece;
+use weald_format::Result;
 use weald_format::volume::{ExtentsRow, Piece};
-use weald_format::{ErrorKind, Result};
 
 /// Pieces of a window from which on its borders are those of overwrites, not of its content: what
 /// lies together becomes one piece.
@@ -44,7 +44,7 @@ impl Committer {
             work.rules = core.rules(layer, ino, usual)?;
             // Damaged data stays where it is: it must not stop the commit.
             let segments = match self.segments_again(core, (ino, window), &row) {
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                Err(error) if error.is_unreadable() => {
                     log::warn!("a part of inode {ino} is not written again: {error}");
                     continue;
                 }

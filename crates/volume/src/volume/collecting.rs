@@ -195,7 +195,8 @@ impl Collecting {
                 }
             }
             Phase::Choose => {
-                refuse_damaged_maps(shared, &check)?;
+                let tables = (&shared.store, engine);
+                self.collection.find_damaged_maps(tables, &check)?;
                 let Some(mut writing) = lock(shared)? else {
                     return Ok(CollectStep::Waiting);
                 };
@@ -304,20 +305,6 @@ fn lock(shared: &OpenStore) -> Result<Option<MutexGuard<'_, Writing>>> {
     }
     let is_held = shared.keeps_dead(&writing, 0);
     Ok((!is_held).then_some(writing))
-}
-
-/// Fails if a map is damaged: the blocks of its image could not move, and the next writer would
-/// find segments that it cannot remove.
-fn refuse_damaged_maps(shared: &OpenStore, check: &dyn Fn() -> Result<()>) -> Result<()> {
-    for name in shared.store.names()? {
-        check()?;
-        match shared.store.map(&name) {
-            // The image was removed meanwhile.
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            other => drop(other?),
-        }
-    }
-    Ok(())
 }
 
 /// Rewrites the map of the image `name`, if it names an emptied segment. Returns false while a hold

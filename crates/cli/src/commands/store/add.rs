@@ -20,7 +20,7 @@ use weald_builder::{
     Added, BuildOptions, Observer, Problem, StoreSource, StoreTarget, build_into_store,
     image_to_continue,
 };
-use weald_format::{Error, ErrorKind};
+use weald_format::Error;
 use weald_image::{Image, OpenOptions};
 use weald_store::disk::HostDisk;
 use weald_store::{SEGMENT_LEN_DEFAULT, Store, StoreWriter, StoredImage, WriteOptions, check_name};
@@ -223,10 +223,7 @@ fn add_to_mounted(
 
 /// Whether an error is about bytes of an image that cannot be read.
 fn is_damage(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Io
-    )
+    error.is_unreadable()
 }
 
 /// Makes a store at `dir`.

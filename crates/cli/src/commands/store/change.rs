@@ -346,7 +346,7 @@ fn import_image(target: &mut ImportTarget, image: &Incoming<'_>) -> anyhow::Resu
 /// Whether the image is damaged. (Errors of the store name its own files.)
 fn is_of_image(error: &Error) -> bool {
     match error.kind() {
-        ErrorKind::Corrupt => true,
+        ErrorKind::Corrupt | ErrorKind::Lost => true,
         ErrorKind::Unsupported => error.io_source().is_none(),
         _ => false,
     }

@@ -225,7 +225,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         _ => match reencode(writer, &reencode_options, &observer) {
             Err(_) if observer.is_cancelled() => bail!("{INTERRUPTED}"),
             // Damage stops no collection.
-            Err(error) if error.kind() == ErrorKind::Corrupt => {
+            Err(error) if error.is_unreadable() => {
                 messages::problem(store.shown().as_bytes(), &error);
                 let writer = store.write(WriteOptions::new(writer_name("gc")))?;
                 (writer, Reencoded::default())

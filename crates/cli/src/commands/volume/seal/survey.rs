@@ -18,10 +18,7 @@ pub type Tell<'a> = dyn Fn(&[u8], &Error) -> Result<()> + 'a;
 
 /// Whether an error is about one place of the volume: the seal can go on without it.
 pub fn is_local(error: &Error) -> bool {
-    matches!(
-        error.kind(),
-        ErrorKind::Corrupt | ErrorKind::NotFound | ErrorKind::Io
-    )
+    error.is_unreadable()
 }
 
 /// Parts of a volume that its image leaves out.
