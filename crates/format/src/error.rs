@@ -7,8 +7,8 @@
 //! 3. All crates share one type, so that one function maps kinds to errno and one to exit codes
 //!    (`docs/design/0002-one-error.md` explains why no crate has its own type).
 //! 4. A write or a sync that the disk failed is marked where the disk is called
-//!    ([`Error::of_failed_write`]): nobody knows what is on the disk then, and writers stop. Any other
-//!    error is of one item, and everything else goes on.
+//!    ([`Error::of_failed_write`]): nobody knows what is on the disk then, and writers stop. Any
+//!    other error is of one item, and everything else goes on.
 //! 5. The success path never allocates.
 
 use std::borrow::Cow;
@@ -30,10 +30,11 @@ pub enum ErrorKind {
     Invalid,
     /// No object of the requested name exists.
     NotFound,
-    /// What the caller has open was moved, replaced or removed meanwhile: it has to be opened again.
+    /// What the caller has open was moved, replaced or removed meanwhile: it has to be opened
+    /// again.
     Moved,
-    /// The metadata names an object that is not where it should be, such as a segment or a map whose
-    /// file is missing. Readers must not take it for something that never existed.
+    /// The metadata names an object that is not where it should be, such as a segment or a map
+    /// whose file is missing. Readers must not take it for something that never existed.
     Lost,
     /// The device that we write to has no space left.
     Full,
@@ -149,8 +150,8 @@ impl Error {
         self.0.is_failed_write
     }
 
-    /// Whether an item cannot be read: it is damaged or lost, or the disk cannot read it. Everything
-    /// else can still be used.
+    /// Whether an item cannot be read: it is damaged or lost, or the disk cannot read it.
+    /// Everything else can still be used.
     pub fn is_unreadable(&self) -> bool {
         let is_of_reading = matches!(
             self.kind(),

@@ -61,8 +61,8 @@ pub struct Collected {
     /// Number of segments that stay because live blocks in them cannot be read:
     /// [`StoreWriter::damaged_blocks`] has these.
     pub segments_kept: u64,
-    /// Number of images whose maps are damaged or missing. Nothing is copied then, because these maps cannot
-    /// follow: only what needs no copying is collected.
+    /// Number of images whose maps are damaged or missing. Nothing is copied then, because these
+    /// maps cannot follow: only what needs no copying is collected.
     pub maps_damaged: u64,
 }
 

@@ -322,25 +322,25 @@ impl StoreWriter {
         !self.is_dead
     }
 
-    /// Runs `change`. After a failed write or sync of the disk, and after a panic, the writer refuses
-    /// all further calls, because nobody knows what the disk has.
+    /// Runs `change`. After a failed write or sync of the disk, and after a panic, the writer
+    /// refuses all further calls, because nobody knows what the disk has.
     ///
-    /// Any other error is of one item: a segment, a map or a row that is damaged or missing, or what
-    /// the caller wants to store. The writer goes on with what the last commit has, and with the rows
-    /// that waited before the change. This is safe because:
+    /// Any other error is of one item: a segment, a map or a row that is damaged or missing, or
+    /// what the caller wants to store. The writer goes on with what the last commit has, and with
+    /// the rows that waited before the change. This is safe because:
     /// 1. A commit leaves the store in a state from which [`crate::recover`] can continue, so that
     ///    the state between two commits of one change is a complete one.
     /// 2. Rows that the change has set since are undone. None of them is in the tables: a
     ///    transaction that fails for a damaged page is rolled back.
-    /// 3. Bytes that the change has appended stay, and no row refers to them. The open segment keeps
-    ///    its length, so that nothing overwrites them. Notes may name their blocks, whose numbers are
-    ///    not given away again.
-    /// 4. Files that the change has made (hidden maps, a volume without a row) are those that a crash
-    ///    leaves, too: the next writer removes them.
+    /// 3. Bytes that the change has appended stay, and no row refers to them. The open segment
+    ///    keeps its length, so that nothing overwrites them. Notes may name their blocks, whose
+    ///    numbers are not given away again.
+    /// 4. Files that the change has made (hidden maps, a volume without a row) are those that a
+    ///    crash leaves, too: the next writer removes them.
     ///
     /// Not safe, and so marked as failed writes: an error of a sync, of a write that may be partly
-    /// done, of a rename or a removal that may be done or not, and of the tables' commit, unless the
-    /// tables themselves are damaged.
+    /// done, of a rename or a removal that may be done or not, and of the tables' commit, unless
+    /// the tables themselves are damaged.
     pub(crate) fn refuse_after_failure<T>(
         &mut self,
         change: impl FnOnce(&mut Self) -> Result<T>,
@@ -618,8 +618,8 @@ impl StoreWriter {
         }
     }
 
-    /// Whether the file of the segment has the place of a block. Looks again only for other segments
-    /// than the last one, since repeats follow each other.
+    /// Whether the file of the segment has the place of a block. Looks again only for other
+    /// segments than the last one, since repeats follow each other.
     fn is_there(&self, row: &BlockRow) -> Result<bool> {
         let number = row.location.segment;
         if self.segment.as_ref().is_some_and(|s| s.number() == number) {
