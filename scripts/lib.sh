@@ -65,7 +65,7 @@ unit_tests() {
 build_programs() {
     step "cargo build --profile $profile"
     case $profile in
-    dev) (cd "$root" && cargo test --workspace --exclude weald-volume --locked --quiet --no-run) ;;
+    dev) (cd "$root" && cargo build --workspace --exclude weald-volume --locked --quiet --bins --tests) ;;
     *) (cd "$root" && cargo build --profile "$profile" --locked --quiet --workspace --bins) ;;
     esac
 }
