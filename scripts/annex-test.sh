@@ -75,7 +75,7 @@ try_remote() {
     sync "$volume"
     first=$(stat_of stored_len)
     quiet git annex unlock versions
-    printf x | dd of=versions bs=1 seek=4000000 conv=notrunc status=none
+    printf 'changed!' | dd of=versions bs=1 seek=4000000 conv=notrunc status=none
     quiet git annex add versions
     quiet git annex copy --to plain versions
     sync "$volume"
@@ -134,7 +134,7 @@ try_ciphers() {
         # A changed byte is found, and a new copy is whole.
         chunk=$(find "$volume/$name" -type f | head -n 1)
         chmod u+w "$chunk"
-        printf '\xff\x00' | dd of="$chunk" bs=1 seek=2000 conv=notrunc status=none
+        printf 'damaged!' | dd of="$chunk" bs=1 seek=2000 conv=notrunc status=none
         if git annex fsck --from "$name" data >"$work/log" 2>&1; then die "$name: fsck found no damage"; fi
         quiet git annex drop --from "$name" data
         quiet git annex copy --to "$name" data

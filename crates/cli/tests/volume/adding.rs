@@ -109,10 +109,9 @@ fn a_mounted_volume_takes_images() {
 #[test]
 fn refused_images_leave_nothing() {
     let ground = with_image();
-    ground.sh(
-        "cp a.weald bad.weald; printf x | dd of=bad.weald bs=1 seek=1500000 conv=notrunc 2> log
-        head -c 100000 a.weald > short.weald",
-    );
+    ground.sh("cp a.weald bad.weald
+        printf damaged! | dd of=bad.weald bs=1 seek=1500000 conv=notrunc 2> log
+        head -c 100000 a.weald > short.weald");
     ground.mount(&[]);
     ground.sh("cp tree/noise mnt; sync mnt");
     let import = |image: &str, name: &str, words: &[&str]| {

@@ -138,7 +138,8 @@ fn a_failed_import_leaves_nothing() {
     ground.sh(
         "mkdir -p tree/sub; head -c 3000000 /dev/urandom > tree/noise; echo a > tree/sub/Twin
         echo b > tree/sub/twin; $WEALD build -q tree i.weald; $WEALD volume rm store:v
-        cp i.weald bad.weald; printf x | dd of=bad.weald bs=1 seek=1500000 conv=notrunc 2> log
+        cp i.weald bad.weald
+        printf damaged! | dd of=bad.weald bs=1 seek=1500000 conv=notrunc 2> log
         head -c 100000 i.weald > short.weald; echo none > none.weald",
     );
     let refused = |args: &[&str], words: &[&str]| {
