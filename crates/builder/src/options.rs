@@ -469,11 +469,12 @@ pub(crate) fn block_len_of(category: Category, block_len: u64) -> u64 {
 
 /// Checks the raw length of blocks.
 pub(crate) fn validate_block_len(len: u64) -> Result<()> {
-    match (BLOCK_LEN_MIN..=BLOCK_LEN_MAX).contains(&len) {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if (BLOCK_LEN_MIN..=BLOCK_LEN_MAX).contains(&len) {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "block size: expected 4K to 64M, found {len} bytes"
-        ))),
+        )))
     }
 }
 

@@ -172,12 +172,11 @@ fn by_nilsimsa(
 /// before blocks are cut.
 pub fn memory_len(options: &BuildOptions, file_count: u64, threads: u64) -> u64 {
     let (paths, order) = (&options.hot_paths, &options.order);
-    let hot_len = match paths.is_empty() {
-        true => 0,
+    let hot_len = if paths.is_empty() {
+        0
+    } else {
         // A rank and an index for each job, and half of the jobs while they are sorted.
-        false => {
-            paths_len(paths) + file_count * (size_of::<(usize, usize)>() + size_of::<Job>()) as u64
-        }
+        paths_len(paths) + file_count * (size_of::<(usize, usize)>() + size_of::<Job>()) as u64
     };
     order_len(order, file_count, threads) + hot_len
 }
@@ -256,9 +255,10 @@ fn signed(
             signatures[no] = signature;
         }
     });
-    match observer.is_cancelled() {
-        true => Err(Error::invalid("interrupted")),
-        false => Ok(signatures.into_iter().zip(jobs.iter().copied()).collect()),
+    if observer.is_cancelled() {
+        Err(Error::invalid("interrupted"))
+    } else {
+        Ok(signatures.into_iter().zip(jobs.iter().copied()).collect())
     }
 }
 

@@ -308,20 +308,17 @@ fn trees_up_to_the_depth_limit_are_stored_and_deeper_ones_refused() {
             ..quick()
         };
         let built = build_image(&source, &target, false, &options, &Silent);
-        match is_kept {
-            true => {
-                assert_eq!(built.unwrap().entry_count, depth + 1);
-                open_checked(&target);
-            }
-            false => {
-                let error = built.unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
-                assert!(
-                    error.to_string().contains("fewer than 65536 levels"),
-                    "{error}"
-                );
-                assert_eq!(names(&scratch.path()), ["source"]);
-            }
+        if is_kept {
+            assert_eq!(built.unwrap().entry_count, depth + 1);
+            open_checked(&target);
+        } else {
+            let error = built.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Limit, "{error}");
+            assert!(
+                error.to_string().contains("fewer than 65536 levels"),
+                "{error}"
+            );
+            assert_eq!(names(&scratch.path()), ["source"]);
         }
     }
 }

@@ -74,12 +74,11 @@ fn every_record_decodes_and_sections_stand_in_order() {
         for page in &section.pages {
             let found = records.iter().find(|(r, _)| r.offset == page.record.offset);
             let count = page.record_count as usize;
-            let page = match page.is_direct() {
-                true => IndexPage::single(page.record, page.item_count),
-                false => {
-                    let (_, raw) = found.unwrap();
-                    IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap()
-                }
+            let page = if page.is_direct() {
+                IndexPage::single(page.record, page.item_count)
+            } else {
+                let (_, raw) = found.unwrap();
+                IndexPage::parse(raw, section.record_type, count, page.item_count).unwrap()
             };
             for record in page.refs {
                 assert!(record.offset >= end, "{}: {record:?}", "W-4");

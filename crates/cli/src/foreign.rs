@@ -147,9 +147,10 @@ fn describe_front(front: &[u8]) -> String {
     let is = |(at, magic, _): &&Magic| front.get(*at..).is_some_and(|rest| rest.starts_with(magic));
     let begin = front.get(..SHOWN_LEN).unwrap_or(front);
     let Some(&(at, magic, name)) = MAGICS.iter().find(is) else {
-        return match begin.iter().all(|&byte| byte == 0) {
-            true => "it begins with zero bytes".into(),
-            false => format!("it begins with \"{}\"", begin.escape_ascii()),
+        return if begin.iter().all(|&byte| byte == 0) {
+            "it begins with zero bytes".into()
+        } else {
+            format!("it begins with \"{}\"", begin.escape_ascii())
         };
     };
     let mut text = match at {

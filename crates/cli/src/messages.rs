@@ -133,17 +133,19 @@ pub fn problem(path: &[u8], error: &(dyn std::error::Error + 'static)) {
 /// An error and its causes on one line; with technical details if `-v` was given.
 pub fn one_line(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = causes_of(error);
-    match is_verbose() {
-        true => causes.join(": "),
-        false => describe(causes, false).concat(),
+    if is_verbose() {
+        causes.join(": ")
+    } else {
+        describe(causes, false).concat()
     }
 }
 
 /// A text of a library; with technical details if `-v` was given.
 pub fn detailed(text: &str) -> String {
-    match is_verbose() {
-        true => text.to_owned(),
-        false => plain(text),
+    if is_verbose() {
+        text.to_owned()
+    } else {
+        plain(text)
     }
 }
 
@@ -221,9 +223,10 @@ pub fn plain(text: &str) -> String {
     pieces.dedup();
     let damage = pieces.iter().position(|piece| is_technical(piece));
     if let (Some(record), Some(at)) = (record, damage) {
-        let thing = match STORE_RECORDS.contains(&record) {
-            true => "store",
-            false => "image",
+        let thing = if STORE_RECORDS.contains(&record) {
+            "store"
+        } else {
+            "image"
         };
         let what = format!("the {thing} is damaged ({record})");
         let context = pieces.get(..at).unwrap_or_default();

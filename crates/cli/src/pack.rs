@@ -110,12 +110,11 @@ impl InputArgs {
                 "--contents-root is for mtree descriptions: add --from mtree, or leave it out";
             return Err(Error::invalid(what));
         }
-        let stream: Source = match is_standard {
-            true => Box::new(std::io::stdin()),
-            false => {
-                let file = File::open(source);
-                Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
-            }
+        let stream: Source = if is_standard {
+            Box::new(std::io::stdin())
+        } else {
+            let file = File::open(source);
+            Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
         };
         let format = match word {
             FormatWord::Auto => Format::Auto,
@@ -349,9 +348,10 @@ impl DisplayArgs {
     /// # Errors
     /// Returns an error if the signal handler cannot be installed.
     pub fn display(&self) -> anyhow::Result<Display> {
-        let progress = match self.quiet {
-            true => ProgressWord::None,
-            false => self.progress,
+        let progress = if self.quiet {
+            ProgressWord::None
+        } else {
+            self.progress
         };
         Ok(Display::new(progress, interrupt_flag()?))
     }

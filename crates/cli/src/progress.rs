@@ -261,9 +261,10 @@ fn describe_extraction(progress: &ExtractProgress, elapsed: Duration) -> String 
     };
     let done = bytes(progress.content_len);
     let len_min = progress.content_len_min.unwrap_or(0);
-    let content = match len_min > progress.content_len {
-        true => format!("{done} of {} or more", bytes(len_min)),
-        false => done,
+    let content = if len_min > progress.content_len {
+        format!("{done} of {} or more", bytes(len_min))
+    } else {
+        done
     };
     let mut text = format!("{entries} entries, {content}");
     let seconds = elapsed.as_secs_f64();

@@ -58,10 +58,11 @@ fn a_killed_build_leaves_nothing_and_keeps_the_old_image() {
         let delay = time.mul_f64(((round % 24) as f64 + rng.below(1000) as f64 / 1000.0) / 24.0);
         let start = Instant::now();
         let was_killed = killed_after(&[&OPTIONS[..], force].concat(), &source, &target, delay);
-        match was_killed {
-            true => killed_count += 1,
+        if was_killed {
+            killed_count += 1
+        } else {
             // The machine is less loaded than at the first measurement.
-            false => time = time.min(start.elapsed()),
+            time = time.min(start.elapsed())
         }
         let found = names(&dir);
         match (found.as_slice(), is_forced) {
@@ -149,9 +150,10 @@ fn signals_cancel_a_build_with_a_message() {
             (output.status.code(), stderr(&output).as_str()),
             (Some(2), "weald: interrupted\n")
         );
-        match is_forced {
-            true => assert_eq!(fs::read(&target).unwrap(), b"old"),
-            false => assert_eq!(names(&dir), Vec::<String>::new()),
+        if is_forced {
+            assert_eq!(fs::read(&target).unwrap(), b"old")
+        } else {
+            assert_eq!(names(&dir), Vec::<String>::new())
         }
     }
 }

@@ -449,9 +449,10 @@ fn no_control_character_of_a_name_reaches_a_terminal() {
         commands.sort_by_key(|command| order(command));
         for (line, raw) in commands.into_iter().flat_map(runs) {
             let mut command = command(&args(line));
-            let output = match is_terminal {
-                true => run_on_terminal(&mut command),
-                false => run(&mut command),
+            let output = if is_terminal {
+                run_on_terminal(&mut command)
+            } else {
+                run(&mut command)
             };
             check(line, raw, is_terminal, &output);
             let said = output.text() + &output.stderr;

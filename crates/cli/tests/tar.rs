@@ -207,9 +207,10 @@ impl ReadAt for Disk {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        match self.is_off.load(Ordering::Relaxed) {
-            true => Err(Error::io("disk", std::io::Error::from_raw_os_error(5))),
-            false => self.file.read_exact_at(buf, offset),
+        if self.is_off.load(Ordering::Relaxed) {
+            Err(Error::io("disk", std::io::Error::from_raw_os_error(5)))
+        } else {
+            self.file.read_exact_at(buf, offset)
         }
     }
 }

@@ -225,12 +225,13 @@ impl Decoder {
             .ok_or_else(|| Error::new(ErrorKind::Limit, "no memory for a decoder"))?;
         context.ref_prefix(history).map_err(zstd_error)?;
         context.decompress(raw, frame).map_err(zstd_error)?;
-        match raw.len() == raw_len {
-            true => Ok(()),
-            false => Err(bad(
+        if raw.len() == raw_len {
+            Ok(())
+        } else {
+            Err(bad(
                 codec,
                 format_args!("expected {raw_len} bytes, found {}", raw.len()),
-            )),
+            ))
         }
     }
 
@@ -371,9 +372,10 @@ fn frame_front(
     let mut output = OutBuffer::around(buffer);
     let (mut at, mut given) = (0, frame_header_len(stored)?);
     while output.pos() < wanted {
-        given = match is_in_place {
-            true => block_end(stored, given)?,
-            false => stored.len(),
+        given = if is_in_place {
+            block_end(stored, given)?
+        } else {
+            stored.len()
         };
         let mut input = InBuffer::around(stored.get(..given)?);
         input.set_pos(at);
@@ -432,9 +434,10 @@ pub(crate) fn block_end(frame: &[u8], start: usize) -> Option<usize> {
 pub(crate) fn check_single_frame(codec: Codec, stored: &[u8]) -> Result<()> {
     let is_frame = stored.starts_with(&ZSTD_MAGIC);
     let len = zstd::zstd_safe::find_frame_compressed_size(stored);
-    match is_frame && len == Ok(stored.len()) {
-        true => Ok(()),
-        false => Err(bad(codec, "expected exactly one frame")),
+    if is_frame && len == Ok(stored.len()) {
+        Ok(())
+    } else {
+        Err(bad(codec, "expected exactly one frame"))
     }
 }
 

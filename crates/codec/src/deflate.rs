@@ -138,9 +138,10 @@ pub fn analyze(stream: &[u8], plain: &[u8], candidates: &[Zlib], part_len: usize
         return Vec::new();
     };
     let is_long = plain.len() / 2 > part_len;
-    let parts = match is_long && Part::LEVELS.contains(&zlib.level) {
-        true => part_recipes(stream, plain, zlib, part_len),
-        false => None,
+    let parts = if is_long && Part::LEVELS.contains(&zlib.level) {
+        part_recipes(stream, plain, zlib, part_len)
+    } else {
+        None
     };
     parts
         .or_else(|| Some(vec![whole_recipe(stream, plain, zlib)?]))
@@ -191,9 +192,10 @@ fn part_recipes(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Opt
             );
             made.is_ok_and(|made| made == bytes)
         };
-        let corrections = match cut.is_probably_predicted && is_made(&[]) {
-            true => Vec::new(),
-            false => cut.corrections.clone(),
+        let corrections = if cut.is_probably_predicted && is_made(&[]) {
+            Vec::new()
+        } else {
+            cut.corrections.clone()
         };
         let is_right = corrections.is_empty() || is_made(&corrections);
         is_right.then_some(Recipe {
@@ -209,9 +211,10 @@ fn part_recipes(stream: &[u8], plain: &[u8], zlib: Zlib, part_len: usize) -> Opt
 /// The element of `candidates` whose tokens differ least from those at the front of `stream`.
 fn best_prediction(stream: &[u8], plain: &[u8], candidates: &[Zlib]) -> Option<Zlib> {
     let trial = plain.get(..TRIAL_LEN).unwrap_or(plain);
-    let end = match plain.len() <= TRIAL_LEN {
-        true => trial.len(),
-        false => trial.len().saturating_sub(TRIAL_TAIL_LEN),
+    let end = if plain.len() <= TRIAL_LEN {
+        trial.len()
+    } else {
+        trial.len().saturating_sub(TRIAL_TAIL_LEN)
     };
     let mut best = None;
     let mut fewest = usize::MAX;

@@ -151,9 +151,10 @@ impl Encoder {
         let is_zstd = matches!(self.spec, CodecSpec::Zstd(_));
         match &mut self.zstd {
             Some(context) if is_zstd && !borders.is_empty() => {
-                let codec = match self.dictionary.is_some() {
-                    true => Codec::ZstdDictionary,
-                    false => Codec::Zstd,
+                let codec = if self.dictionary.is_some() {
+                    Codec::ZstdDictionary
+                } else {
+                    Codec::Zstd
                 };
                 let stored = encode_up_to(borders, raw, context.context_mut())?;
                 self.verify(raw, codec, stored, None)
@@ -312,9 +313,10 @@ fn encode_up_to(borders: &[usize], raw: &[u8], context: &mut CCtx<'static>) -> R
         let len = end.saturating_sub(at).min(rest.len());
         let (step, after) = rest.split_at(len);
         (at, rest) = (at + len, after);
-        let how = match rest.is_empty() {
-            true => ZSTD_EndDirective::ZSTD_e_end,
-            false => ZSTD_EndDirective::ZSTD_e_flush,
+        let how = if rest.is_empty() {
+            ZSTD_EndDirective::ZSTD_e_end
+        } else {
+            ZSTD_EndDirective::ZSTD_e_flush
         };
         let mut input = InBuffer::around(step);
         while context

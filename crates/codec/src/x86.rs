@@ -223,9 +223,10 @@ fn operand_start(code: &[u8]) -> Option<usize> {
 /// Changes an operand that ends at `end`, unless it is out of the filter's reach.
 fn converted(operand: [u8; 4], end: u32, change: impl Fn(u32, u32) -> u32) -> [u8; 4] {
     let value = u32::from_le_bytes(operand);
-    match sign_extended(value) == value {
-        true => sign_extended(change(value, end)).to_le_bytes(),
-        false => operand,
+    if sign_extended(value) == value {
+        sign_extended(change(value, end)).to_le_bytes()
+    } else {
+        operand
     }
 }
 

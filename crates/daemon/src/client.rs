@@ -139,15 +139,14 @@ pub fn join(
 /// Fails with the error of a server, unless that speaks another protocol: it may have other stores,
 /// and the lock of this one says which process has it.
 fn refuse(refusal: Refusal) -> Result<()> {
-    match refusal.is_of_protocol() {
-        true => {
-            log::warn!(
-                "a server of another version is left out: {}",
-                refusal.into_error()
-            );
-            Ok(())
-        }
-        false => Err(refusal.into_error()),
+    if refusal.is_of_protocol() {
+        log::warn!(
+            "a server of another version is left out: {}",
+            refusal.into_error()
+        );
+        Ok(())
+    } else {
+        Err(refusal.into_error())
     }
 }
 

@@ -140,9 +140,10 @@ impl ImageSender {
 
     /// The error that the server has said, or else `error`.
     fn refusal(&self, error: Option<Error>) -> Error {
-        let said = match has_news(&self.stream) {
-            true => receive::<Reply>(&self.stream, None),
-            false => Ok(None),
+        let said = if has_news(&self.stream) {
+            receive::<Reply>(&self.stream, None)
+        } else {
+            Ok(None)
         };
         match (said, error) {
             (Ok(Some((Reply::Refused(refusal), _))), _) => refusal.into_error(),

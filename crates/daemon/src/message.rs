@@ -480,9 +480,10 @@ fn receive_part(
         }
     }
     // The kernel closes descriptors that do not fit the buffer.
-    match received.flags.contains(ReturnFlags::CTRUNC) {
-        true => Err(too_many()),
-        false => Ok(received.bytes),
+    if received.flags.contains(ReturnFlags::CTRUNC) {
+        Err(too_many())
+    } else {
+        Ok(received.bytes)
     }
 }
 

@@ -161,9 +161,10 @@ fn histogram(text: &mut String, name: &str, labels: &str, operation: &OperationR
     let last = operation.latency_counts.len().saturating_sub(1);
     for (index, count) in operation.latency_counts.iter().enumerate() {
         cumulative += count;
-        let bound = match index == last {
-            true => "+Inf".to_owned(),
-            false => (bound_us(index) as f64 / 1e6).to_string(),
+        let bound = if index == last {
+            "+Inf".to_owned()
+        } else {
+            (bound_us(index) as f64 / 1e6).to_string()
         };
         line(
             text,

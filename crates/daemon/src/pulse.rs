@@ -68,9 +68,10 @@ impl PulseWatch {
         };
         if is_stopped_state(state) {
             let since = *self.stopped_since.get_or_insert_with(Instant::now);
-            return match since.elapsed() >= STOPPED_PATIENCE {
-                true => Pulse::Stopped,
-                false => Pulse::Working,
+            return if since.elapsed() >= STOPPED_PATIENCE {
+                Pulse::Stopped
+            } else {
+                Pulse::Working
             };
         }
         self.stopped_since = None;
@@ -79,9 +80,10 @@ impl PulseWatch {
             self.counters = counters;
             self.last_change = Instant::now();
         }
-        match self.last_change.elapsed() >= STUCK_PATIENCE {
-            true => Pulse::Stuck,
-            false => Pulse::Working,
+        if self.last_change.elapsed() >= STUCK_PATIENCE {
+            Pulse::Stuck
+        } else {
+            Pulse::Working
         }
     }
 }

@@ -230,9 +230,10 @@ impl OperationReport {
         for (index, bucket_count) in self.latency_counts.iter().enumerate() {
             seen += bucket_count;
             if seen >= rank {
-                return match index + 1 == self.latency_counts.len() {
-                    true => Quantile::AtLeast(bound_us(index.saturating_sub(1))),
-                    false => Quantile::Below(bound_us(index)),
+                return if index + 1 == self.latency_counts.len() {
+                    Quantile::AtLeast(bound_us(index.saturating_sub(1)))
+                } else {
+                    Quantile::Below(bound_us(index))
                 };
             }
         }

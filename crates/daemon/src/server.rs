@@ -105,12 +105,13 @@ impl Server {
     /// changes of a volume did not reach the disk.
     pub fn run(self) -> Result<()> {
         self.serve()?;
-        match self.shared.state.lock().has_lost {
-            true => Err(Error::new(
+        if self.shared.state.lock().has_lost {
+            Err(Error::new(
                 ErrorKind::Io,
                 "the last changes of the volume are lost",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

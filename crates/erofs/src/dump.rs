@@ -211,11 +211,12 @@ fn parse_path(field: &[u8]) -> Result<Vec<u8>> {
 fn inner_path(path: &[u8], field: &str) -> Result<Vec<u8>> {
     let path = path.strip_prefix(b"/").unwrap_or(path);
     let is_bad = |name: &[u8]| matches!(name, b"" | b"." | b"..") || name.contains(&0);
-    match path.split(|byte| *byte == b'/').any(is_bad) {
-        true => Err(Error::invalid(format!(
+    if path.split(|byte| *byte == b'/').any(is_bad) {
+        Err(Error::invalid(format!(
             "{field}: the path has an empty name, '.', '..' or a zero byte"
-        ))),
-        false => Ok(path.to_vec()),
+        )))
+    } else {
+        Ok(path.to_vec())
     }
 }
 

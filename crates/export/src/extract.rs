@@ -209,9 +209,10 @@ fn ids_of_new_files(root: &TargetDir) -> Option<(u32, u32)> {
 fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<TargetDir>> {
     let fail = |e| Error::io(target.display().to_string(), e);
     let (fd, is_new) = weald_io::open_or_make_dir(target)?;
-    let attributes = match is_new || overwrite {
-        true => Some(image.root()?),
-        false => None,
+    let attributes = if is_new || overwrite {
+        Some(image.root()?)
+    } else {
+        None
     };
     if let Some(inode) = attributes.as_ref().filter(|_| !is_new) {
         crate::restore::restrict_existing_dir(&fd, inode);
@@ -220,9 +221,10 @@ fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<Target
         weald_sys::remove_xattr_at(&fd, b"", ACL_DEFAULT).map_err(fail)?;
         weald_sys::remove_xattr_at(&fd, b"", ACL_ACCESS).map_err(fail)?;
     }
-    let heritage = match is_new {
-        true => Heritage::NONE,
-        false => Heritage::of_existing(&fd),
+    let heritage = if is_new {
+        Heritage::NONE
+    } else {
+        Heritage::of_existing(&fd)
     };
     Ok(TargetDir::root(fd, attributes, heritage))
 }
@@ -311,9 +313,10 @@ impl<'a> State<'a> {
     fn advance(&self, len: u64) -> Result<()> {
         self.counts.content_len.fetch_add(len, Ordering::Relaxed);
         self.report_progress();
-        match self.is_stopped() {
-            true => Err(Error::invalid("interrupted")),
-            false => Ok(()),
+        if self.is_stopped() {
+            Err(Error::invalid("interrupted"))
+        } else {
+            Ok(())
         }
     }
 
@@ -604,9 +607,10 @@ impl<'b> DirWalk<'_, 'b> {
             crate::restore::restrict_existing_dir(&fd, &visit.inode);
         }
         let attributes = (!keeps_attributes).then_some(visit.inode);
-        let heritage = match is_new {
-            true => Heritage::NONE,
-            false => Heritage::of_existing(&fd),
+        let heritage = if is_new {
+            Heritage::NONE
+        } else {
+            Heritage::of_existing(&fd)
         };
         let dir = TargetDir::child(&parent, &visit.name, fd, attributes, heritage);
         if let Some(index) = self.levels.len().checked_sub(OPEN_DIR_COUNT)
@@ -648,9 +652,10 @@ impl<'b> DirWalk<'_, 'b> {
             _ahead: share,
         };
         // The threads end only after this sender is dropped.
-        match self.jobs.send(planned, job) {
-            true => Ok(()),
-            false => Err(Error::invalid("no thread is left")),
+        if self.jobs.send(planned, job) {
+            Ok(())
+        } else {
+            Err(Error::invalid("no thread is left"))
         }
     }
 

@@ -154,9 +154,10 @@ impl Restorer<'_> {
             self.policy.own_ids.is_some_and(is_ours) && place.dir.heritage == Heritage::NONE;
         // Setting xattrs depends on the mode, and a write may clear set-uid bits.
         let is_plain = attributes.permissions & 0o7000 == 0 && inode.xattr_set.is_none();
-        match stays_ours && is_plain {
-            true => attributes.permissions,
-            false => FILLING_FILE,
+        if stays_ours && is_plain {
+            attributes.permissions
+        } else {
+            FILLING_FILE
         }
     }
 
@@ -219,9 +220,10 @@ impl Restorer<'_> {
     }
 
     fn check_overwrite(&self) -> Result<()> {
-        match self.policy.overwrite {
-            true => Ok(()),
-            false => Err(Error::invalid("exists already")),
+        if self.policy.overwrite {
+            Ok(())
+        } else {
+            Err(Error::invalid("exists already"))
         }
     }
 

@@ -45,9 +45,10 @@ impl Content {
             key,
             change_key,
             // File systems store holes in units of pages.
-            len: match is_sparse {
-                true => (len + grown).next_multiple_of(PAGE_LEN as u64),
-                false => len + grown,
+            len: if is_sparse {
+                (len + grown).next_multiple_of(PAGE_LEN as u64)
+            } else {
+                len + grown
             },
             is_sparse,
             epochs,
@@ -56,9 +57,10 @@ impl Content {
 
     /// Length with holes, bytes.
     pub fn len(&self) -> u64 {
-        match self.is_sparse {
-            true => self.len.div_ceil(SPARSE_RUN_LEN) * SPARSE_PERIOD_LEN,
-            false => self.len,
+        if self.is_sparse {
+            self.len.div_ceil(SPARSE_RUN_LEN) * SPARSE_PERIOD_LEN
+        } else {
+            self.len
         }
     }
 
@@ -74,9 +76,10 @@ impl Content {
 
     /// Data runs, in order.
     pub fn runs(&self) -> impl Iterator<Item = Range<u64>> + use<> {
-        let (step, run) = match self.is_sparse {
-            true => (SPARSE_PERIOD_LEN, SPARSE_RUN_LEN),
-            false => (self.len.max(1), self.len),
+        let (step, run) = if self.is_sparse {
+            (SPARSE_PERIOD_LEN, SPARSE_RUN_LEN)
+        } else {
+            (self.len.max(1), self.len)
         };
         let len = self.len;
         let count = len.div_ceil(run.max(1));
@@ -103,16 +106,15 @@ impl Content {
 
     fn fill_piece(&self, page_start: u64, skip: usize, piece: &mut [u8], page: &mut Vec<u8>) {
         // End of the data in this page.
-        let end = match self.is_sparse {
-            true => {
-                let (period, at) = (
-                    page_start / SPARSE_PERIOD_LEN,
-                    page_start % SPARSE_PERIOD_LEN,
-                );
-                let remaining = self.len.saturating_sub(period * SPARSE_RUN_LEN);
-                page_start + remaining.min(SPARSE_RUN_LEN).saturating_sub(at)
-            }
-            false => self.len,
+        let end = if self.is_sparse {
+            let (period, at) = (
+                page_start / SPARSE_PERIOD_LEN,
+                page_start % SPARSE_PERIOD_LEN,
+            );
+            let remaining = self.len.saturating_sub(period * SPARSE_RUN_LEN);
+            page_start + remaining.min(SPARSE_RUN_LEN).saturating_sub(at)
+        } else {
+            self.len
         };
         let remaining = end.saturating_sub(page_start + skip as u64);
         let data_len = (piece.len() as u64).min(remaining) as usize;

@@ -110,9 +110,10 @@ pub fn power_of_two(x: f64) -> f64 {
         sum += term;
     }
     let scale = (0..whole.abs().min(1000.0) as u32).fold(1.0f64, |s, _| s * 2.0);
-    match whole < 0.0 {
-        true => sum / scale,
-        false => sum * scale,
+    if whole < 0.0 {
+        sum / scale
+    } else {
+        sum * scale
     }
 }
 

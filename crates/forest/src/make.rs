@@ -215,9 +215,10 @@ impl Maker<'_> {
         let (mut done_count, mut first_missing) = (0, count);
         while done_count < first_missing {
             let middle = done_count + (first_missing - done_count) / 2;
-            match self.exists(middle) {
-                true => done_count = middle + 1,
-                false => first_missing = middle,
+            if self.exists(middle) {
+                done_count = middle + 1
+            } else {
+                first_missing = middle
             }
         }
         let range = first_missing.saturating_sub(LEAD_MAX)..count.min(first_missing + LEAD_MAX);
@@ -316,9 +317,10 @@ impl Maker<'_> {
             return error;
         }
         let no_inode = weald_sys::free_inode_count(self.root).is_ok_and(|count| count == 0);
-        let what = match no_inode {
-            true => "no inode is left; --resume continues",
-            false => "no space is left; --resume continues",
+        let what = if no_inode {
+            "no inode is left; --resume continues"
+        } else {
+            "no space is left; --resume continues"
         };
         error.context(what)
     }
@@ -380,9 +382,10 @@ impl Maker<'_> {
         let place = LeafDir {
             number,
             dir: &dir,
-            name_dir: match is_inside {
-                true => weald_sys::WORKING_DIR,
-                false => dir.as_fd(),
+            name_dir: if is_inside {
+                weald_sys::WORKING_DIR
+            } else {
+                dir.as_fd()
             },
             parent,
         };

@@ -16,9 +16,10 @@ pub enum NameOrder {
 impl NameOrder {
     /// The best order for the file system of `dir`.
     pub fn of(dir: impl AsFd) -> Self {
-        match weald_sys::is_btrfs(dir) {
-            true => Self::Crc32c,
-            false => Self::Drawn,
+        if weald_sys::is_btrfs(dir) {
+            Self::Crc32c
+        } else {
+            Self::Drawn
         }
     }
 

@@ -344,9 +344,10 @@ impl Forest {
     }
 
     fn append_name(&self, position: FilePosition, out: &mut Vec<u8>) {
-        let len = match self.is_file(position) {
-            true => self.content(position).len(),
-            false => 0,
+        let len = if self.is_file(position) {
+            self.content(position).len()
+        } else {
+            0
         };
         self.append_name_of_len(position, position.key(), len, out);
     }
@@ -471,21 +472,21 @@ impl Forest {
             return Content::new(own, 0, false, own, Vec::new());
         }
         let is_duplicate = own.part(purpose::DUPLICATE).is_in(spec.duplicates);
-        let base = match is_duplicate {
-            true => {
-                let bits = own.part(purpose::DUPLICATE).part(1);
-                let other = position.in_leaf(bits.below(self.leaves_per_version), self);
-                let index = bits.part(2).below(self.files_per_leaf());
-                FilePosition { index, ..other }.key()
-            }
-            false => own,
+        let base = if is_duplicate {
+            let bits = own.part(purpose::DUPLICATE).part(1);
+            let other = position.in_leaf(bits.below(self.leaves_per_version), self);
+            let index = bits.part(2).below(self.files_per_leaf());
+            FilePosition { index, ..other }.key()
+        } else {
+            own
         };
         let changes = own.part(purpose::CONTENT).part(purpose::CHANGE);
-        let epochs = match spec.content_changes.is_none() {
-            true => Vec::new(),
-            false => (1..=position.version)
+        let epochs = if spec.content_changes.is_none() {
+            Vec::new()
+        } else {
+            (1..=position.version)
                 .filter(|&v| changes.part(v).is_in(spec.content_changes))
-                .collect(),
+                .collect()
         };
         let key = base.part(purpose::CONTENT);
         Content::new(
@@ -509,12 +510,13 @@ impl Forest {
             .unwrap_or_default();
         let modes = &self.spec.modes;
         Attributes {
-            permissions: match is_symlink {
-                true => 0o777,
-                false => modes
+            permissions: if is_symlink {
+                0o777
+            } else {
+                modes
                     .get(pick(purpose::MODE, modes.len()))
                     .copied()
-                    .unwrap_or(0o644),
+                    .unwrap_or(0o644)
             },
             uid,
             gid,

@@ -308,9 +308,10 @@ impl Compare<'_> {
                 if entry.has_xattrs || entry.has_acl {
                     self.xattrs(entry, note)?;
                 }
-                match stat.size == content.len() {
-                    true => self.content(name, content, note),
-                    false => Ok(0),
+                if stat.size == content.len() {
+                    self.content(name, content, note)
+                } else {
+                    Ok(0)
                 }
             }
         }

@@ -381,12 +381,11 @@ fn encode_dictionary(values: &[u64]) -> Option<Vec<u8>> {
     let mut out = vec![DICTIONARY];
     put_varint(&mut out, distinct.len() as u64);
     distinct.iter().for_each(|&v| put_varint(&mut out, v));
-    match range < 256 {
-        true => out.extend(values.iter().map(|v| indexes[(v - min) as usize])),
-        false => {
-            let index = |v| distinct.binary_search(v).unwrap_or(0) as u8;
-            out.extend(values.iter().map(index));
-        }
+    if range < 256 {
+        out.extend(values.iter().map(|v| indexes[(v - min) as usize]))
+    } else {
+        let index = |v| distinct.binary_search(v).unwrap_or(0) as u8;
+        out.extend(values.iter().map(index));
     }
     Some(out)
 }

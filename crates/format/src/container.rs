@@ -428,12 +428,13 @@ impl Footer {
                 .previous_footer
                 .is_none_or(|p| p < footer.directory_offset)
             && footer.generation > 0;
-        match ordered {
-            true => Ok(footer),
-            false => Err(bad(
+        if ordered {
+            Ok(footer)
+        } else {
+            Err(bad(
                 "F-4.4",
                 format!("offsets contradict the position of the footer: {footer:?}"),
-            )),
+            ))
         }
     }
 }

@@ -242,9 +242,10 @@ impl Directory {
             put_varint(&mut out, section.pages.len() as u64);
             for page in &section.pages {
                 let record = &page.record;
-                let record_count = match page.is_direct() {
-                    true => 0,
-                    false => page.record_count,
+                let record_count = if page.is_direct() {
+                    0
+                } else {
+                    page.record_count
                 };
                 for value in [
                     record.offset,
@@ -341,9 +342,10 @@ impl Directory {
     pub fn check_fits(&self, end: u64) -> Result<()> {
         let least_len = (HEADER_LEN as u64).saturating_add(1);
         let page_len = |p: &PageRef| {
-            let records = match p.is_direct() {
-                true => 0,
-                false => p.record_count.saturating_mul(least_len),
+            let records = if p.is_direct() {
+                0
+            } else {
+                p.record_count.saturating_mul(least_len)
             };
             records
                 .saturating_add(p.record.stored_len)
@@ -353,12 +355,11 @@ impl Directory {
         let sum = pages
             .map(page_len)
             .fold(SUPERBLOCK_LEN as u64, u64::saturating_add);
-        match sum <= end {
-            true => Ok(()),
-            false => {
-                let what = format!("records: expected at most {end} bytes, found at least {sum}");
-                Err(Error::corrupt("directory", 0, "F-7.12", what))
-            }
+        if sum <= end {
+            Ok(())
+        } else {
+            let what = format!("records: expected at most {end} bytes, found at least {sum}");
+            Err(Error::corrupt("directory", 0, "F-7.12", what))
         }
     }
 
@@ -382,13 +383,12 @@ fn check_made(streams: &[Stream], sections: &[Section]) -> Result<()> {
     let has_recipes = sections
         .iter()
         .any(|s| s.record_type == RecordType::Recipes);
-    match count > 1 || (has_recipes && count == 0) || sections.iter().any(has_data) {
-        false => Ok(()),
-        true => {
-            let what = "streams of category made: expected at most one, without blocks; \
-                 recipes only if there is one";
-            Err(Error::corrupt("directory", 0, "F-20.1", what))
-        }
+    if count > 1 || (has_recipes && count == 0) || sections.iter().any(has_data) {
+        let what = "streams of category made: expected at most one, without blocks; \
+             recipes only if there is one";
+        Err(Error::corrupt("directory", 0, "F-20.1", what))
+    } else {
+        Ok(())
     }
 }
 
@@ -406,15 +406,14 @@ fn check_bases(streams: &[Stream], bases: &[Base], sections: &[Section]) -> Resu
     // Each base image has at least one stream. So a reader never opens more images than there may
     // be streams, even if images refer to each other in a circle.
     let is_empty = bases.iter().any(|b| b.stream_count == 0);
-    match found == declared && !is_filled && !is_empty {
-        true => Ok(()),
-        false => {
-            let what = format!(
-                "streams of category base: expected {declared}, as many as the base images have, \
-                 without blocks; found {found}"
-            );
-            Err(Error::corrupt("directory", 0, "F-7.14", what))
-        }
+    if found == declared && !is_filled && !is_empty {
+        Ok(())
+    } else {
+        let what = format!(
+            "streams of category base: expected {declared}, as many as the base images have, \
+             without blocks; found {found}"
+        );
+        Err(Error::corrupt("directory", 0, "F-7.14", what))
     }
 }
 
@@ -423,13 +422,14 @@ fn parse_base(cursor: &mut Cursor<'_>) -> Result<Base> {
     let stream_count = cursor.bounded(STREAMS_MAX as u64, "streams of a base")?;
     let len = cursor.count(NAME_LEN_MAX, "name of a base")?;
     let name = cursor.bytes(len)?.to_vec();
-    match name.contains(&b'/') || name.contains(&0) || matches!(&*name, b"" | b"." | b"..") {
-        false => Ok(Base {
+    if name.contains(&b'/') || name.contains(&0) || matches!(&*name, b"" | b"." | b"..") {
+        Err(cursor.error("F-7.15", "name of a base: expected that of a file"))
+    } else {
+        Ok(Base {
             image_digest,
             name,
             stream_count,
-        }),
-        true => Err(cursor.error("F-7.15", "name of a base: expected that of a file")),
+        })
     }
 }
 
@@ -525,12 +525,11 @@ fn check_items(cursor: &Cursor<'_>, record: &RecordRef, item_count: u64) -> Resu
         RecordType::Data => record.raw_len..=record.raw_len,
         other => 1..=items_max(other),
     };
-    match range.contains(&item_count) {
-        true => Ok(()),
-        false => {
-            let what = format!("items: expected {range:?}, found {item_count}");
-            Err(cursor.error("F-7.9", what))
-        }
+    if range.contains(&item_count) {
+        Ok(())
+    } else {
+        let what = format!("items: expected {range:?}, found {item_count}");
+        Err(cursor.error("F-7.9", what))
     }
 }
 

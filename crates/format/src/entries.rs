@@ -335,9 +335,10 @@ fn parse_targets(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
     let lens: Vec<usize> = lens.iter(count).map(|l| l as usize).collect();
     let total = lens.iter().sum();
     let bytes = cursor.bytes(total)?;
-    match bytes.contains(&0) {
-        true => Err(cursor.error("F-8.5", "target: expected no NUL byte")),
-        false => Ok(Names::from_lens(bytes, &lens)),
+    if bytes.contains(&0) {
+        Err(cursor.error("F-8.5", "target: expected no NUL byte"))
+    } else {
+        Ok(Names::from_lens(bytes, &lens))
     }
 }
 

@@ -55,9 +55,10 @@ impl History {
             base_stream,
             numbers,
         };
-        match history.numbers.is_empty() {
-            true => Err(cursor.error(RULE, "history: expected at least one record")),
-            false => Ok((history, cursor.bytes(cursor.remaining())?)),
+        if history.numbers.is_empty() {
+            Err(cursor.error(RULE, "history: expected at least one record"))
+        } else {
+            Ok((history, cursor.bytes(cursor.remaining())?))
         }
     }
 }

@@ -116,9 +116,10 @@ fn decode_hex(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         names.bytes.extend_from_slice(suffix);
         names.end_name();
     }
-    match feed.any(|n| n != 0) {
-        true => Err(cursor.error("F-6.5", "padding digit: expected 0")),
-        false => Ok(names),
+    if feed.any(|n| n != 0) {
+        Err(cursor.error("F-6.5", "padding digit: expected 0"))
+    } else {
+        Ok(names)
     }
 }
 

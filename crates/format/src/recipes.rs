@@ -98,9 +98,10 @@ impl Part {
             && len > 0
             && sync <= start.min(Self::SYNC_MAX)
             && part.end().is_some_and(|end| end <= NUMBER_MAX);
-        match is_valid {
-            true => Ok(part),
-            false => Err(cursor.error("F-20.8", "part of a stream: a number is out of range")),
+        if is_valid {
+            Ok(part)
+        } else {
+            Err(cursor.error("F-20.8", "part of a stream: a number is out of range"))
         }
     }
 }

@@ -257,12 +257,13 @@ pub fn check_segment_superblock(bytes: &[u8], uuid: Uuid, number: u64) -> Result
     if record.version.get() != STORE_VERSION {
         return Err(newer("the segment", record.version));
     }
-    match record.uuid == uuid && record.number.get() == number {
-        true => Ok(()),
-        false => Err(bad(
+    if record.uuid == uuid && record.number.get() == number {
+        Ok(())
+    } else {
+        Err(bad(
             "S-2.4",
             "the segment belongs to another store or has another number",
-        )),
+        ))
     }
 }
 
@@ -431,12 +432,13 @@ impl ImageMap {
             tree_digest: Digest(header.tree_digest),
             parts: parse_parts(body, header.part_count.get())?,
         };
-        match map.image_len() == header.image_len.get() {
-            true => Ok(map),
-            false => Err(bad(
+        if map.image_len() == header.image_len.get() {
+            Ok(map)
+        } else {
+            Err(bad(
                 "S-3.6",
                 "the parts do not add up to the image's length",
-            )),
+            ))
         }
     }
 }

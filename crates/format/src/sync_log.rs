@@ -141,9 +141,10 @@ impl SyncLogId {
             return Err(bad("V-6.2", "it belongs to another volume"));
         }
         let half_len = record.half_len.get();
-        match half_len.is_multiple_of(ALIGN) && (ALIGN..=HALF_LEN_MAX).contains(&half_len) {
-            true => Ok(half_len),
-            false => Err(bad("V-6.3", format!("a half has {half_len} bytes"))),
+        if half_len.is_multiple_of(ALIGN) && (ALIGN..=HALF_LEN_MAX).contains(&half_len) {
+            Ok(half_len)
+        } else {
+            Err(bad("V-6.3", format!("a half has {half_len} bytes")))
         }
     }
 
@@ -275,9 +276,10 @@ impl DeltaTable {
                 Self::Xattrs => !rest.is_empty(),
                 Self::Inodes | Self::Orphans | Self::Quotas => rest.is_empty(),
             };
-        match is_right {
-            true => Ok((number, rest)),
-            false => Err(bad("V-6.5", "a key that its table cannot have")),
+        if is_right {
+            Ok((number, rest))
+        } else {
+            Err(bad("V-6.5", "a key that its table cannot have"))
         }
     }
 

@@ -73,9 +73,10 @@ impl VolumeRow {
             (true, false) => VOLUME_VERSION_COUNTED,
             (true, true) => VOLUME_VERSION_COUNTED_LOGGED,
         };
-        let above = match self.has_flags {
-            true => VOLUME_VERSION_COUNTED_LOGGED,
-            false => 0,
+        let above = if self.has_flags {
+            VOLUME_VERSION_COUNTED_LOGGED
+        } else {
+            0
         };
         put_varint(&mut out, version.saturating_add(above));
         for number in [self.snapshot.into(), self.root, self.next_ino] {
@@ -107,9 +108,10 @@ impl VolumeRow {
             ));
         }
         let has_flags = version > VOLUME_VERSION_COUNTED_LOGGED;
-        let version = match has_flags {
-            true => version.saturating_sub(VOLUME_VERSION_COUNTED_LOGGED),
-            false => version,
+        let version = if has_flags {
+            version.saturating_sub(VOLUME_VERSION_COUNTED_LOGGED)
+        } else {
+            version
         };
         let row = Self {
             snapshot: cursor.bounded(u32::MAX.into(), "snapshot")? as u32,
@@ -292,12 +294,13 @@ impl InodeRow {
         };
         cursor.finish()?;
         let is_symlink = row.kind == FileKind::Symlink;
-        match is_symlink ^ row.target.is_empty() {
-            true => Ok(row),
-            false => Err(bad(
+        if is_symlink ^ row.target.is_empty() {
+            Ok(row)
+        } else {
+            Err(bad(
                 "V-2.2",
                 "a symlink without a target, or a target without one",
-            )),
+            ))
         }
     }
 }
@@ -412,9 +415,10 @@ impl ExtentsRow {
             }
             pieces.push(piece);
         }
-        match pieces.is_empty() {
-            true => Err(bad("V-4.2", "a window without a piece has no row")),
-            false => Ok(Self(pieces)),
+        if pieces.is_empty() {
+            Err(bad("V-4.2", "a window without a piece has no row"))
+        } else {
+            Ok(Self(pieces))
         }
     }
 }
@@ -505,9 +509,10 @@ impl LogRow {
 /// count none: their values are short, and new files take them from their directory.
 pub fn counted_xattr_len(name: &[u8], value: &[u8]) -> u64 {
     let is_property = [&b"user.weald."[..], b"trusted.weald."];
-    match is_property.iter().any(|prefix| name.starts_with(prefix)) {
-        true => 0,
-        false => (name.len() as u64).saturating_add(value.len() as u64),
+    if is_property.iter().any(|prefix| name.starts_with(prefix)) {
+        0
+    } else {
+        (name.len() as u64).saturating_add(value.len() as u64)
     }
 }
 

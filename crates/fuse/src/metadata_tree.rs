@@ -43,16 +43,18 @@ impl MetadataTree {
 
     /// No inode lies at number 1, where the superblock is, so that it can be the root's.
     fn ino_of(&self, nid: u64) -> InodeNo {
-        match nid == self.root_nid {
-            true => ROOT_INODE,
-            false => InodeNo(nid),
+        if nid == self.root_nid {
+            ROOT_INODE
+        } else {
+            InodeNo(nid)
         }
     }
 
     fn inode_of(&self, ino: InodeNo) -> Result<reader::Inode> {
-        self.volume.inode(match ino == ROOT_INODE {
-            true => self.root_nid,
-            false => ino.0,
+        self.volume.inode(if ino == ROOT_INODE {
+            self.root_nid
+        } else {
+            ino.0
         })
     }
 
@@ -175,9 +177,10 @@ fn for_users(mut xattr: Xattr) -> Option<Xattr> {
         return Some(xattr);
     }
     let rest = xattr.name.strip_prefix(OF_USERS);
-    match rest.is_some_and(|rest| rest.starts_with(OVERLAY_NAMESPACE)) {
-        true => None,
-        false => Some(xattr),
+    if rest.is_some_and(|rest| rest.starts_with(OVERLAY_NAMESPACE)) {
+        None
+    } else {
+        Some(xattr)
     }
 }
 

@@ -395,9 +395,10 @@ fn statx_of(mount: &OwnedFd) -> Result<Statx> {
 
 fn worker_count(options: &MountOptions, features: Features) -> usize {
     let cpu_count = || std::thread::available_parallelism().map_or(1, usize::from);
-    let more = match features.is_plain {
-        true => EXTRA_WORKER_COUNT_UNCOMPRESSED,
-        false => EXTRA_READER_COUNT,
+    let more = if features.is_plain {
+        EXTRA_WORKER_COUNT_UNCOMPRESSED
+    } else {
+        EXTRA_READER_COUNT
     };
     options
         .worker_count
@@ -431,12 +432,11 @@ pub fn mount_on<T: Tree>(
 ) -> Result<Mount> {
     let view = view(tree, options)?;
     let access = view.shown.access;
-    let read_ahead_len = options
-        .read_ahead_len
-        .unwrap_or(match view.features.is_plain {
-            true => READ_AHEAD_LEN_UNCOMPRESSED,
-            false => IMAGE_READAHEAD_LEN,
-        });
+    let read_ahead_len = options.read_ahead_len.unwrap_or(if view.features.is_plain {
+        READ_AHEAD_LEN_UNCOMPRESSED
+    } else {
+        IMAGE_READAHEAD_LEN
+    });
     let worker_count = worker_count(options, view.features);
     let plan = Plan {
         source,

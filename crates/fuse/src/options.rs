@@ -241,9 +241,10 @@ fn unknown(key: &str) -> Error {
         "log",
         "mode",
     ];
-    Error::invalid(match WORDS_OF_VOLUMES.contains(&key) {
-        true => "this is an option of volumes, not of images",
-        false => "there is no such option ('weald mount --help' lists them)",
+    Error::invalid(if WORDS_OF_VOLUMES.contains(&key) {
+        "this is an option of volumes, not of images"
+    } else {
+        "there is no such option ('weald mount --help' lists them)"
     })
 }
 
@@ -305,9 +306,10 @@ pub fn size(value: &str) -> Result<ByteLen> {
 
 fn read_ahead_len(value: &str) -> Result<ByteLen> {
     let len = size(value)?;
-    match len.0 <= READ_AHEAD_LEN_MAX {
-        true => Ok(len),
-        false => Err(Error::invalid("expected a size up to 64M")),
+    if len.0 <= READ_AHEAD_LEN_MAX {
+        Ok(len)
+    } else {
+        Err(Error::invalid("expected a size up to 64M"))
     }
 }
 

@@ -306,17 +306,16 @@ fn writing(body: &[u8]) -> Result<Operation<'_>, Errno> {
 /// # Errors
 /// EIO if the body is too short.
 pub(crate) fn xattr_to_set(body: &[u8], has_flags: bool) -> Result<XattrToSet<'_>, Errno> {
-    let (fixed, rest) = match has_flags {
-        true => record::<SetxattrIn>(body)?,
-        false => {
-            let (short, rest) = record::<SetxattrCompatIn>(body)?;
-            let fixed = SetxattrIn {
-                size: short.size,
-                flags: short.flags,
-                ..SetxattrIn::default()
-            };
-            (fixed, rest)
-        }
+    let (fixed, rest) = if has_flags {
+        record::<SetxattrIn>(body)?
+    } else {
+        let (short, rest) = record::<SetxattrCompatIn>(body)?;
+        let fixed = SetxattrIn {
+            size: short.size,
+            flags: short.flags,
+            ..SetxattrIn::default()
+        };
+        (fixed, rest)
     };
     let (name, rest) = name_and_rest(rest)?;
     Ok(XattrToSet {

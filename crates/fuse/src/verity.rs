@@ -64,9 +64,10 @@ fn digest<T: Tree>(tree: &T, inode: &Inode) -> Result<Option<[u8; DIGEST_LEN]>> 
             data_len += run.len;
         }
         runs.push(run);
-        match data_len > DIGESTED_LEN_MAX {
-            true => ControlFlow::Break(()),
-            false => ControlFlow::Continue(()),
+        if data_len > DIGESTED_LEN_MAX {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
         }
     })?;
     if data_len > DIGESTED_LEN_MAX {

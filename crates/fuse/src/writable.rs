@@ -445,12 +445,11 @@ impl WritableDriver {
         let listed = self.fs.list(ino(dir), after, &mut |listed| {
             let (stat, name) = (listed.stat, listed.name);
             let kind = type_bits(stat.kind);
-            let is_full = match has_attributes {
-                true => {
-                    let entry = self.entry(stat);
-                    listing.add_with_attributes(&entry, listed.cookie, kind, name)
-                }
-                false => listing.add(node(stat.ino), listed.cookie, kind, name),
+            let is_full = if has_attributes {
+                let entry = self.entry(stat);
+                listing.add_with_attributes(&entry, listed.cookie, kind, name)
+            } else {
+                listing.add(node(stat.ino), listed.cookie, kind, name)
             };
             if has_attributes && !is_full {
                 self.nodes.add(node(stat.ino));
@@ -499,9 +498,10 @@ impl WritableDriver {
                 ..self.entry(&stat)
             };
             let kind = type_bits(stat.kind);
-            match has_attributes {
-                true => listing.add_with_attributes(&entry, at + 1, kind, name),
-                false => listing.add(node(stat.ino), at + 1, kind, name),
+            if has_attributes {
+                listing.add_with_attributes(&entry, at + 1, kind, name)
+            } else {
+                listing.add(node(stat.ino), at + 1, kind, name)
             };
         }
         Ok(())

@@ -302,15 +302,14 @@ impl Checker<'_> {
         let mut hasher = TreeHasher::new(&holder);
         links.iter().for_each(|l| hasher.add_link(l));
         let digest = hasher.finish();
-        match digest == self.image.footer.tree_digest {
-            true => Ok(()),
-            false => {
-                let what = format!(
-                    "tree digest: expected {}, found {digest}",
-                    self.image.footer.tree_digest
-                );
-                Err(bad("F-16.1", what))
-            }
+        if digest == self.image.footer.tree_digest {
+            Ok(())
+        } else {
+            let what = format!(
+                "tree digest: expected {}, found {digest}",
+                self.image.footer.tree_digest
+            );
+            Err(bad("F-16.1", what))
         }
     }
 
@@ -374,12 +373,13 @@ impl Checker<'_> {
             && (name.attributes, name.times) == (first.attributes, first.times)
             && (name.content, name.xattr_set) == (first.content, first.xattr_set);
         let is_link = name.kind == weald_format::FileKind::Symlink;
-        match is_same && (!is_link || image.read_link(&name)? == image.read_link(&first)?) {
-            true => Ok(()),
-            false => Err(bad(
+        if is_same && (!is_link || image.read_link(&name)? == image.read_link(&first)?) {
+            Ok(())
+        } else {
+            Err(bad(
                 "F-14.4",
                 format!("name {} differs from name {}", link.name_no, link.first_no),
-            )),
+            ))
         }
     }
 

@@ -368,12 +368,13 @@ impl Tree {
     /// `Corrupt` if it is no directory there; `Io`.
     pub fn directory_in(&self, view: &DirectoryView, no: u64) -> Result<DirectoryView> {
         let child = self.child_view(view, no.saturating_sub(view.base))?;
-        match child.no == no {
-            true => Ok(child),
-            false => Err(bad(
+        if child.no == no {
+            Ok(child)
+        } else {
+            Err(bad(
                 "F-9.5",
                 format!("{no} is not a sub-directory of {}", view.no),
-            )),
+            ))
         }
     }
 

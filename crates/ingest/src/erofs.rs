@@ -232,12 +232,13 @@ impl ErofsReader {
 fn refuse_outside_data(member: &Member, layout: Option<&Layout>) -> Result<()> {
     let is_hole = layout.is_some_and(|layout| layout.len > 0 && layout.data_len() == 0);
     let is_redirected = member.xattrs.iter().any(|x| x.name == METACOPY);
-    match is_hole && is_redirected {
-        true => Err(Error::invalid(
+    if is_hole && is_redirected {
+        Err(Error::invalid(
             "its data are outside of the image, which composefs made: 'weald import composefs' \
-             reads it with its objects",
-        )),
-        false => Ok(()),
+         reads it with its objects",
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -317,13 +317,12 @@ pub fn store_content(
     content_count: &mut u64,
 ) -> Result<ContentId> {
     let data_len = layout.data_len();
-    let data = match data_len <= IN_MEMORY_LEN_MAX {
-        true => {
-            let mut data = vec![0; data_len as usize];
-            members.read_data(&mut data)?;
-            Data::Held(data)
-        }
-        false => Data::Spooled(spooled(data_len, members, options)?),
+    let data = if data_len <= IN_MEMORY_LEN_MAX {
+        let mut data = vec![0; data_len as usize];
+        members.read_data(&mut data)?;
+        Data::Held(data)
+    } else {
+        Data::Spooled(spooled(data_len, members, options)?)
     };
     let body = Body::new(layout, data);
     store_body(&body, content_count, options, store)
@@ -337,12 +336,13 @@ fn store_body(
 ) -> Result<ContentId> {
     let id = store.store(body)?;
     *content_count = (*content_count).max(id.0 + 1);
-    match *content_count * CONTENT_MEMORY_LEN > options.contents_len {
-        true => Err(Error::limit(format!(
+    if *content_count * CONTENT_MEMORY_LEN > options.contents_len {
+        Err(Error::limit(format!(
             "memory: more than {} contents; more memory takes more of them",
             *content_count - 1
-        ))),
-        false => Ok(id),
+        )))
+    } else {
+        Ok(id)
     }
 }
 
@@ -360,11 +360,12 @@ pub fn check_limits(member: &Member, kind: FileKind, file_len: u64) -> Result<()
     }
     let len = member.target.len();
     let is_fit = (1..=TARGET_LEN_MAX).contains(&len) && !member.target.contains(&0);
-    match kind == FileKind::Symlink && !is_fit {
-        true => Err(named(Error::invalid(format!(
+    if kind == FileKind::Symlink && !is_fit {
+        Err(named(Error::invalid(format!(
             "a symlink whose target has {len} bytes, expected 1 to {TARGET_LEN_MAX} and no zeros"
-        )))),
-        false => Ok(()),
+        ))))
+    } else {
+        Ok(())
     }
 }
 

@@ -107,9 +107,10 @@ impl Members for ListingReader {
         }
         self.path_count += 1;
         let is_dir = member.path.ends_with(b"/") || member.path == b".";
-        (member.kind, member.attributes) = match is_dir {
-            true => (MemberKind::Entry(FileKind::Directory), DIRECTORY_DEFAULT),
-            false => (MemberKind::Name, member.attributes),
+        (member.kind, member.attributes) = if is_dir {
+            (MemberKind::Entry(FileKind::Directory), DIRECTORY_DEFAULT)
+        } else {
+            (MemberKind::Name, member.attributes)
         };
         Ok(true)
     }

@@ -277,11 +277,12 @@ impl Members for MtreeReader {
             (self.layout, self.file, self.remaining_len) = (None, None, 0);
             self.checks.clear();
             if !self.next_line()? {
-                return match self.has_entries {
-                    true => Ok(false),
-                    false => Err(Error::invalid(
+                return if self.has_entries {
+                    Ok(false)
+                } else {
+                    Err(Error::invalid(
                         "the mtree description has no entry: did the command that writes it fail?",
-                    )),
+                    ))
                 };
             }
             let line = std::mem::take(&mut self.line);

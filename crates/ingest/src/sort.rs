@@ -405,9 +405,10 @@ impl Run {
         self.key.extend_from_slice(suffix);
         self.value = end..end + value;
         self.at = end + value;
-        match self.at <= self.piece.len() {
-            true => Ok(()),
-            false => Err(truncated()),
+        if self.at <= self.piece.len() {
+            Ok(())
+        } else {
+            Err(truncated())
         }
     }
 
@@ -477,10 +478,7 @@ impl LoserTree {
             return (node - count) as u32;
         }
         let (a, b) = (self.play(node * 2), self.play(node * 2 + 1));
-        let (winner, loser) = match self.is_before(a, b) {
-            true => (a, b),
-            false => (b, a),
-        };
+        let (winner, loser) = if self.is_before(a, b) { (a, b) } else { (b, a) };
         self.losers[node] = loser;
         winner
     }

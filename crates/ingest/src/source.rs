@@ -79,24 +79,27 @@ impl<'a> IngestSource<'a> {
 
     /// Bytes of memory for the sorter.
     fn sort_len(&self) -> u64 {
-        match self.members.has_contents() {
-            true => self.share(SORT_SHARE),
-            false => self.share(SORT_SHARE) + self.share(CONTENTS_SHARE),
+        if self.members.has_contents() {
+            self.share(SORT_SHARE)
+        } else {
+            self.share(SORT_SHARE) + self.share(CONTENTS_SHARE)
         }
     }
 
     /// Bytes for the table of excluded members.
     fn excluded_len(&self) -> u64 {
-        match self.options.filter.is_empty() {
-            true => 0,
-            false => self.share(EXCLUDED_SHARE),
+        if self.options.filter.is_empty() {
+            0
+        } else {
+            self.share(EXCLUDED_SHARE)
         }
     }
 
     fn contents_len(&self) -> u64 {
-        match self.members.has_contents() {
-            true => self.share(CONTENTS_SHARE),
-            false => 0,
+        if self.members.has_contents() {
+            self.share(CONTENTS_SHARE)
+        } else {
+            0
         }
     }
 }

@@ -104,9 +104,10 @@ impl TarReader {
     }
 
     fn fill(&mut self, out: &mut [u8]) -> Result<()> {
-        match self.input.read(out)? == out.len() {
-            true => Ok(()),
-            false => Err(self.wrong("the stream is cut short")),
+        if self.input.read(out)? == out.len() {
+            Ok(())
+        } else {
+            Err(self.wrong("the stream is cut short"))
         }
     }
 
@@ -121,10 +122,11 @@ impl TarReader {
         let mut padding = [0; TAR_BLOCK_LEN];
         let padding = &mut padding[..self.padding_len as usize];
         (self.data_len, self.padding_len) = (0, 0);
-        match self.is_verified {
+        if self.is_verified {
             // The last member of a layer of `umoci insert` has no padding either.
-            true => self.input.read(padding).map(|_| ()),
-            false => self.fill(padding),
+            self.input.read(padding).map(|_| ())
+        } else {
+            self.fill(padding)
         }
     }
 
@@ -401,25 +403,22 @@ impl Members for TarReader {
             };
             let is_known = self.take(&header, extensions, member);
             let shown = || weald_vfs::shown_path(&member.path);
-            match is_known.map_err(|e| self.wrong(e.context(shown())))? {
-                true => {
-                    if let Some(through) = &mut self.through {
-                        through.follow(member);
-                    }
-                    if self.has_acl {
-                        let what = "its access control list is left out: only those in \
-                                    SCHILY.xattr are read";
-                        tell(&member.path, what.to_owned());
-                    }
-                    return Ok(true);
+            if is_known.map_err(|e| self.wrong(e.context(shown())))? {
+                if let Some(through) = &mut self.through {
+                    through.follow(member);
                 }
-                false => {
-                    let flag = header.type_flag().escape_ascii();
-                    tell(
-                        &member.path,
-                        format!("left out: a tar member of type '{flag}', which is not known"),
-                    );
+                if self.has_acl {
+                    let what = "its access control list is left out: only those in \
+                                SCHILY.xattr are read";
+                    tell(&member.path, what.to_owned());
                 }
+                return Ok(true);
+            } else {
+                let flag = header.type_flag().escape_ascii();
+                tell(
+                    &member.path,
+                    format!("left out: a tar member of type '{flag}', which is not known"),
+                );
             }
         }
     }

@@ -172,10 +172,11 @@ impl Walker<'_> {
             return Ok(());
         }
         if !self.path.is_empty() {
-            match common == self.path.len() {
+            if common == self.path.len() && key.get(common) == Some(&SEPARATOR) {
                 // Not a longer name: no byte of a name is as low as the separator.
-                true if key.get(common) == Some(&SEPARATOR) => self.enter(common),
-                _ => self.end_path()?,
+                self.enter(common)
+            } else {
+                self.end_path()?
             }
         }
         // A directory is above the path if the separator follows its end in the path.

@@ -94,13 +94,14 @@ pub(crate) fn keep(old: impl AsFd, new: &File) -> io::Result<Option<String>> {
     };
     set_mode(new, reduced(granted, kept))?;
     let is_same = kept.owner && kept.group && acl.is_none();
-    match is_same {
-        true => Ok(None),
-        false => Ok(Some(difference(
+    if is_same {
+        Ok(None)
+    } else {
+        Ok(Some(difference(
             &was,
             &weald_sys::stat_fd(new)?,
             acl.is_some(),
-        ))),
+        )))
     }
 }
 
@@ -119,9 +120,10 @@ fn difference(was: &Stat, now: &Stat, had_acl: bool) -> String {
 /// # Errors
 /// Those of the system.
 pub(crate) fn set_mode(file: &File, permissions: u16) -> io::Result<()> {
-    match weald_sys::stat_fd(file)?.permissions == permissions {
-        true => Ok(()),
-        false => weald_sys::chmod_fd(file, permissions),
+    if weald_sys::stat_fd(file)?.permissions == permissions {
+        Ok(())
+    } else {
+        weald_sys::chmod_fd(file, permissions)
     }
 }
 

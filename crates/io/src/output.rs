@@ -425,9 +425,10 @@ impl OutputFile {
             }
         }
         if let Place::Hidden { dir, name, temp } = &self.place {
-            match overwrite {
-                true => weald_sys::rename_at(dir, temp, dir, name)?,
-                false => weald_sys::rename_new_at(dir, temp, dir, name)?,
+            if overwrite {
+                weald_sys::rename_at(dir, temp, dir, name)?
+            } else {
+                weald_sys::rename_new_at(dir, temp, dir, name)?
             }
             self.place = Place::Done;
         }
@@ -450,12 +451,13 @@ impl OutputFile {
     }
 
     fn check_alive(&self) -> Result<()> {
-        match self.is_dead {
-            true => Err(Error::new(
+        if self.is_dead {
+            Err(Error::new(
                 ErrorKind::Io,
                 format!("{}: unusable after a failed write", self.shown),
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }
@@ -485,12 +487,13 @@ impl Drop for OutputFile {
 pub fn refuse_existing(path: &Path) -> Result<()> {
     let is_kept = |kind| matches!(kind, FileKind::Regular | FileKind::Directory);
     let found = || weald_sys::stat_path(path).is_ok_and(|stat| is_kept(stat.kind));
-    match path != Path::new("-") && found() {
-        true => Err(Error::new(
+    if path != Path::new("-") && found() {
+        Err(Error::new(
             ErrorKind::Busy,
             format!("{}: already exists", path.display()),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

@@ -112,9 +112,10 @@ fn open_or_make(path: &Path) -> Result<(OwnedFd, bool)> {
     weald_sys::make_dir_at(&named.dir, &named.name, 0o700)?;
     let made = weald_sys::open_dir_at(&named.dir, &named.name)?;
     let stat = weald_sys::stat_fd(&made)?;
-    match stat.uid == weald_sys::effective_ids().0 {
-        true => Ok((made, true)),
-        false => Err(Error::other("was replaced by somebody else's directory")),
+    if stat.uid == weald_sys::effective_ids().0 {
+        Ok((made, true))
+    } else {
+        Err(Error::other("was replaced by somebody else's directory"))
     }
 }
 

@@ -64,12 +64,13 @@ impl Spool {
     }
 
     fn check_alive(&self) -> Result<()> {
-        match self.is_dead {
-            true => Err(Error::new(
+        if self.is_dead {
+            Err(Error::new(
                 ErrorKind::Io,
                 "temporary file is unusable after a failed write",
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 }

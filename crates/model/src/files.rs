@@ -48,18 +48,20 @@ impl State {
         if is_locked && flags.has_any(InodeFlags::LOCKS) {
             return Err(Errno::PERM.into());
         }
-        match (touches || new.ctime.is_some()) && flags.has_any(InodeFlags::IMMUTABLE) {
-            true => Err(Errno::PERM.into()),
-            false => Ok(()),
+        if (touches || new.ctime.is_some()) && flags.has_any(InodeFlags::IMMUTABLE) {
+            Err(Errno::PERM.into())
+        } else {
+            Ok(())
         }
     }
 
     /// Checks that flags permit a change of the content; `at` is where bytes are written.
     fn check_write(&self, ino: Ino, at: Option<u64>) -> Outcome<()> {
         let stat = self.get(ino)?.stat;
-        match at == Some(stat.size) {
-            true => self.forbid(ino, InodeFlags::IMMUTABLE),
-            false => self.forbid(ino, InodeFlags::LOCKS),
+        if at == Some(stat.size) {
+            self.forbid(ino, InodeFlags::IMMUTABLE)
+        } else {
+            self.forbid(ino, InodeFlags::LOCKS)
         }
     }
 

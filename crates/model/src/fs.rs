@@ -63,9 +63,10 @@ impl State {
 
     /// EPERM if `ino` has one of `flags`.
     pub fn forbid(&self, ino: Ino, flags: InodeFlags) -> Outcome<()> {
-        match self.get(ino)?.stat.flags.has_any(flags) {
-            true => Err(Errno::PERM.into()),
-            false => Ok(()),
+        if self.get(ino)?.stat.flags.has_any(flags) {
+            Err(Errno::PERM.into())
+        } else {
+            Ok(())
         }
     }
 

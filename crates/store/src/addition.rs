@@ -16,10 +16,7 @@ use weald_format::{Digest, Error, Result};
 use zerocopy::IntoBytes;
 
 /// Longest map, bytes.
-const LEN_MAX: u64 = match cfg!(test) {
-    true => 256 << 10,
-    false => MAP_LEN_MAX,
-};
+const LEN_MAX: u64 = if cfg!(test) { 256 << 10 } else { MAP_LEN_MAX };
 /// Fewest bytes of a map that a block takes.
 const BLOCK_ENTRY_LEN: u64 = 40;
 /// Longest bytes between records.
@@ -356,9 +353,12 @@ impl Addition {
             ..row
         };
         let is_counted = row.counted_parts > 0;
-        writer.refuse_after_failure(|writer| match is_counted {
-            true => writer.finish_removal(&self.name, removing, Some(map)),
-            false => writer.remove_hidden_map(map.image_id),
+        writer.refuse_after_failure(|writer| {
+            if is_counted {
+                writer.finish_removal(&self.name, removing, Some(map))
+            } else {
+                writer.remove_hidden_map(map.image_id)
+            }
         })?;
         Ok(ids)
     }
@@ -369,12 +369,13 @@ fn incomplete() -> Error {
 }
 
 fn refuse_long_map(len: u64) -> Result<()> {
-    match len <= LEN_MAX {
-        true => Ok(()),
-        false => Err(Error::limit(format!(
+    if len <= LEN_MAX {
+        Ok(())
+    } else {
+        Err(Error::limit(format!(
             "the new image has too many blocks: its list of blocks would be longer than {} MiB",
             MAP_LEN_MAX >> 20
-        ))),
+        )))
     }
 }
 

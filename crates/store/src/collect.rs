@@ -357,9 +357,10 @@ impl StoreWriter {
     fn empty_segment(&mut self, number: u64, blocks: Blocks, forgotten: &mut u64) -> Result<u64> {
         let mut batch = Batch::default();
         let mut copied = 0;
-        let file = match blocks.values().any(|(_, row)| row.references > 0) {
-            true => Some(segment::open(&*self.store.disk, number, Access::Read)?),
-            false => None,
+        let file = if blocks.values().any(|(_, row)| row.references > 0) {
+            Some(segment::open(&*self.store.disk, number, Access::Read)?)
+        } else {
+            None
         };
         for (id, row) in blocks.into_values() {
             let Some(file) = file.as_ref().filter(|_| row.references > 0) else {

@@ -220,19 +220,23 @@ impl Collection {
     pub fn next_copy(&self) -> NextCopy {
         match self.group.front() {
             None => NextCopy::None,
-            Some(victim) => match victim.has_more() {
-                true => NextCopy::Work {
-                    len: match victim.is_verified {
-                        true => self.steps.copy_len,
-                        false => 0,
-                    },
-                    rows: u64::from(victim.is_verified),
-                },
-                false => NextCopy::Work {
-                    len: 0,
-                    rows: victim.copies.len() as u64 + 1,
-                },
-            },
+            Some(victim) => {
+                if victim.has_more() {
+                    NextCopy::Work {
+                        len: if victim.is_verified {
+                            self.steps.copy_len
+                        } else {
+                            0
+                        },
+                        rows: u64::from(victim.is_verified),
+                    }
+                } else {
+                    NextCopy::Work {
+                        len: 0,
+                        rows: victim.copies.len() as u64 + 1,
+                    }
+                }
+            }
         }
     }
 
@@ -250,9 +254,10 @@ impl Collection {
             return Ok(());
         };
         if victim.has_more() {
-            let goes_on = match victim.is_verified {
-                true => victim.copy_some(writer)?,
-                false => victim.verify_some(writer)?,
+            let goes_on = if victim.is_verified {
+                victim.copy_some(writer)?
+            } else {
+                victim.verify_some(writer)?
             };
             if !goes_on {
                 self.done.segments_kept += 1;
@@ -323,9 +328,10 @@ impl Collection {
                 left.push(number);
             }
         }
-        match left.is_empty() {
-            true => Ok(()),
-            false => writer.refuse_after_failure(|writer| writer.remove_segments(&left)),
+        if left.is_empty() {
+            Ok(())
+        } else {
+            writer.refuse_after_failure(|writer| writer.remove_segments(&left))
         }
     }
 

@@ -91,12 +91,13 @@ pub fn check_name(name: &str) -> Result<()> {
         && name.len() <= IMAGE_NAME_LEN_MAX
         && !name.starts_with('.')
         && !name.chars().any(|c| c == '/' || c.is_control());
-    match is_good {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if is_good {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "name {name:?}: expected 1 to {IMAGE_NAME_LEN_MAX} bytes without '/', without control \
-             characters and without a dot in front"
-        ))),
+         characters and without a dot in front"
+        )))
     }
 }
 

@@ -607,14 +607,15 @@ fn salvage_volumes(
             new_logs.extend(body.map(|body| (volume.row.clone(), body)));
             let last_commit = missing.as_ref().and_then(|_| volume.last_commit());
             repaired.losses.extend(missing.clone());
-            match repaired.losses.is_empty() {
-                true => salvaged.volumes.push(volume.key.clone()),
-                false => salvaged.damaged_volumes.push(DamagedVolume {
+            if repaired.losses.is_empty() {
+                salvaged.volumes.push(volume.key.clone())
+            } else {
+                salvaged.damaged_volumes.push(DamagedVolume {
                     name: volume.key.clone(),
                     losses: repaired.losses,
                     adopted_count: repaired.adopted_count,
                     last_commit,
-                }),
+                })
             }
         }
         for (id, references) in volume.references() {

@@ -203,12 +203,11 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
     // Rows and maps limit the length to `BLOCK_LEN_MAX`.
     let mut stored = vec![0; record.stored_len as usize];
     file.read_at(&mut stored, location.offset + HEADER_LEN as u64)?;
-    match Digest::of(&stored) == record.digest {
-        true => Ok(stored),
-        false => {
-            let what = "the stored bytes differ from their digest";
-            Err(Error::corrupt("record", location.offset, "F-3.15", what))
-        }
+    if Digest::of(&stored) == record.digest {
+        Ok(stored)
+    } else {
+        let what = "the stored bytes differ from their digest";
+        Err(Error::corrupt("record", location.offset, "F-3.15", what))
     }
 }
 

@@ -464,9 +464,10 @@ impl State {
 
     /// Refuses a change of a frozen disk.
     fn refuse_read_only(&self) -> Result<()> {
-        match self.is_read_only {
-            true => Err(failed(EROFS)),
-            false => Ok(()),
+        if self.is_read_only {
+            Err(failed(EROFS))
+        } else {
+            Ok(())
         }
     }
 

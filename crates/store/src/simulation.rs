@@ -206,9 +206,10 @@ impl Run {
         let checked = writer
             .check(true, &mut |_| {})
             .map_err(|e| format!("check: {e}"))?;
-        match checked.findings.is_empty() {
-            true => Ok(()),
-            false => Err(format!("check: {:?}", checked.findings)),
+        if checked.findings.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("check: {:?}", checked.findings))
         }
     }
 
@@ -267,10 +268,11 @@ impl Run {
                 (&operation, &old),
                 (Operation::Remove(a) | Operation::Replace(a, _), Some((_, b))) if a == b
             );
-            let done = match is_held {
+            let done = if is_held {
                 // A reader has the image open, so that its removal or replacement is skipped.
-                true => self.perform(&mut writer, &Operation::Reopen),
-                false => self.perform(&mut writer, &operation),
+                self.perform(&mut writer, &Operation::Reopen)
+            } else {
+                self.perform(&mut writer, &operation)
             };
             self.disk.cancel_fault();
             match done {

@@ -169,12 +169,13 @@ impl Store {
             let cause = error.io_source().map(std::io::Error::kind);
             cause == Some(ReadOnlyFilesystem)
         };
-        match opened.is_err_and(is_refused) {
-            true => Self {
+        if opened.is_err_and(is_refused) {
+            Self {
                 disk: Arc::new(ReadOnlyDisk::new(self.disk.clone())),
                 superblock: self.superblock,
-            },
-            false => self.clone(),
+            }
+        } else {
+            self.clone()
         }
     }
 

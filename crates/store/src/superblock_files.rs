@@ -37,9 +37,10 @@ pub fn open(disk: &dyn Disk) -> Result<StoreSuperblock> {
     let copy = match read(disk, layout::SUPERBLOCK_COPY) {
         Err(error) if is_unusable(&error) => {
             let is_no_store = [&first, &error].map(Error::kind) == [ErrorKind::NotFound; 2];
-            return Err(match is_no_store {
-                true => first,
-                false => both_unusable(disk, &first),
+            return Err(if is_no_store {
+                first
+            } else {
+                both_unusable(disk, &first)
             });
         }
         other => other?,
@@ -69,8 +70,5 @@ pub fn write(disk: &dyn Disk, name: &str, superblock: StoreSuperblock) -> Result
     file.write_at(superblock.encode().as_bytes(), 0)?;
     file.set_len(STORE_SUPERBLOCK_LEN as u64)?;
     file.sync()?;
-    match is_new {
-        true => disk.sync_dir(""),
-        false => Ok(()),
-    }
+    if is_new { disk.sync_dir("") } else { Ok(()) }
 }

@@ -196,9 +196,10 @@ impl Store {
         file.read_at(&mut superblock, 0)?;
         let half_len = self.sync_log_id(snapshot).check_superblock(&superblock);
         let half_len = half_len.map_err(|error| error.context(&shown))?;
-        match len >= ALIGN + 2 * half_len {
-            true => self.sync_log_of(file, snapshot, half_len).map(Some),
-            false => Err(short(half_len)),
+        if len >= ALIGN + 2 * half_len {
+            self.sync_log_of(file, snapshot, half_len).map(Some)
+        } else {
+            Err(short(half_len))
         }
     }
 

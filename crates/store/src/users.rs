@@ -24,10 +24,11 @@ pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_id: u64, advice: &str) -
     if more > 0 {
         users.push(format!("{more} more"));
     }
-    let by = match users.is_empty() {
+    let by = if users.is_empty() {
         // Only root sees the files of other users' processes.
-        true => String::new(),
-        false => format!(" by {}", users.join(", ")),
+        String::new()
+    } else {
+        format!(" by {}", users.join(", "))
     };
     let what = format!("{shown}:{name}: is in use{by}: {advice}");
     Error::new(ErrorKind::Busy, what)

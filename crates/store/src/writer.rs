@@ -762,9 +762,10 @@ impl StoreWriter {
             let skips = self.skips_sync;
             #[cfg(not(any(test, feature = "planted-bugs")))]
             let skips = false;
-            match skips {
-                true => segment.write_out()?,
-                false => segment.sync(&*self.store.disk)?,
+            if skips {
+                segment.write_out()?
+            } else {
+                segment.sync(&*self.store.disk)?
             }
         }
         for (id, row) in &self.blocks {

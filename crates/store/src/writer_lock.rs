@@ -25,13 +25,15 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile
             Ok(()) => String::from_utf8_lossy(&text).trim_end().to_owned(),
             Err(_) => String::new(),
         };
-        let holder = match writer.is_empty() {
-            true => "another process".to_owned(),
-            false => writer,
+        let holder = if writer.is_empty() {
+            "another process".to_owned()
+        } else {
+            writer
         };
-        let way = match holder.contains("(weald mount") {
-            true => "unmount it, or try again when it has ended",
-            false => "try again when it has ended",
+        let way = if holder.contains("(weald mount") {
+            "unmount it, or try again when it has ended"
+        } else {
+            "try again when it has ended"
         };
         let what = format!("{shown}: is being written by {holder}: {way}");
         return Err(Error::new(ErrorKind::Busy, what));

@@ -107,9 +107,10 @@ pub fn enter_dir(dir: impl AsFd) -> io::Result<()> {
 /// # Errors
 /// The errno of chdir(2).
 pub fn leave_dir() -> io::Result<()> {
-    match HAS_OWN_WORKING_DIR.get() {
-        true => Ok(rustix::process::chdir("/")?),
-        false => Ok(()),
+    if HAS_OWN_WORKING_DIR.get() {
+        Ok(rustix::process::chdir("/")?)
+    } else {
+        Ok(())
     }
 }
 

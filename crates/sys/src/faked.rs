@@ -148,9 +148,10 @@ pub fn effective_ids() -> (u32, u32) {
 pub fn chown_at(dir: impl AsFd, name: &[u8], uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
     let path = path_at(dir, name)?;
     let _alone = lock_calls();
-    match name.is_empty() {
-        true => std::os::unix::fs::chown(path, uid, gid),
-        false => std::os::unix::fs::lchown(path, uid, gid),
+    if name.is_empty() {
+        std::os::unix::fs::chown(path, uid, gid)
+    } else {
+        std::os::unix::fs::lchown(path, uid, gid)
     }
 }
 

@@ -15,9 +15,10 @@ use std::os::fd::AsRawFd;
 /// # Source
 /// fcntl(2), "Open file description locks".
 pub fn try_lock_byte(file: &File, offset: u64, is_exclusive: bool) -> io::Result<bool> {
-    let kind = match is_exclusive {
-        true => libc::F_WRLCK,
-        false => libc::F_RDLCK,
+    let kind = if is_exclusive {
+        libc::F_WRLCK
+    } else {
+        libc::F_RDLCK
     };
     let start = libc::off_t::try_from(offset).map_err(|_| io::ErrorKind::InvalidInput)?;
     let lock = libc::flock {

@@ -99,9 +99,10 @@ pub fn link_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -
 /// # Errors
 /// The errno of renameat(2).
 pub fn rename_at(old_dir: impl AsFd, old: &[u8], new_dir: impl AsFd, new: &[u8]) -> io::Result<()> {
-    match faked::is_on() {
-        true => faked::rename_at(old_dir, old, new_dir, new),
-        false => Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?),
+    if faked::is_on() {
+        faked::rename_at(old_dir, old, new_dir, new)
+    } else {
+        Ok(rustix::fs::renameat(old_dir, old, new_dir, new)?)
     }
 }
 
@@ -119,9 +120,10 @@ pub fn rename_new_at(
     new_dir: impl AsFd,
     new: &[u8],
 ) -> io::Result<()> {
-    let renamed = match faked::is_on() {
-        true => Err(Errno::NOSYS),
-        false => rustix::fs::renameat_with(&old_dir, old, &new_dir, new, RenameFlags::NOREPLACE),
+    let renamed = if faked::is_on() {
+        Err(Errno::NOSYS)
+    } else {
+        rustix::fs::renameat_with(&old_dir, old, &new_dir, new, RenameFlags::NOREPLACE)
     };
     match renamed {
         Err(Errno::INVAL | Errno::NOSYS) => {
@@ -145,9 +147,10 @@ pub fn rename_new_at(
 /// # Errors
 /// The errno of unlinkat(2).
 pub fn remove_file_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
-    match faked::is_on() {
-        true => faked::remove_file_at(dir, name),
-        false => Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?),
+    if faked::is_on() {
+        faked::remove_file_at(dir, name)
+    } else {
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::empty())?)
     }
 }
 
@@ -156,9 +159,10 @@ pub fn remove_file_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
 /// # Errors
 /// The errno of unlinkat(2).
 pub fn remove_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<()> {
-    match faked::is_on() {
-        true => faked::remove_dir_at(dir, name),
-        false => Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?),
+    if faked::is_on() {
+        faked::remove_dir_at(dir, name)
+    } else {
+        Ok(rustix::fs::unlinkat(dir, name, AtFlags::REMOVEDIR)?)
     }
 }
 
@@ -229,9 +233,10 @@ pub fn chmod_at(dir: impl AsFd, name: &[u8], permissions: u16) -> io::Result<()>
 /// # Errors
 /// The errno of fchmod(2).
 pub fn chmod_fd(fd: impl AsFd, permissions: u16) -> io::Result<()> {
-    match faked::is_on() {
-        true => faked::chmod_at(fd, b"", permissions),
-        false => Ok(rustix::fs::fchmod(fd, mode_of(permissions))?),
+    if faked::is_on() {
+        faked::chmod_at(fd, b"", permissions)
+    } else {
+        Ok(rustix::fs::fchmod(fd, mode_of(permissions))?)
     }
 }
 

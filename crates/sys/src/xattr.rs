@@ -64,9 +64,12 @@ pub fn list_xattrs_here(name: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
 }
 
 fn list_xattrs(path: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
-    let listed = fill_growing(names, |buffer| match faked::is_on() {
-        true => faked::llistxattr(path, buffer),
-        false => rustix::fs::llistxattr(path, buffer),
+    let listed = fill_growing(names, |buffer| {
+        if faked::is_on() {
+            faked::llistxattr(path, buffer)
+        } else {
+            rustix::fs::llistxattr(path, buffer)
+        }
     });
     match listed {
         Err(error) if is_without_xattrs(&error) => {
@@ -94,9 +97,12 @@ pub fn is_without_xattr(error: &io::Error) -> bool {
 pub fn get_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<Vec<u8>> {
     let path = proc_path(dir, name);
     let mut value = Vec::new();
-    fill_growing(&mut value, |buffer| match faked::is_on() {
-        true => faked::getxattr(&path, xattr, buffer, false),
-        false => rustix::fs::lgetxattr(path.as_slice(), xattr, buffer),
+    fill_growing(&mut value, |buffer| {
+        if faked::is_on() {
+            faked::getxattr(&path, xattr, buffer, false)
+        } else {
+            rustix::fs::lgetxattr(path.as_slice(), xattr, buffer)
+        }
     })?;
     Ok(value)
 }
@@ -164,9 +170,12 @@ pub fn set_xattr_fd(fd: impl AsFd, xattr: &[u8], value: &[u8]) -> io::Result<()>
 pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
     let path = open_path(fd);
     let mut value = Vec::new();
-    fill_growing(&mut value, |buffer| match faked::is_on() {
-        true => faked::getxattr(&path, xattr, buffer, true),
-        false => rustix::fs::getxattr(path.as_slice(), xattr, buffer),
+    fill_growing(&mut value, |buffer| {
+        if faked::is_on() {
+            faked::getxattr(&path, xattr, buffer, true)
+        } else {
+            rustix::fs::getxattr(path.as_slice(), xattr, buffer)
+        }
     })?;
     Ok(value)
 }
@@ -176,9 +185,10 @@ pub fn get_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<Vec<u8>> {
 /// # Errors
 /// The errno of fremovexattr(2); `ENODATA` if the inode has no such xattr.
 pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
-    let removed = match faked::is_on() {
-        true => faked::removexattr(&open_path(fd), xattr, true),
-        false => rustix::fs::fremovexattr(fd, xattr),
+    let removed = if faked::is_on() {
+        faked::removexattr(&open_path(fd), xattr, true)
+    } else {
+        rustix::fs::fremovexattr(fd, xattr)
     };
     Ok(removed?)
 }
@@ -189,9 +199,10 @@ pub fn remove_xattr_fd(fd: impl AsFd, xattr: &[u8]) -> io::Result<()> {
 /// The errno of lremovexattr(2); `ENODATA` if the inode has no such xattr.
 pub fn remove_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<()> {
     let path = proc_path(dir, name);
-    let removed = match faked::is_on() {
-        true => faked::removexattr(&path, xattr, false),
-        false => rustix::fs::lremovexattr(path, xattr),
+    let removed = if faked::is_on() {
+        faked::removexattr(&path, xattr, false)
+    } else {
+        rustix::fs::lremovexattr(path, xattr)
     };
     Ok(removed?)
 }

@@ -61,8 +61,9 @@ pub fn deflate_filtered(plain: &[u8], level: u8) -> io::Result<Vec<u8>> {
         (done, stream_len)
     };
     out.truncate(stream_len as usize);
-    match done == z::Z_STREAM_END {
-        true => Ok(out),
-        false => Err(io::ErrorKind::OutOfMemory.into()),
+    if done == z::Z_STREAM_END {
+        Ok(out)
+    } else {
+        Err(io::ErrorKind::OutOfMemory.into())
     }
 }

@@ -80,9 +80,10 @@ impl Load {
     fn next(&mut self) -> Call {
         let new = self.some_name();
         let names: Vec<&String> = self.names.keys().collect();
-        let existing = match names.is_empty() {
-            true => return Call::Create(new),
-            false => names[self.rng.below(names.len() as u64) as usize].clone(),
+        let existing = if names.is_empty() {
+            return Call::Create(new);
+        } else {
+            names[self.rng.below(names.len() as u64) as usize].clone()
         };
         let len = self.files[self.names[&existing]].bytes.len() as u64;
         let is_new = !self.names.contains_key(&new);
@@ -208,12 +209,11 @@ fn difference(name: &str, wanted: &[u8], found: Option<&Vec<u8>>) -> String {
 /// requests.
 fn is_part_of_write(old: &[u8], offset: usize, new: &[u8], found: &[u8]) -> bool {
     let equal = |(a, b): &(&u8, &u8)| a == b;
-    let written = match found.len() > old.len() {
-        true => found.len().saturating_sub(offset),
-        false => {
-            let found = found.get(offset..).unwrap_or_default();
-            new.iter().zip(found).take_while(equal).count()
-        }
+    let written = if found.len() > old.len() {
+        found.len().saturating_sub(offset)
+    } else {
+        let found = found.get(offset..).unwrap_or_default();
+        new.iter().zip(found).take_while(equal).count()
     };
     let mut wanted = old.to_vec();
     let Some(part) = new.get(..written) else {

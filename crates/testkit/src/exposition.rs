@@ -114,13 +114,14 @@ fn sample(line: &str) -> Result<Sample, String> {
         "+Inf" => f64::INFINITY,
         value => value.parse().map_err(|_| format!("the value {value:?}"))?,
     };
-    match is_name(name) {
-        true => Ok(Sample {
+    if is_name(name) {
+        Ok(Sample {
             name: name.to_owned(),
             labels,
             value,
-        }),
-        false => Err(format!("the name {name:?}")),
+        })
+    } else {
+        Err(format!("the name {name:?}"))
     }
 }
 

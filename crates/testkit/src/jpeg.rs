@@ -55,14 +55,13 @@ impl Jpeg {
             segment(&mut out, 0xdd, &self.restart.to_be_bytes());
         }
         let all: Vec<usize> = (0..planes.len()).collect();
-        match self.is_progressive {
-            false => self.scan(&mut out, &planes, &all, 0..64),
-            true => {
-                self.scan(&mut out, &planes, &all, 0..1);
-                for plane in all {
-                    self.scan(&mut out, &planes, &[plane], 1..64);
-                }
+        if self.is_progressive {
+            self.scan(&mut out, &planes, &all, 0..1);
+            for plane in all {
+                self.scan(&mut out, &planes, &[plane], 1..64);
             }
+        } else {
+            self.scan(&mut out, &planes, &all, 0..64)
         }
         out.extend_from_slice(b"\xff\xd9");
         out

@@ -204,9 +204,10 @@ impl Ground {
 impl Drop for Ground {
     fn drop(&mut self) {
         // A test that failed may leave a server stopped. An unmount would wait for it for ever.
-        let flags = match std::thread::panicking() {
-            true => UnmountFlags::DETACH | UnmountFlags::FORCE,
-            false => UnmountFlags::DETACH,
+        let flags = if std::thread::panicking() {
+            UnmountFlags::DETACH | UnmountFlags::FORCE
+        } else {
+            UnmountFlags::DETACH
         };
         // Several mounts may lie on one directory. If a detach fails, a later round may detach it
         // together with a mount above it.

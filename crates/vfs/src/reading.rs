@@ -126,9 +126,10 @@ fn directories(image: &Image, cost: &mut DecodeCost) -> Result<Spread> {
             if let (FileKind::Regular, Some(content)) = (inode.kind, inode.content) {
                 contents.insert(content);
             }
-            match contents.len() < DIR_FILES_MAX {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if contents.len() < DIR_FILES_MAX {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         })?;
         if contents.is_empty() {

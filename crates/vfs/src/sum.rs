@@ -190,9 +190,10 @@ impl<'a> Digester<'a> {
             }
             ControlFlow::Continue(())
         })?;
-        match is_whole {
-            true => Ok(state.finish()),
-            false => Err(Error::invalid("interrupted")),
+        if is_whole {
+            Ok(state.finish())
+        } else {
+            Err(Error::invalid("interrupted"))
         }
     }
 
@@ -210,9 +211,10 @@ impl<'a> Digester<'a> {
             Part::Data(bytes) => piece(bytes),
             Part::Hole(len) => each_zeros(len, &mut piece),
         })?;
-        match is_whole {
-            true => Ok(()),
-            false => Err(Error::invalid("interrupted")),
+        if is_whole {
+            Ok(())
+        } else {
+            Err(Error::invalid("interrupted"))
         }
     }
 }

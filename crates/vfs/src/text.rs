@@ -46,9 +46,10 @@ fn safe(text: &str, is_escaped: impl Fn(char) -> bool) -> Cow<'_, str> {
     }
     let mut safe = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        match is_escaped(c) {
-            true => push_bytes(&mut safe, c),
-            false => safe.push(c),
+        if is_escaped(c) {
+            push_bytes(&mut safe, c)
+        } else {
+            safe.push(c)
         }
     }
     Cow::Owned(safe)

@@ -116,12 +116,13 @@ pub fn check_rights() -> Result<()> {
         sets.effective
             .contains(rustix::thread::CapabilitySet::SYS_ADMIN)
     });
-    match has_right {
-        true => Ok(()),
-        false => Err(Error::new(
+    if has_right {
+        Ok(())
+    } else {
+        Err(Error::new(
             ErrorKind::Unsupported,
             "--kernel needs root (CAP_SYS_ADMIN): leave it out to mount through FUSE, or give \
-             --overlay in a user namespace",
-        )),
+         --overlay in a user namespace",
+        ))
     }
 }

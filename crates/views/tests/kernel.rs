@@ -142,10 +142,7 @@ fn walk(dir: &Path) -> usize {
     let entries = fs::read_dir(dir).expect("a directory");
     let count = entries.map(|entry| {
         let path = entry.expect("an entry").path();
-        match path.is_dir() {
-            true => walk(&path),
-            false => 1,
-        }
+        if path.is_dir() { walk(&path) } else { 1 }
     });
     count.sum()
 }

@@ -162,9 +162,10 @@ impl Committer {
             ..
         } = work;
         #[cfg(test)]
-        match core.has_bug(PlantedBug::WriterReleased) {
-            true => MutexGuard::unlocked(writing, || core.hook.reach(crate::hook::Stage::Written)),
-            false => core.hook.reach(crate::hook::Stage::Written),
+        if core.has_bug(PlantedBug::WriterReleased) {
+            MutexGuard::unlocked(writing, || core.hook.reach(crate::hook::Stage::Written))
+        } else {
+            core.hook.reach(crate::hook::Stage::Written)
         }
         let keep = &mut |dead: &[Dead]| core.shared.reader.keep_removed_rows(dead);
         let keeps_dead = core.shared.keeps_dead(writing, core.tables.snapshot());

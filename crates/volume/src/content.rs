@@ -34,12 +34,11 @@ fn cut(offset: u64, bytes: &[u8]) -> Vec<Segment> {
         match segments.last_mut() {
             Some(last) if last.source.is_hole() == is_hole => last.range.end = range.end,
             _ => {
-                let source = match is_hole {
-                    true => Source::Hole,
-                    false => {
-                        let shared = shared.get_or_insert_with(|| bytes.into());
-                        Source::Bytes(shared.clone(), at)
-                    }
+                let source = if is_hole {
+                    Source::Hole
+                } else {
+                    let shared = shared.get_or_insert_with(|| bytes.into());
+                    Source::Bytes(shared.clone(), at)
                 };
                 segments.push(Segment { range, source });
             }
@@ -66,9 +65,10 @@ impl Core {
 
     /// Allocated bytes in `range` below the end of the file.
     fn taken(&self, state: &State, ino: u64, range: &Range<u64>, size: u64) -> Result<u64> {
-        match range.start < size {
-            true => self.allocated(state, ino, range.start..range.end.min(size)),
-            false => Ok(0),
+        if range.start < size {
+            self.allocated(state, ino, range.start..range.end.min(size))
+        } else {
+            Ok(0)
         }
     }
 
@@ -188,9 +188,10 @@ impl Core {
     /// EFBIG.
     pub fn prepare(&self, offset: u64, bytes: &[u8]) -> Outcome<Vec<Segment>> {
         let end = offset.checked_add(bytes.len() as u64);
-        match end.is_none_or(|end| end > SIZE_MAX) {
-            true => Err(Errno::FBIG.into()),
-            false => Ok(cut(offset, bytes)),
+        if end.is_none_or(|end| end > SIZE_MAX) {
+            Err(Errno::FBIG.into())
+        } else {
+            Ok(cut(offset, bytes))
         }
     }
 

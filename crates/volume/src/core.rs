@@ -244,16 +244,18 @@ impl Core {
         }
         let takes_active = !(is_logged && state.logged.is_changed);
         let had_changes = state.active.is_changed;
-        let sequence = match takes_active {
-            true => state.sequence,
-            false => state.durable,
+        let sequence = if takes_active {
+            state.sequence
+        } else {
+            state.durable
         };
         let mut layer = std::mem::take(&mut state.logged);
         if takes_active {
             let active = state.take_active();
-            match layer.is_changed {
-                true => layer.merge(active),
-                false => layer = active,
+            if layer.is_changed {
+                layer.merge(active)
+            } else {
+                layer = active
             }
             state.risk_since = None;
         }

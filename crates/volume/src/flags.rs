@@ -14,9 +14,10 @@ use weald_format::volume::InodeRow;
 use weald_vfs::{Nanoseconds, NewStat, Outcome};
 
 fn forbid(is_forbidden: bool) -> Outcome<()> {
-    match is_forbidden {
-        true => Err(Errno::PERM.into()),
-        false => Ok(()),
+    if is_forbidden {
+        Err(Errno::PERM.into())
+    } else {
+        Ok(())
     }
 }
 
@@ -54,9 +55,10 @@ impl Core {
 /// EPERM.
 pub fn check_content(row: &InodeRow, at: Option<u64>) -> Outcome<()> {
     let is_append = at == Some(row.size);
-    forbid(match is_append {
-        true => row.flags.has_any(InodeFlags::IMMUTABLE),
-        false => row.flags.has_any(InodeFlags::LOCKS),
+    forbid(if is_append {
+        row.flags.has_any(InodeFlags::IMMUTABLE)
+    } else {
+        row.flags.has_any(InodeFlags::LOCKS)
     })
 }
 

@@ -292,9 +292,10 @@ impl Settling {
                     Some(next) => self.phase = Phase::Write(next),
                     None => self.end_pass(),
                 }
-                match windows.is_empty() {
-                    true => Ok(Found::More),
-                    false => Ok(Found::Windows(windows)),
+                if windows.is_empty() {
+                    Ok(Found::More)
+                } else {
+                    Ok(Found::Windows(windows))
                 }
             }
         }
@@ -321,9 +322,10 @@ impl Settling {
         let uses = std::mem::take(&mut self.uses);
         let sparse = uses.iter().filter(|(_, block)| block.is_sparse());
         self.chosen = sparse.map(|(id, _)| *id).collect();
-        match self.chosen.is_empty() {
-            true => self.end_pass(),
-            false => self.phase = Phase::Write((0, 0)),
+        if self.chosen.is_empty() {
+            self.end_pass()
+        } else {
+            self.phase = Phase::Write((0, 0))
         }
     }
 

@@ -83,9 +83,10 @@ impl Holds {
             }
             !is_ended
         });
-        match self.readers.is_empty() {
-            true => std::mem::take(&mut self.dead),
-            false => BTreeSet::new(),
+        if self.readers.is_empty() {
+            std::mem::take(&mut self.dead)
+        } else {
+            BTreeSet::new()
         }
     }
 }

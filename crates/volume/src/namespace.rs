@@ -620,8 +620,9 @@ impl Core {
 }
 
 fn stop_at_count(names: &[Found], count: usize) -> ControlFlow<()> {
-    match names.len() >= count {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
+    if names.len() >= count {
+        ControlFlow::Break(())
+    } else {
+        ControlFlow::Continue(())
     }
 }

@@ -184,9 +184,10 @@ impl OpenStore {
             return Err(Error::new(ErrorKind::Busy, what));
         }
         if !options.is_read_only && options.ignores_barriers != self.ignores_barriers {
-            let word = match self.ignores_barriers {
-                true => "ignore",
-                false => "honour",
+            let word = if self.ignores_barriers {
+                "ignore"
+            } else {
+                "honour"
             };
             let what = format!(
                 "{shown}: another volume of it is mounted with barrier={word}, which holds for \
@@ -234,10 +235,11 @@ impl OpenStore {
         if !self.give_up(writing, snapshot) || !self.ignores_barriers {
             return Ok(());
         }
-        match writing.open.is_empty() {
-            true => self.store.sync_all(),
+        if writing.open.is_empty() {
+            self.store.sync_all()
+        } else {
             // The other volumes go on without syncs.
-            false => self.store.mark_unsynced(),
+            self.store.mark_unsynced()
         }
     }
 

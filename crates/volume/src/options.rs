@@ -152,9 +152,10 @@ impl Default for OpenOptions {
             background: true,
             epoch: None,
             // The tests of this crate have volumes of a few blocks.
-            steps: match cfg!(test) {
-                true => Steps::small(),
-                false => Steps::default(),
+            steps: if cfg!(test) {
+                Steps::small()
+            } else {
+                Steps::default()
             },
             #[cfg(any(test, feature = "planted-bugs"))]
             bug: None,

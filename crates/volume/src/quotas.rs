@@ -130,9 +130,10 @@ impl Core {
         if state.quotas.is_empty() {
             return Ok(0);
         }
-        match state.quotas.contains_key(&dir) {
-            true => Ok(dir),
-            false => Ok(self.inode(state, dir)?.quota),
+        if state.quotas.contains_key(&dir) {
+            Ok(dir)
+        } else {
+            Ok(self.inode(state, dir)?.quota)
         }
     }
 
@@ -144,9 +145,10 @@ impl Core {
         if state.quotas.is_empty() {
             return Ok(());
         }
-        match self.inode(state, ino)?.quota == self.quota_in(state, dir)? {
-            true => Ok(()),
-            false => Err(Errno::XDEV.into()),
+        if self.inode(state, ino)?.quota == self.quota_in(state, dir)? {
+            Ok(())
+        } else {
+            Err(Errno::XDEV.into())
         }
     }
 
@@ -267,9 +269,10 @@ impl Core {
             count: members.as_ref().map_or(0, |members| members.count),
             ..QuotaRow::default()
         });
-        match name == QUOTA {
-            true => new.len_max = limit,
-            false => new.count_max = limit,
+        if name == QUOTA {
+            new.len_max = limit
+        } else {
+            new.count_max = limit
         }
         let is_over = |used, max| max != 0 && used > max;
         if value.is_some() && (is_over(new.len, new.len_max) || is_over(new.count, new.count_max)) {
@@ -330,9 +333,10 @@ impl Core {
                 }
             }
         }
-        match names.values().all(|(links, found)| links == found) {
-            true => Ok(members),
-            false => Err(Errno::XDEV.into()),
+        if names.values().all(|(links, found)| links == found) {
+            Ok(members)
+        } else {
+            Err(Errno::XDEV.into())
         }
     }
 
@@ -385,9 +389,10 @@ impl Core {
         ino: u64,
         mut capacity: FsCapacity,
     ) -> Outcome<FsCapacity> {
-        let quota = match state.quotas.is_empty() {
-            true => 0,
-            false => self.quota_in(state, ino)?,
+        let quota = if state.quotas.is_empty() {
+            0
+        } else {
+            self.quota_in(state, ino)?
         };
         let (mut has_len, mut has_count) = (false, false);
         for (_, row) in chain(state, quota)? {

@@ -102,8 +102,5 @@ fn losses_of(image: &Image) -> Vec<Loss> {
         Finding::Structure(error) => others.push(Loss::new(error.to_string())),
     });
     // The same damage, by record, says less.
-    match paths.is_empty() {
-        true => others,
-        false => paths,
-    }
+    if paths.is_empty() { others } else { paths }
 }

@@ -35,9 +35,10 @@ fn copy_dir(from: &Path, to: &Path) {
     for entry in std::fs::read_dir(from).expect("list") {
         let entry = entry.expect("an entry");
         let to = to.join(entry.file_name());
-        match entry.file_type().expect("a type").is_dir() {
-            true => copy_dir(&entry.path(), &to),
-            false => assert!(std::fs::copy(entry.path(), to).is_ok()),
+        if entry.file_type().expect("a type").is_dir() {
+            copy_dir(&entry.path(), &to)
+        } else {
+            assert!(std::fs::copy(entry.path(), to).is_ok())
         }
     }
 }

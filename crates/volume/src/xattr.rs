@@ -180,9 +180,10 @@ impl Core {
         };
         let (old_len, new_len) = (old.map_or(0, |old| in_set(name, old)), in_set(name, value));
         let len = len.saturating_sub(old_len).saturating_add(new_len);
-        match len > XATTR_SET_LEN_MAX as u64 && new_len > old_len {
-            true => Err(Errno::NOSPC.into()),
-            false => Ok(Some(len)),
+        if len > XATTR_SET_LEN_MAX as u64 && new_len > old_len {
+            Err(Errno::NOSPC.into())
+        } else {
+            Ok(Some(len))
         }
     }
 

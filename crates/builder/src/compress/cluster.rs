@@ -365,9 +365,10 @@ impl Stream {
     fn close_window(&mut self, piece_count_max: u64) {
         let features = std::mem::take(&mut self.features);
         // In a single block, similar pieces are together in any order.
-        let order = match self.len <= self.new_block_len {
-            true => (0..self.open_count).collect(),
-            false => likeness::order(&features, self.open_count),
+        let order = if self.len <= self.new_block_len {
+            (0..self.open_count).collect()
+        } else {
+            likeness::order(&features, self.open_count)
         };
         let first = self.addresses.len() as u64;
         let last = self.open_count.checked_sub(1);

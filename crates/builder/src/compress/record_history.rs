@@ -105,9 +105,10 @@ impl Records {
         let frame = encode_with_history(raw, &self.bytes()?, level)?;
         stored.extend_from_slice(&frame);
         let codec = Codec::ZstdHistory;
-        Ok(match stored.len() < other.stored.len() {
-            true => Encoded { codec, stored },
-            false => other,
+        Ok(if stored.len() < other.stored.len() {
+            Encoded { codec, stored }
+        } else {
+            other
         })
     }
 }

@@ -57,9 +57,10 @@ impl SimilarContents {
             is_chosen: vec![false; summary.content_count as usize],
             namesakes: None,
             new_len: 0,
-            new_len_max: match is_small {
-                true => 0,
-                false => total_len / 100 * NEW_PERCENT_MAX,
+            new_len_max: if is_small {
+                0
+            } else {
+                total_len / 100 * NEW_PERCENT_MAX
             },
             takes_all: false,
         }
@@ -155,9 +156,10 @@ fn neighbours(image: &Image, dir: &Inode, name: &[u8]) -> Result<Vec<ContentId>>
             is_before = other < name;
             ControlFlow::Break(())
         })?;
-        match is_before {
-            true => low = middle + 1,
-            false => high = middle,
+        if is_before {
+            low = middle + 1
+        } else {
+            high = middle
         }
     }
     let (start, end) = (

@@ -167,11 +167,12 @@ impl OpenedImages {
         }
         let count = |opened: &OpenedImage| opened.image.directory().streams.len();
         let stream_count = CATEGORIES.len() + all.bases.iter().map(count).sum::<usize>();
-        match stream_count <= STREAMS_MAX {
-            true => Ok(all),
-            false => Err(Error::limit(format!(
+        if stream_count <= STREAMS_MAX {
+            Ok(all)
+        } else {
+            Err(Error::limit(format!(
                 "base images: expected at most {STREAMS_MAX} streams in total, found {stream_count}"
-            ))),
+            )))
         }
     }
 

@@ -112,11 +112,12 @@ impl Script {
         if let Answer::Loaded { filters, orders } = script.ask(Request::Load, &|| false)? {
             (script.filters, script.orders) = (filters, orders);
         }
-        match script.filters || script.orders {
-            true => Ok(script),
-            false => Err(Error::invalid(format!(
+        if script.filters || script.orders {
+            Ok(script)
+        } else {
+            Err(Error::invalid(format!(
                 "{name}: expected a function 'filter' or 'order', found neither"
-            ))),
+            )))
         }
     }
 
@@ -232,13 +233,14 @@ impl Script {
                 }
             }
         }
-        match indices.len() == count {
-            true => Ok(Some(indices)),
-            false => Err(Error::invalid(format!(
+        if indices.len() == count {
+            Ok(Some(indices))
+        } else {
+            Err(Error::invalid(format!(
                 "{}: order: expected {count} entries back, found {}",
                 self.name,
                 indices.len()
-            ))),
+            )))
         }
     }
 }

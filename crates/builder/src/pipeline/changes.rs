@@ -58,15 +58,16 @@ pub fn refuse_removal(
         return Ok(());
     }
     let lacks = format!("the next generation would lack {removed_count} of the {old_count} names");
-    Err(Error::invalid(match is_addition {
-        false => format!(
-            "{shown}: --append makes SOURCE the whole tree, so {lacks} there; --at PATH adds \
-             SOURCE to the tree instead, --allow-removal permits the removal"
-        ),
-        true => format!(
+    Err(Error::invalid(if is_addition {
+        format!(
             "{shown}: SOURCE has other files where directories are, so {lacks} there; \
-             --allow-removal permits the removal"
-        ),
+         --allow-removal permits the removal"
+        )
+    } else {
+        format!(
+            "{shown}: --append makes SOURCE the whole tree, so {lacks} there; --at PATH adds \
+         SOURCE to the tree instead, --allow-removal permits the removal"
+        )
     }))
 }
 

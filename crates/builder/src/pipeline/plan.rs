@@ -108,17 +108,18 @@ pub fn fit_threads(
 
 /// The error for options that need at least `least` MiB. `advice` names options that would fit.
 pub fn too_little(options_len: u64, len_max: u64, least: u64, advice: &str) -> Error {
-    let what = match len_max > options_len {
-        true => format!(
+    let what = if len_max > options_len {
+        format!(
             "memory: these options need {least} MiB at least, more than the {} MiB that half of \
-             this machine has: use -m {least}M if it may take so much{advice}",
+         this machine has: use -m {least}M if it may take so much{advice}",
             len_max >> 20
-        ),
-        false => format!(
+        )
+    } else {
+        format!(
             "memory: these options need {least} MiB at least, and -m limits them to {} MiB: use \
-             -m {least}M{advice}",
+         -m {least}M{advice}",
             options_len >> 20
-        ),
+        )
     };
     Error::limit(what)
 }
@@ -214,16 +215,15 @@ impl Plan {
         let need =
             BUILD_FIXED_LEN + size.memory_len() + content_count * CONTENT_MEMORY_LEN + source_len;
         let limit = options.budget_len().max(options.memory_len_max);
-        match need <= limit {
-            true => Ok(()),
-            false => {
-                let (least, have) = (need.div_ceil(1 << 20), limit >> 20);
-                let what = format!(
-                    "memory: this tree needs {least} MiB, and the limit is {have} MiB: use -m \
-                     {least}M"
-                );
-                Err(Error::limit(what))
-            }
+        if need <= limit {
+            Ok(())
+        } else {
+            let (least, have) = (need.div_ceil(1 << 20), limit >> 20);
+            let what = format!(
+                "memory: this tree needs {least} MiB, and the limit is {have} MiB: use -m \
+                 {least}M"
+            );
+            Err(Error::limit(what))
         }
     }
 }
@@ -287,9 +287,10 @@ fn cluster_len(options: &BuildOptions, threads: u64) -> u64 {
 
 /// Bytes that the rules of the directories on the current path may take.
 fn rules_len(options: &BuildOptions) -> u64 {
-    match options.filter.asks_dirs() {
-        true => DIR_RULES_LEN_MAX,
-        false => 0,
+    if options.filter.asks_dirs() {
+        DIR_RULES_LEN_MAX
+    } else {
+        0
     }
 }
 
@@ -370,9 +371,10 @@ fn window_len(options: &BuildOptions) -> u64 {
 /// Longest archive that is read whole, bytes. Two archives can be in memory at once and get a
 /// sixteenth of the budget together: more would leave less for compressors.
 fn archive_len_max(options: &BuildOptions) -> u64 {
-    match options.categories.uses_recipes() {
-        true => (options.memory_len / 32).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX),
-        false => WHOLE_LEN_MAX,
+    if options.categories.uses_recipes() {
+        (options.memory_len / 32).clamp(WHOLE_LEN_MAX, ARCHIVE_LEN_MAX)
+    } else {
+        WHOLE_LEN_MAX
     }
 }
 
@@ -384,9 +386,10 @@ fn files_ahead_len(threads: u64) -> u64 {
 
 /// Plain bytes of archives that are kept until they are written.
 fn plains_len(options: &BuildOptions, threads: u64) -> u64 {
-    match options.categories.deflate && threads >= PLAINS_THREADS_MIN {
-        true => files_ahead_len(threads) / 4,
-        false => 0,
+    if options.categories.deflate && threads >= PLAINS_THREADS_MIN {
+        files_ahead_len(threads) / 4
+    } else {
+        0
     }
 }
 

@@ -266,9 +266,10 @@ impl<'a> Rewrite<'a> {
             self.last_report = Instant::now();
             self.observer.progress(&self.progress);
         }
-        match self.observer.is_cancelled() {
-            true => Err(Error::invalid("interrupted")),
-            false => Ok(()),
+        if self.observer.is_cancelled() {
+            Err(Error::invalid("interrupted"))
+        } else {
+            Ok(())
         }
     }
 

@@ -121,9 +121,10 @@ impl<'a> Build<'a> {
     }
 
     pub(super) fn check_cancelled(&self) -> Result<()> {
-        match self.observer.is_cancelled() {
-            true => Err(interrupted()),
-            false => Ok(()),
+        if self.observer.is_cancelled() {
+            Err(interrupted())
+        } else {
+            Ok(())
         }
     }
 }

@@ -222,12 +222,11 @@ fn common_len(a: &str, b: &str) -> usize {
     let len = pairs.take_while(|(a, b)| a == b).count();
     let is_digit = |name: &[u8]| name.get(len).is_some_and(u8::is_ascii_digit);
     let common = &a[..len];
-    match is_digit(a) || is_digit(b) {
-        true => {
-            let digits = common.iter().rev().take_while(|byte| byte.is_ascii_digit());
-            len - digits.count()
-        }
-        false => len,
+    if is_digit(a) || is_digit(b) {
+        let digits = common.iter().rev().take_while(|byte| byte.is_ascii_digit());
+        len - digits.count()
+    } else {
+        len
     }
 }
 

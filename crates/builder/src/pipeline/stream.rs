@@ -64,12 +64,11 @@ pub fn build_stream(
     }
     let size = source.size();
     let names_alone;
-    let options = match size.has_no_contents {
-        true => {
-            names_alone = options.without_contents();
-            &names_alone
-        }
-        false => options,
+    let options = if size.has_no_contents {
+        names_alone = options.without_contents();
+        &names_alone
+    } else {
+        options
     };
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;

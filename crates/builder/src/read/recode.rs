@@ -60,9 +60,10 @@ pub fn memory_len(categories: &Categories) -> u64 {
 /// Memory that all threads share in addition, bytes. A thread that decodes a picture decodes
 /// nothing else at the same time.
 pub fn shared_memory_len(categories: &Categories) -> u64 {
-    match categories.jpeg {
-        true => jpeg::JPEG_MEMORY_LEN.saturating_sub(memory_len(categories)),
-        false => 0,
+    if categories.jpeg {
+        jpeg::JPEG_MEMORY_LEN.saturating_sub(memory_len(categories))
+    } else {
+        0
     }
 }
 

@@ -172,12 +172,13 @@ impl Assembler {
             }
         }
         // The template that holds the root counts too.
-        match self.depth < DEPTH_MAX {
-            true => Ok(()),
-            false => Err(Error::limit(format!(
+        if self.depth < DEPTH_MAX {
+            Ok(())
+        } else {
+            Err(Error::limit(format!(
                 "directories nested {} deep: fewer than {DEPTH_MAX} levels can be kept",
                 self.depth
-            ))),
+            )))
         }
     }
 

@@ -204,9 +204,10 @@ impl ImageWalk<'_> {
             entry.link = self.dir_count;
             let next = self.dir_count.checked_add(1);
             self.dir_count = next.filter(|&n| n < NOT_ENTERED).ok_or_else(too_many)?;
-            let prefix = match needs_paths {
-                true => [prefix, entry.name.slice(names), b"/"].concat(),
-                false => Vec::new(),
+            let prefix = if needs_paths {
+                [prefix, entry.name.slice(names), b"/"].concat()
+            } else {
+                Vec::new()
             };
             waiting.push(Waiting {
                 parent: Some(*opened),

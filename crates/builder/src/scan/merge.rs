@@ -100,13 +100,12 @@ fn merge(mut added: Walked, mut kept: Walked, at: &AddAt) -> Result<Walked> {
     added.root_entry.link = base;
     let root = (added.root_entry, added.root_times);
     let (mut root_entry, mut root_times) = (kept.root_entry, kept.root_times);
-    match at.path.is_empty() {
-        true => {
-            (root_entry, root_times) = root;
-            root_entry.link = 0;
-            merge.waiting.push((0, base));
-        }
-        false => merge.put_at(at, root)?,
+    if at.path.is_empty() {
+        (root_entry, root_times) = root;
+        root_entry.link = 0;
+        merge.waiting.push((0, base));
+    } else {
+        merge.put_at(at, root)?
     }
     merge.run();
     let Merge {
@@ -123,9 +122,10 @@ fn merge(mut added: Walked, mut kept: Walked, at: &AddAt) -> Result<Walked> {
             image_shard,
             at_len: at.prefix_len(),
         },
-        root_dev: match at.path.is_empty() {
-            true => added.root_dev,
-            false => IMAGE_DEV,
+        root_dev: if at.path.is_empty() {
+            added.root_dev
+        } else {
+            IMAGE_DEV
         },
         root_entry,
         root_times,

@@ -29,9 +29,12 @@ impl ScannedTree {
             }
         };
         let path = self.path_of(entry);
-        let file = open_long(root, &path).map_err(|e| match weald_sys::is_of_link(&e) {
-            true => Error::new(ErrorKind::Busy, "became a symlink while it was packed"),
-            false => Error::io("cannot be opened", e),
+        let file = open_long(root, &path).map_err(|e| {
+            if weald_sys::is_of_link(&e) {
+                Error::new(ErrorKind::Busy, "became a symlink while it was packed")
+            } else {
+                Error::io("cannot be opened", e)
+            }
         })?;
         let stat = weald_sys::stat_fd(&file).map_err(|e| Error::io("cannot be examined", e))?;
         match stat.kind {

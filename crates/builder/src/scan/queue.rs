@@ -164,9 +164,10 @@ impl<'a> Walk<'a> {
                 NOT_ENTERED - 1
             )));
         }
-        match self.is_cancelled() {
-            true => Err(Error::invalid("interrupted")),
-            false => Ok(self.next_number.load(Relaxed)),
+        if self.is_cancelled() {
+            Err(Error::invalid("interrupted"))
+        } else {
+            Ok(self.next_number.load(Relaxed))
         }
     }
 

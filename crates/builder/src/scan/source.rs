@@ -143,9 +143,10 @@ impl SourceFile {
         let file = match self {
             Self::Disk(file, _) => file,
             Self::Stored(image, inode) => {
-                return match image.read_at(inode, start, run)? == run.len() {
-                    true => Ok(()),
-                    false => Err(ended_early(ErrorKind::UnexpectedEof.into())),
+                return if image.read_at(inode, start, run)? == run.len() {
+                    Ok(())
+                } else {
+                    Err(ended_early(ErrorKind::UnexpectedEof.into()))
                 };
             }
         };

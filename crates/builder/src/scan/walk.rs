@@ -426,9 +426,10 @@ impl<'w, 'a> Worker<'w, 'a> {
         if !self.walk.options.keep_xattrs {
             return Ok(NONE);
         }
-        match self.is_inside {
-            true => weald_sys::list_xattrs_here(name, &mut self.list)?,
-            false => weald_sys::list_xattrs_at(dir, name, &mut self.list)?,
+        if self.is_inside {
+            weald_sys::list_xattrs_here(name, &mut self.list)?
+        } else {
+            weald_sys::list_xattrs_at(dir, name, &mut self.list)?
         }
         if self.list.is_empty() {
             return Ok(NONE);
@@ -502,11 +503,12 @@ pub fn read_rules(dir: impl AsFd, name: &[u8]) -> io::Result<Option<Vec<u8>>> {
     }
     let mut text = Vec::new();
     file.take(DIR_FILE_LEN_MAX + 1).read_to_end(&mut text)?;
-    match text.len() as u64 > DIR_FILE_LEN_MAX {
-        true => Err(io::Error::other(format!(
+    if text.len() as u64 > DIR_FILE_LEN_MAX {
+        Err(io::Error::other(format!(
             "longer than {DIR_FILE_LEN_MAX} bytes"
-        ))),
-        false => Ok(Some(text)),
+        )))
+    } else {
+        Ok(Some(text))
     }
 }
 

@@ -111,9 +111,10 @@ impl LookBack {
             len: image.stream_len(stream),
             image: image.clone(),
             stream,
-            held: match in_part {
-                false => Held::Block(Arc::default(), 0),
-                true => Held::Pieces(vec![(u64::MAX, Vec::new()); FRONT_PIECE_COUNT as usize]),
+            held: if in_part {
+                Held::Pieces(vec![(u64::MAX, Vec::new()); FRONT_PIECE_COUNT as usize])
+            } else {
+                Held::Block(Arc::default(), 0)
             },
         });
     }
@@ -186,9 +187,10 @@ impl LookBack {
     /// # Errors
     /// As [`LookBack::append`].
     pub fn finish(&mut self) -> Result<Option<Arc<Vec<u8>>>> {
-        match self.current.is_empty() {
-            true => Ok(None),
-            false => self.close().map(Some),
+        if self.current.is_empty() {
+            Ok(None)
+        } else {
+            self.close().map(Some)
         }
     }
 

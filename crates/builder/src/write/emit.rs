@@ -106,9 +106,10 @@ impl<'a, 'o, 'h> LinkPages<'a, 'o, 'h> {
     pub fn push(&mut self, link: &Link) -> Result<()> {
         self.hasher.add_link(link);
         self.page.push(*link);
-        match self.page.len() == ITEMS_PER_PAGE {
-            true => self.finish(),
-            false => Ok(()),
+        if self.page.len() == ITEMS_PER_PAGE {
+            self.finish()
+        } else {
+            Ok(())
         }
     }
 
@@ -310,9 +311,10 @@ impl Emitter<'_> {
             return previous.attributes;
         }
         let attributes = *self.tree.attributes(entry);
-        match self.tree.is_kept(entry) {
-            true => attributes,
-            false => (self.options).attributes_of(attributes, self.tree.kind(entry)),
+        if self.tree.is_kept(entry) {
+            attributes
+        } else {
+            (self.options).attributes_of(attributes, self.tree.kind(entry))
         }
     }
 
@@ -321,9 +323,10 @@ impl Emitter<'_> {
             return previous.times[0];
         }
         let mtime = self.tree.mtime(entry);
-        match self.tree.is_kept(entry) {
-            true => mtime,
-            false => self.options.mtime.apply(mtime),
+        if self.tree.is_kept(entry) {
+            mtime
+        } else {
+            self.options.mtime.apply(mtime)
         }
     }
 
@@ -353,12 +356,13 @@ impl Emitter<'_> {
         };
         // Entries of a directory have consecutive numbers, so all names between the first and the
         // last lie in the same directory as these.
-        match self.tree.dir_of(first) == self.tree.dir_of(last) {
-            true => LinkInfo::Inside {
+        if self.tree.dir_of(first) == self.tree.dir_of(last) {
+            LinkInfo::Inside {
                 nlink,
                 back: self.name_no(entry) - self.name_no(first),
-            },
-            false => LinkInfo::Across,
+            }
+        } else {
+            LinkInfo::Across
         }
     }
 

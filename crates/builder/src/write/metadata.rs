@@ -90,9 +90,10 @@ impl PageEncoder {
             Some(dictionary) => Encoder::with_dictionary(level, dictionary),
             None => Encoder::new(CodecSpec::Zstd(level), PAGE_LEN_MAX),
         };
-        let cheap = match level > CHEAP_LEVEL_MAX {
-            true => Some(encoder(1)?),
-            false => None,
+        let cheap = if level > CHEAP_LEVEL_MAX {
+            Some(encoder(1)?)
+        } else {
+            None
         };
         let full = encoder(level)?;
         Ok(Self { cheap, full })

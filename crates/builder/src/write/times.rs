@@ -28,9 +28,10 @@ impl TimesWriter {
         if self.run_count > 0 {
             if self.run.is_some_and(|run| run.has_at(self.run_count, time)) {
                 self.run_count += 1;
-                return match self.run_count == TIMES_PER_RUN as u64 {
-                    true => self.end_page(out),
-                    false => Ok(()),
+                return if self.run_count == TIMES_PER_RUN as u64 {
+                    self.end_page(out)
+                } else {
+                    Ok(())
                 };
             }
             self.end_page(out)?;
@@ -52,13 +53,12 @@ impl TimesWriter {
         if self.pending.len() < TIMES_PER_PAGE {
             return Ok(());
         }
-        match self.even_count == TIMES_PER_PAGE {
-            true => {
-                self.run_count = TIMES_PER_PAGE as u64;
-                self.pending.clear();
-                Ok(())
-            }
-            false => self.end_page(out),
+        if self.even_count == TIMES_PER_PAGE {
+            self.run_count = TIMES_PER_PAGE as u64;
+            self.pending.clear();
+            Ok(())
+        } else {
+            self.end_page(out)
         }
     }
 
@@ -67,9 +67,10 @@ impl TimesWriter {
     /// # Errors
     /// As [`TimesWriter::push`].
     pub fn finish(mut self, out: &mut Out<'_>) -> Result<()> {
-        match self.run_count > 0 || !self.pending.is_empty() {
-            true => self.end_page(out),
-            false => Ok(()),
+        if self.run_count > 0 || !self.pending.is_empty() {
+            self.end_page(out)
+        } else {
+            Ok(())
         }
     }
 

@@ -199,12 +199,11 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     weald_sys::want_large_pages();
     let display = args.display.display()?;
     let start = Instant::now();
-    let (built, stages) = match args.stages {
-        false => (build(args, &options, &display), None),
-        true => {
-            let stages = Stages::begin(&display)?;
-            (build(args, &options, &stages), Some(stages.end()))
-        }
+    let (built, stages) = if args.stages {
+        let stages = Stages::begin(&display)?;
+        (build(args, &options, &stages), Some(stages.end()))
+    } else {
+        (build(args, &options, &display), None)
     };
     display.finish();
     if let Some(table) = stages {
@@ -265,9 +264,10 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
 
 /// Kind of target that `--output-device` selects.
 pub fn target_kind(is_device: bool) -> TargetKind {
-    match is_device {
-        true => TargetKind::Device,
-        false => TargetKind::File,
+    if is_device {
+        TargetKind::Device
+    } else {
+        TargetKind::File
     }
 }
 

@@ -113,9 +113,10 @@ impl WriteArgs {
     /// Refuses a target in a store, and one that exists unless `--force` replaces it.
     fn check_target(&self, path: &Path) -> anyhow::Result<()> {
         refuse_stored_target(path)?;
-        match self.force {
-            true => Ok(()),
-            false => refuse_existing(path),
+        if self.force {
+            Ok(())
+        } else {
+            refuse_existing(path)
         }
     }
 

@@ -101,9 +101,10 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         xattrs,
     };
     weald_sys::want_large_pages();
-    let image = match args.patterns.is_empty() {
-        true => args.image.open_for_everything(0)?,
-        false => args.image.open()?,
+    let image = if args.patterns.is_empty() {
+        args.image.open_for_everything(0)?
+    } else {
+        args.image.open()?
     };
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
@@ -131,9 +132,10 @@ fn report_left_out(args: &ExtractArgs, count: u64) -> u64 {
         1 => "1 device was left out: only root makes devices".to_owned(),
         count => format!("{count} devices were left out: only root makes devices"),
     };
-    match args.strict {
-        true => messages::line(&devices),
-        false => messages::line(&format!("{devices} (--strict makes the exit status 1)")),
+    if args.strict {
+        messages::line(&devices)
+    } else {
+        messages::line(&format!("{devices} (--strict makes the exit status 1)"))
     }
     if args.strict { count } else { 0 }
 }

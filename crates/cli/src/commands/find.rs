@@ -211,9 +211,10 @@ impl Words<'_> {
             let entry = printf::Entry { path, inode, depth };
             return format.print(self.image, &entry, self.is_terminal, out);
         }
-        match self.is_terminal && !self.args.print0 {
-            true => out.extend_from_slice(weald_vfs::shown(path).as_bytes()),
-            false => out.extend_from_slice(path),
+        if self.is_terminal && !self.args.print0 {
+            out.extend_from_slice(weald_vfs::shown(path).as_bytes())
+        } else {
+            out.extend_from_slice(path)
         }
         out.push(if self.args.print0 { b'\0' } else { b'\n' });
         Ok(())

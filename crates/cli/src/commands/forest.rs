@@ -306,9 +306,10 @@ fn make_image(
     let mut options = BuildOptions::level(args.level)?;
     options.threads = args.threads;
     set_memory(&mut options, args.memory);
-    let word = match args.quiet {
-        true => ProgressWord::None,
-        false => ProgressWord::Auto,
+    let word = if args.quiet {
+        ProgressWord::None
+    } else {
+        ProgressWord::Auto
     };
     let display = Display::new(word, interrupt_flag()?);
     let start = Instant::now();
@@ -352,29 +353,28 @@ fn predict(
     ticker.finish();
     let totals = counted?;
     let mut output = Output::new();
-    match args.json {
-        true => output.json(&json(&totals).into())?,
-        false => {
-            let mut line = |what: &str, value: String| writeln!(output, "{what:<16}{value:>24}");
-            line("directories", count(totals.directories))?;
-            line("files", count(totals.files))?;
-            line("of them empty", count(totals.empty_files))?;
-            line("symlinks", count(totals.symlinks))?;
-            line("hard links", count(totals.hard_links))?;
-            line("inodes", count(totals.inode_count()))?;
-            line(
-                "bytes",
-                format!("{} ({})", bytes(totals.len), count(totals.len)),
-            )?;
-            line(
-                "without holes",
-                format!("{} ({})", bytes(totals.data_len), count(totals.data_len)),
-            )?;
-            line(
-                "counted in",
-                format!("{:.1} s", start.elapsed().as_secs_f64()),
-            )?;
-        }
+    if args.json {
+        output.json(&json(&totals).into())?
+    } else {
+        let mut line = |what: &str, value: String| writeln!(output, "{what:<16}{value:>24}");
+        line("directories", count(totals.directories))?;
+        line("files", count(totals.files))?;
+        line("of them empty", count(totals.empty_files))?;
+        line("symlinks", count(totals.symlinks))?;
+        line("hard links", count(totals.hard_links))?;
+        line("inodes", count(totals.inode_count()))?;
+        line(
+            "bytes",
+            format!("{} ({})", bytes(totals.len), count(totals.len)),
+        )?;
+        line(
+            "without holes",
+            format!("{} ({})", bytes(totals.data_len), count(totals.data_len)),
+        )?;
+        line(
+            "counted in",
+            format!("{:.1} s", start.elapsed().as_secs_f64()),
+        )?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)

@@ -59,16 +59,17 @@ pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
     let before = |i: usize| generations.get(i + 1).map_or(0, |g| g.image_len);
     for (i, generation) in generations.iter().enumerate() {
         let len = generation.image_len.saturating_sub(before(i));
-        match args.json {
-            true => output.json(&json(generation, len).into())?,
-            false => writeln!(
+        if args.json {
+            output.json(&json(generation, len).into())?
+        } else {
+            writeln!(
                 output,
                 "{:>6}  {:>12}  {}  {}",
                 generation.number,
                 bytes(len),
                 generation.image_digest,
                 generation.tree_digest
-            )?,
+            )?
         }
     }
     output.finish()?;

@@ -182,9 +182,10 @@ fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
         ),
         (
             "fs-verity digests",
-            match has_fsverity(sections) {
-                true => "kept".to_owned(),
-                false => "not kept".to_owned(),
+            if has_fsverity(sections) {
+                "kept".to_owned()
+            } else {
+                "not kept".to_owned()
             },
         ),
         ("largest block", bytes(summary.block_len_max)),

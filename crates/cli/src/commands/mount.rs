@@ -466,9 +466,10 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
             mount_helper::remount(&args.image, &args.dir, &args.options)?;
             return Ok(ExitCode::SUCCESS);
         }
-        return match args.foreground {
-            true => serve(&args),
-            false => mount(&args, ServerChoice::Own),
+        return if args.foreground {
+            serve(&args)
+        } else {
+            mount(&args, ServerChoice::Own)
         };
     }
     let method = mount_kernel::choose_method(&mut args)?;
@@ -585,9 +586,10 @@ fn mount_volume(args: &MountArgs, request: &OpenedRequest) -> Result<ExitCode> {
         }
     };
     let _alone = runtime_dir.lock_store(lock.as_fd())?;
-    match weald_daemon::join(&runtime_dir, request, lock.as_fd())? {
-        true => Ok(ExitCode::SUCCESS),
-        false => start_alone(request),
+    if weald_daemon::join(&runtime_dir, request, lock.as_fd())? {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        start_alone(request)
     }
 }
 
@@ -630,24 +632,27 @@ fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
         }
     }
     words.extend([OsStr::new("--"), &request.image, &request.dir].map(OsString::from));
-    match background::start(words, Some(opened))? {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(crate::status::FAILED)),
+    if background::start(words, Some(opened))? {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Ok(ExitCode::from(crate::status::FAILED))
     }
 }
 
 /// Mounts the image and serves it until it is unmounted.
 fn serve(args: &MountArgs) -> Result<ExitCode> {
     silence_engine();
-    let request = match args.ready_stdout {
-        true => OpenedRequest::receive(&background::take_stdin()?)?,
-        false => args.request()?,
+    let request = if args.ready_stdout {
+        OpenedRequest::receive(&background::take_stdin()?)?
+    } else {
+        args.request()?
     };
     let request = request.without_log();
-    let cache_len = match request.request().is_volume {
+    let cache_len = if request.request().is_volume {
         // A volume has a cache of its own.
-        true => Some(ByteLen(0)),
-        false => MountOptions::parse(&args.options)?.cache_len,
+        Some(ByteLen(0))
+    } else {
+        MountOptions::parse(&args.options)?.cache_len
     };
     // While an automounter waits for this mount, only processes of its own group can enter the
     // directory. This process therefore stays in that group until the mount is complete.

@@ -71,9 +71,10 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
     }
     // A running server is outside the automounter's process group: it would block on the mount
     // point that it has to mount.
-    let choice = match is_automount(&args.dir) {
-        true => ServerChoice::Own,
-        false => ServerChoice::SharedIfRunning,
+    let choice = if is_automount(&args.dir) {
+        ServerChoice::Own
+    } else {
+        ServerChoice::SharedIfRunning
     };
     mounted(mount::mount(&args, choice))
 }

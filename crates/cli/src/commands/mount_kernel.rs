@@ -131,9 +131,10 @@ pub fn choose_method(args: &mut MountArgs) -> Result<MountMethod> {
 /// # Errors
 /// As [`run`].
 pub fn run_once(args: &MountArgs) -> Result<ExitCode> {
-    match is_mounted(args)? {
-        true => Ok(ExitCode::SUCCESS),
-        false => run(args),
+    if is_mounted(args)? {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        run(args)
     }
 }
 

@@ -29,9 +29,10 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
         );
     }
     kernel::check_rootless()?;
-    match args.foreground {
-        true => serve(args),
-        false => start(args),
+    if args.foreground {
+        serve(args)
+    } else {
+        start(args)
     }
 }
 
@@ -40,9 +41,10 @@ pub fn run(args: &MountArgs) -> Result<ExitCode> {
 /// # Errors
 /// As [`run`].
 pub fn run_once(args: &MountArgs) -> Result<ExitCode> {
-    match mount_kernel::is_mounted(args)? {
-        true => Ok(ExitCode::SUCCESS),
-        false => run(args),
+    if mount_kernel::is_mounted(args)? {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        run(args)
     }
 }
 
@@ -79,9 +81,10 @@ fn start(args: &MountArgs) -> Result<ExitCode> {
     let paths = [&args.image, &args.dir];
     words.push("--".into());
     words.extend(paths.map(|path| path.clone().into_os_string()));
-    match background::start(words, None)? {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(crate::status::FAILED)),
+    if background::start(words, None)? {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Ok(ExitCode::from(crate::status::FAILED))
     }
 }
 

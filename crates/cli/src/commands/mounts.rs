@@ -340,14 +340,17 @@ fn put_rows<const N: usize>(
     };
     let widths: Vec<usize> = (0..N).map(width).collect();
     for row in rows {
-        let cells =
-            row.iter()
-                .zip(&widths)
-                .enumerate()
-                .map(|(column, (cell, &width))| match column < left_count {
-                    true => format!("{cell:<width$}"),
-                    false => format!("{cell:>width$}"),
-                });
+        let cells = row
+            .iter()
+            .zip(&widths)
+            .enumerate()
+            .map(|(column, (cell, &width))| {
+                if column < left_count {
+                    format!("{cell:<width$}")
+                } else {
+                    format!("{cell:>width$}")
+                }
+            });
         let line = cells.collect::<Vec<_>>().join("  ");
         writeln!(output, "  {}", line.trim_end())?;
     }

@@ -129,30 +129,27 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();
     let generation_count = generation_count(args);
     refuse_lost_generations(args, generation_count)?;
-    let rewritten = match is_repacked {
-        true => {
-            let thread_count = thread_count(args.resources.threads);
-            let mut options = pack_options(args, filter)?;
-            // The cache of the reader counts towards the memory limit.
-            let mut source = args.image.clone();
-            let cache_len = source.trust.cache.unwrap_or(options.memory_len / 8);
-            source.trust.cache = Some(cache_len);
-            options.memory_len = options.memory_len.saturating_sub(cache_len);
-            let image = Arc::new(source.open_for_reading(thread_count)?);
-            keep_times_of(&image, &mut options)?;
-            let display = args.display.display()?;
-            let built = build_from_image(&image, &args.target, args.force, &options, &display);
-            display.finish();
-            built.map(|report| Rewritten::packed(&image, &report, generation_count))
-        }
-        false => {
-            let options = options(args)?;
-            let image = args.image.open()?;
-            let display = args.display.display()?;
-            let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
-            display.finish();
-            rewritten.map(|report| Rewritten::copied(&report, generation_count))
-        }
+    let rewritten = if is_repacked {
+        let thread_count = thread_count(args.resources.threads);
+        let mut options = pack_options(args, filter)?;
+        // The cache of the reader counts towards the memory limit.
+        let mut source = args.image.clone();
+        let cache_len = source.trust.cache.unwrap_or(options.memory_len / 8);
+        source.trust.cache = Some(cache_len);
+        options.memory_len = options.memory_len.saturating_sub(cache_len);
+        let image = Arc::new(source.open_for_reading(thread_count)?);
+        keep_times_of(&image, &mut options)?;
+        let display = args.display.display()?;
+        let built = build_from_image(&image, &args.target, args.force, &options, &display);
+        display.finish();
+        built.map(|report| Rewritten::packed(&image, &report, generation_count))
+    } else {
+        let options = options(args)?;
+        let image = args.image.open()?;
+        let display = args.display.display()?;
+        let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
+        display.finish();
+        rewritten.map(|report| Rewritten::copied(&report, generation_count))
     };
     let rewritten = match rewritten {
         Err(error) if error.kind() == ErrorKind::Busy => bail!("{error}; --force replaces it"),

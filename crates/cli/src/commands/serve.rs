@@ -78,19 +78,19 @@ pub fn run(args: &ServeArgs) -> Result<ExitCode> {
         background::detach()?;
     }
     let cache_len = args.cache.map(ByteLen);
-    let server = match args.take_over {
-        true => weald_daemon::take_over(runtime_dir, cache_len),
-        false => {
-            let options = ServerOptions {
-                cache_len: cache_len.unwrap_or_else(default_cache_len),
-                is_shared: true,
-                ends_when_idle: args.until_idle,
-                log: log.clone(),
-            };
-            match args.until_idle {
-                true => Server::start(Some(runtime_dir), options, None),
-                false => weald_daemon::start_lasting(&runtime_dir, &options, cache_len),
-            }
+    let server = if args.take_over {
+        weald_daemon::take_over(runtime_dir, cache_len)
+    } else {
+        let options = ServerOptions {
+            cache_len: cache_len.unwrap_or_else(default_cache_len),
+            is_shared: true,
+            ends_when_idle: args.until_idle,
+            log: log.clone(),
+        };
+        if args.until_idle {
+            Server::start(Some(runtime_dir), options, None)
+        } else {
+            weald_daemon::start_lasting(&runtime_dir, &options, cache_len)
         }
     };
     let server = match server {
@@ -121,9 +121,10 @@ fn start(args: &ServeArgs) -> Result<ExitCode> {
     if let Some(log) = &args.log {
         words.extend(["--log".into(), std::path::absolute(log)?.into()]);
     }
-    match background::start(words, None)? {
-        true => Ok(ExitCode::SUCCESS),
-        false => Ok(ExitCode::from(crate::status::FAILED)),
+    if background::start(words, None)? {
+        Ok(ExitCode::SUCCESS)
+    } else {
+        Ok(ExitCode::from(crate::status::FAILED))
     }
 }
 

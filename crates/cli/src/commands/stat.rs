@@ -57,9 +57,12 @@ pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
         Follow::No
     };
     for path in &args.paths {
-        let described = locate(&image, path, follow).and_then(|located| match args.json {
-            true => json(&image, &located).map(Described::Json),
-            false => text(&image, &located).map(Described::Text),
+        let described = locate(&image, path, follow).and_then(|located| {
+            if args.json {
+                json(&image, &located).map(Described::Json)
+            } else {
+                text(&image, &located).map(Described::Text)
+            }
         });
         match described {
             Ok(Described::Json(object)) => output.json(&object.into())?,

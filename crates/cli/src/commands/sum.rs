@@ -83,9 +83,10 @@ pub struct SumArgs {
 
 impl SumArgs {
     fn word(&self) -> Word {
-        match self.fsverity {
-            true => Word::Fsverity,
-            false => self.algorithm,
+        if self.fsverity {
+            Word::Fsverity
+        } else {
+            self.algorithm
         }
     }
 }
@@ -168,10 +169,11 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
         return output.json(&object.into());
     }
     let line = line(args.word(), digest, &sum.path);
-    match output.is_terminal() {
+    if output.is_terminal() {
         // The backslashes are part of the tools' format and must not be escaped again.
-        true => output.text(&String::from_utf8_lossy(&line)),
-        false => output.raw().write_all(&line),
+        output.text(&String::from_utf8_lossy(&line))
+    } else {
+        output.raw().write_all(&line)
     }
 }
 

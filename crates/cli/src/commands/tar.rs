@@ -60,9 +60,10 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     };
     let threads = thread_count(0);
     weald_sys::want_large_pages();
-    let image = match args.patterns.is_empty() {
-        true => args.image.open_for_everything(threads)?,
-        false => args.image.open_for_reading(threads)?,
+    let image = if args.patterns.is_empty() {
+        args.image.open_for_everything(threads)?
+    } else {
+        args.image.open_for_reading(threads)?
     };
     let mut output = Output::new();
     if output.is_terminal() {

@@ -93,9 +93,10 @@ struct Drawing<'a> {
 
 impl Drawing<'_> {
     fn entry(&mut self, visit: &Visit, target: Option<&[u8]>) -> std::io::Result<()> {
-        let [through, branch, end, space] = match self.args.ascii {
-            true => ["|   ", "|-- ", "`-- ", "    "],
-            false => ["│   ", "├── ", "└── ", "    "],
+        let [through, branch, end, space] = if self.args.ascii {
+            ["|   ", "|-- ", "`-- ", "    "]
+        } else {
+            ["│   ", "├── ", "└── ", "    "]
         };
         self.is_last.truncate(visit.depth.saturating_sub(1));
         if visit.depth > 0 {

@@ -166,9 +166,10 @@ fn detach_apart(entry: &MountEntry) -> Result<()> {
 pub fn force(args: &UmountArgs) -> Result<ExitCode> {
     let shown = || args.dir.display().to_string();
     let dir = weald_fuse::path_of(&args.dir).with_context(shown)?;
-    match args.lazy {
-        true => unmount(&dir, true).with_context(shown)?,
-        false => retry(false, || weald_fuse::abort(&dir)).with_context(shown)?,
+    if args.lazy {
+        unmount(&dir, true).with_context(shown)?
+    } else {
+        retry(false, || weald_fuse::abort(&dir)).with_context(shown)?
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -256,19 +257,21 @@ fn wait_for_end(
             .wait_while_working()
             .map_err(|error| anyhow!("unmounted, but what it had is not closed yet: {error}"));
     }
-    let is_on_disk = match server.is_volume() {
+    let is_on_disk = if server.is_volume() {
         // Processes that have the mount may have written meanwhile.
-        true => server.sync(runtime_dir, &mut || {}).map_err(|error| {
+        server.sync(runtime_dir, &mut || {}).map_err(|error| {
             anyhow!("unmounted here, but still in use, and not written to disk: {error}")
-        })?,
-        false => false,
+        })?
+    } else {
+        false
     };
-    let who = match others.is_empty() {
-        true => "a process has a file of it open".to_owned(),
-        false => format!(
+    let who = if others.is_empty() {
+        "a process has a file of it open".to_owned()
+    } else {
+        format!(
             "in another mount namespace, such as a container, {} still has it mounted",
             shown_holders(&others)
-        ),
+        )
     };
     log::warn!(
         "{}: unmounted here{}; {who}, and process {} serves it until that ends",
@@ -289,20 +292,18 @@ fn with_users(error: weald_format::Error, device: (u32, u32)) -> anyhow::Error {
         ErrorKind::Busy => users_of(device),
         _ => Vec::new(),
     };
-    match users.is_empty() {
-        true => error.into(),
-        false => anyhow!(
+    if users.is_empty() {
+        error.into()
+    } else {
+        anyhow!(
             "{error}: {} (weald umount --lazy detaches it)",
             shown_holders(&users)
-        ),
+        )
     }
 }
 
 fn unmount(dir: &Path, is_lazy: bool) -> weald_format::Result<()> {
-    let busy = match is_lazy {
-        true => Busy::Detach,
-        false => Busy::Refuse,
-    };
+    let busy = if is_lazy { Busy::Detach } else { Busy::Refuse };
     retry(is_lazy, || weald_fuse::unmount(dir, busy))
 }
 

@@ -156,9 +156,10 @@ fn copy(from: &Path, to: &Path) {
     for entry in fs::read_dir(from).expect("list") {
         let entry = entry.expect("an entry");
         let to = to.join(entry.file_name());
-        match entry.file_type().expect("a type").is_dir() {
-            true => copy(&entry.path(), &to),
-            false => drop(fs::copy(entry.path(), to).expect("copy")),
+        if entry.file_type().expect("a type").is_dir() {
+            copy(&entry.path(), &to)
+        } else {
+            fs::copy(entry.path(), to).expect("copy");
         }
     }
 }
@@ -282,9 +283,10 @@ fn bytes_of(dir: &Path) -> BTreeMap<PathBuf, [u8; 32]> {
     let mut digests = BTreeMap::new();
     for entry in fs::read_dir(dir).expect("list") {
         let path = entry.expect("an entry").path();
-        match path.is_dir() {
-            true => digests.extend(bytes_of(&path)),
-            false => drop(digests.insert(path.clone(), digest(&fs::read(path).expect("read")))),
+        if path.is_dir() {
+            digests.extend(bytes_of(&path))
+        } else {
+            digests.insert(path.clone(), digest(&fs::read(path).expect("read")));
         }
     }
     digests

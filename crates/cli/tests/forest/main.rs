@@ -253,9 +253,10 @@ fn a_forest_of_many_leaves_can_be_resumed() {
         if killed_count >= 5 {
             break;
         }
-        match kill_within(time / 3, &mut rng, &resuming, &resumed) {
-            true => killed_count += 1,
-            false => fs::remove_dir_all(&resumed).unwrap(),
+        if kill_within(time / 3, &mut rng, &resuming, &resumed) {
+            killed_count += 1
+        } else {
+            fs::remove_dir_all(&resumed).unwrap()
         }
     }
     assert!(killed_count >= 5, "only {killed_count} were killed in time");

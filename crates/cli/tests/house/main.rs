@@ -160,9 +160,12 @@ fn files_do_not_use_each_other_in_circles() {
         let files = imports::read_files(&root().join("crates").join(name).join("src"));
         let known = KNOWN_CIRCLES.iter().filter(|(owner, _)| *owner == name);
         let known: BTreeSet<&str> = known.flat_map(|(_, files)| *files).copied().collect();
-        let names = |known: &str, file: &str| match known.ends_with('/') {
-            true => file.starts_with(known),
-            false => file == known,
+        let names = |known: &str, file: &str| {
+            if known.ends_with('/') {
+                file.starts_with(known)
+            } else {
+                file == known
+            }
         };
         let circles = imports::circles(&files);
         for circle in &circles {

@@ -303,9 +303,10 @@ fn a_cache_in_the_reach_of_another_user_is_refused() {
         ground.mount(&[]);
         ground.umount();
         let path = ground.at("cache").join(name);
-        match path.is_dir() {
-            true => fs::remove_dir_all(&path).expect("remove"),
-            false => fs::remove_file(&path).expect("remove"),
+        if path.is_dir() {
+            fs::remove_dir_all(&path).expect("remove")
+        } else {
+            fs::remove_file(&path).expect("remove")
         }
         // Otherwise the view is there, and nothing is made.
         for view in names(&ground.at("cache"))

@@ -99,14 +99,15 @@ fn run_line(bench: &Bench, line: &str) -> String {
         |line: &&str| !line.starts_with("weald: memory: ") || !line.contains(" may take ");
     let said = said.lines().filter(is_kept);
     let said: String = said.map(|line| format!("    {line}\n")).collect();
-    let listed = match line.starts_with("weald check") && output.code == Some(1) {
-        true => output
+    let listed = if line.starts_with("weald check") && output.code == Some(1) {
+        output
             .text()
             .lines()
             .filter(|line| !line.starts_with("not clean"))
             .map(|line| format!("  | {line}\n"))
-            .collect(),
-        false => String::new(),
+            .collect()
+    } else {
+        String::new()
     };
     let reset = "rm -rf x; if mountpoint -q mnt; then weald umount mnt; fi";
     if !line.contains("umount") && !line.starts_with("weald serve") {

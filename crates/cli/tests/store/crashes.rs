@@ -241,12 +241,11 @@ fn a_full_disk_changes_nothing() {
             .0
             .weald(["store", "import", "-q", "small/store", "other.weald"]);
         let is_done = output.code == Some(0);
-        match is_done {
-            true => done += 1,
-            false => {
-                failed += 1;
-                refused(&output, &["small/store", "No space left on device"]);
-            }
+        if is_done {
+            done += 1
+        } else {
+            failed += 1;
+            refused(&output, &["small/store", "No space left on device"]);
         }
         ground.assert_exported("small/store", "v1");
         ground.sh("rm -f small/filler");

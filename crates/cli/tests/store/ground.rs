@@ -111,9 +111,10 @@ impl Ground {
         while let Some(dir) = waiting.pop() {
             for entry in fs::read_dir(dir).expect("list") {
                 let path = entry.expect("entry").path();
-                match path.is_dir() {
-                    true => waiting.push(path),
-                    false => found.push((path.clone(), fs::read(path).expect("read"))),
+                if path.is_dir() {
+                    waiting.push(path)
+                } else {
+                    found.push((path.clone(), fs::read(path).expect("read")))
                 }
             }
         }

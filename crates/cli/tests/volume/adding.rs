@@ -197,9 +197,10 @@ fn a_death_leaves_a_whole_image_or_none() {
             ground.mount(&[]);
         }
         let is_there = images(&ground).contains(&name);
-        match is_there {
-            true => whole += 1,
-            false => cut += 1,
+        if is_there {
+            whole += 1
+        } else {
+            cut += 1
         }
         assert!(is_there || !output.status.success(), "{name} is lost");
         if is_there {

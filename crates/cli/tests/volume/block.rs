@@ -36,9 +36,10 @@ fn kind(ground: &Ground) -> String {
 
 #[track_caller]
 fn assert_kind(ground: &Ground, is_on_device: bool) {
-    let expected = match is_on_device {
-        true => "fuseblk.weald",
-        false => "fuse.weald",
+    let expected = if is_on_device {
+        "fuseblk.weald"
+    } else {
+        "fuse.weald"
     };
     assert_eq!(kind(ground), expected);
 }
@@ -94,10 +95,11 @@ os.system(\"sync -f mnt\"); os._exit(0)'",
         ground.kill();
         ground.mount(&["-o", word]);
         let after = ground.sh(state);
-        match is_on_device && has_syncfs() {
-            true => assert_eq!(after, before, "{word}"),
+        if is_on_device && has_syncfs() {
+            assert_eq!(after, before, "{word}")
+        } else {
             // As the table says: nothing more than before.
-            false => assert_ne!(after, before, "{word}"),
+            assert_ne!(after, before, "{word}")
         }
         ground.umount();
         ground.assert_clean();
@@ -274,12 +276,11 @@ fn a_block_device_is_taken_where_it_is_possible() {
         "{}",
         said.stderr
     );
-    match is_possible() {
-        true => drop(ground.mount(&["-o", "fuseblk"])),
-        false => {
-            refused("fuseblk", "option");
-            ground.mount(&[]);
-        }
+    if is_possible() {
+        drop(ground.mount(&["-o", "fuseblk"]))
+    } else {
+        refused("fuseblk", "option");
+        ground.mount(&[]);
     }
     assert_kind(&ground, is_possible());
     let mut mount = helper(&ground, "mount.weald");

@@ -17,12 +17,13 @@ const FILES: &str = "
 /// Overwrites 16 bytes of `content`, which random bytes make unique, in a file at or below `path`.
 fn damage(path: &Path, content: &[u8]) {
     let wanted = &content[5000..5032];
-    let files = match path.is_dir() {
-        true => fs::read_dir(path)
+    let files = if path.is_dir() {
+        fs::read_dir(path)
             .expect("list")
             .map(|entry| entry.expect("an entry").path())
-            .collect(),
-        false => vec![path.to_owned()],
+            .collect()
+    } else {
+        vec![path.to_owned()]
     };
     for file in files {
         let bytes = fs::read(&file).expect("read");
@@ -217,9 +218,10 @@ impl Rows {
             .scan(Table::Names, &start, &mut look)
             .expect("names");
         let (key, mut row) = found.unwrap_or_else(|| panic!("no name {name}"));
-        match change(&mut row) {
-            true => self.batch.put(Table::Names, &key, row.encode()),
-            false => self.batch.remove(Table::Names, &key),
+        if change(&mut row) {
+            self.batch.put(Table::Names, &key, row.encode())
+        } else {
+            self.batch.remove(Table::Names, &key)
         }
     }
 

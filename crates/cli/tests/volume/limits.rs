@@ -131,15 +131,16 @@ fn mtree(file: &File1) -> Option<Vec<u8>> {
     }
     // A name without a slash lies in the directory of the line before, which is the root.
     let name = [b"./", &file.name[..]].concat();
-    let line: Vec<u8> = match file.target.is_empty() {
-        true => [&name, &b" type=file size=0 mode=0644\n"[..]].concat(),
-        false => [
+    let line: Vec<u8> = if file.target.is_empty() {
+        [&name, &b" type=file size=0 mode=0644\n"[..]].concat()
+    } else {
+        [
             &name,
             &b" type=link mode=0777 link="[..],
             &file.target,
             b"\n",
         ]
-        .concat(),
+        .concat()
     };
     Some([b"#mtree\n. type=dir mode=0755\n", &line[..]].concat())
 }
@@ -156,9 +157,10 @@ fn dump(file: &File1) -> Vec<u8> {
             text
         }
     };
-    let (mode, len) = match file.target.is_empty() {
-        true => ("100644", file.len),
-        false => ("120777", file.target.len() as u64),
+    let (mode, len) = if file.target.is_empty() {
+        ("100644", file.len)
+    } else {
+        ("120777", file.target.len() as u64)
     };
     let mut line = format!(
         "/{} {len} {mode} 1 0 0 0 0.0 {} - -",
@@ -202,30 +204,27 @@ fn streams(ground: &Ground, what: &str, file: &File1, is_taken: bool) {
         ground.sh("rm -f i.weald");
         let done = ground.0.weald(door);
         let shown = format!("{what}, {}: {}", door[..2].join(" "), done.stderr);
-        match is_taken {
-            true => {
-                assert_eq!(done.code, Some(0), "{shown}");
-                ground.weald(&["check", "i.weald"]);
-                if door[1] == "composefs" {
-                    // What was exported is taken again.
-                    ground.sh("$WEALD export dump i.weald > back.dump
-                         $WEALD import composefs -qf --from-dump back.dump --objects objects b.weald
-                         $WEALD diff i.weald b.weald");
-                }
-                if file.len <= 1 << 50 {
-                    let made = ["volume", "create", "-q", "store:w", "--from", "i.weald"];
-                    assert_eq!(ground.0.weald(made).code, Some(0), "{shown}");
-                    ground.weald(&["volume", "seal", "-q", "store:w", "--image", "w.weald"]);
-                    ground.weald(&["check", "w.weald"]);
-                    ground.weald(&["diff", "i.weald", "w.weald"]);
-                    ground.sh("rm w.weald; $WEALD volume rm store:w");
-                }
+        if is_taken {
+            assert_eq!(done.code, Some(0), "{shown}");
+            ground.weald(&["check", "i.weald"]);
+            if door[1] == "composefs" {
+                // What was exported is taken again.
+                ground.sh("$WEALD export dump i.weald > back.dump
+                     $WEALD import composefs -qf --from-dump back.dump --objects objects b.weald
+                     $WEALD diff i.weald b.weald");
             }
-            false => {
-                assert_eq!(done.code, Some(2), "{shown}");
-                assert_eq!(done.stderr.lines().count(), 1, "{shown}");
-                assert!(!ground.at("i.weald").exists(), "{shown}");
+            if file.len <= 1 << 50 {
+                let made = ["volume", "create", "-q", "store:w", "--from", "i.weald"];
+                assert_eq!(ground.0.weald(made).code, Some(0), "{shown}");
+                ground.weald(&["volume", "seal", "-q", "store:w", "--image", "w.weald"]);
+                ground.weald(&["check", "w.weald"]);
+                ground.weald(&["diff", "i.weald", "w.weald"]);
+                ground.sh("rm w.weald; $WEALD volume rm store:w");
             }
+        } else {
+            assert_eq!(done.code, Some(2), "{shown}");
+            assert_eq!(done.stderr.lines().count(), 1, "{shown}");
+            assert!(!ground.at("i.weald").exists(), "{shown}");
         }
     }
 }
@@ -333,17 +332,16 @@ fn lengths_of_files_have_one_limit() {
             .expect("tmpfs");
         let built = ground.0.weald(["build", "-q", "-f", "tmp", "i.weald"]);
         ground.sh("umount tmp");
-        match is_taken {
-            true => built.expect(0),
-            false => {
-                let built = built.expect(1);
-                assert!(
-                    built.stderr.starts_with("weald: long: left out"),
-                    "{}",
-                    built.stderr
-                );
-                built
-            }
+        if is_taken {
+            built.expect(0)
+        } else {
+            let built = built.expect(1);
+            assert!(
+                built.stderr.starts_with("weald: long: left out"),
+                "{}",
+                built.stderr
+            );
+            built
         };
         ground.weald(&["check", "i.weald"]);
         assert_eq!(ground.weald(&["cat", "i.weald", "other"]), "other\n");

@@ -151,9 +151,10 @@ fn a_death_leaves_a_whole_image_or_takes_all_of_it() {
             ground.mount(&[]);
         }
         let is_there = images(&ground).contains(&name);
-        match is_there {
-            true => whole += 1,
-            false => gone += 1,
+        if is_there {
+            whole += 1
+        } else {
+            gone += 1
         }
         assert!(!is_there || !output.status.success(), "{name} is there");
         // A server whose client died may still be at it.

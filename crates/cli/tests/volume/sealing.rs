@@ -154,9 +154,10 @@ impl Stalled {
     fn finish(mut self) -> Result<Vec<u8>, String> {
         self.pipe.read_to_end(&mut self.begin).expect("the rest");
         let output = self.child.wait_with_output().expect("the end");
-        match output.status.success() {
-            true => Ok(self.begin),
-            false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
+        if output.status.success() {
+            Ok(self.begin)
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
         }
     }
 }

@@ -65,9 +65,10 @@ pub fn correct(
     let sync_at = |predicted: &mut Predicted<'_>, start: usize, at: usize, len_min: usize| {
         let is_long = at.saturating_sub(start) >= len_min;
         let is_ending = plain.len().saturating_sub(at) <= plain_len / 2;
-        let sync_point = match is_long && !is_ending {
-            true => predicted.sync_point_before(at)?,
-            false => return None,
+        let sync_point = if is_long && !is_ending {
+            predicted.sync_point_before(at)?
+        } else {
+            return None;
         };
         let sync = at.saturating_sub(sync_point);
         (sync as u64 <= Part::SYNC_MAX).then_some(sync)

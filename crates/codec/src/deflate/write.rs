@@ -36,15 +36,17 @@ pub fn recreate(plain: &[u8], zlib: Zlib, corrections: &[u8], len: usize) -> Res
     if !(1..=9).contains(&zlib.level) {
         return Err(bad("level: expected 1 to 9"));
     }
-    let stream = match corrections.is_empty() {
-        true => predict_stream(plain, zlib, len)?,
-        false => with_predicted(plain, zlib, |predicted| {
+    let stream = if corrections.is_empty() {
+        predict_stream(plain, zlib, len)?
+    } else {
+        with_predicted(plain, zlib, |predicted| {
             apply(plain, predicted, corrections, len)
-        })??,
+        })??
     };
-    match stream.len() == len {
-        true => Ok(stream),
-        false => Err(bad("the stream has another length than the recipe says")),
+    if stream.len() == len {
+        Ok(stream)
+    } else {
+        Err(bad("the stream has another length than the recipe says"))
     }
 }
 
@@ -120,13 +122,15 @@ pub fn recreate_part(
         true => writer.predicted_blocks(is_last, len)?,
         false => writer.corrected_blocks(corrections, ends, len)?,
     }
-    let stream = match is_last && !part.ends_inside {
-        true => writer.out.finish(),
-        false => writer.out.into_whole_bytes(),
+    let stream = if is_last && !part.ends_inside {
+        writer.out.finish()
+    } else {
+        writer.out.into_whole_bytes()
     };
-    match stream.len() == len {
-        true => Ok(stream),
-        false => Err(bad("the part has another length than the recipe says")),
+    if stream.len() == len {
+        Ok(stream)
+    } else {
+        Err(bad("the part has another length than the recipe says"))
     }
 }
 
@@ -168,18 +172,17 @@ fn parse_block(cursor: &mut Cursor<'_>, plain_len: usize) -> Result<Block> {
             "block: more tokens than plain bytes, or codes that its kind does not have",
         ));
     }
-    let header = match has_header {
-        false => None,
-        true => {
-            // The longest description: 14 bits, 19 lengths of 3 bits, 316 symbols of at most 14
-            // bits.
-            let bit_count = cursor.bounded(14 + 19 * 3 + 316 * 14, "bits of a description")?;
-            let bytes = cursor.bytes(bit_count.div_ceil(8) as usize)?.to_vec();
-            Some(Bits {
-                count: bit_count,
-                bytes,
-            })
-        }
+    let header = if has_header {
+        // The longest description: 14 bits, 19 lengths of 3 bits, 316 symbols of at most 14
+        // bits.
+        let bit_count = cursor.bounded(14 + 19 * 3 + 316 * 14, "bits of a description")?;
+        let bytes = cursor.bytes(bit_count.div_ceil(8) as usize)?.to_vec();
+        Some(Bits {
+            count: bit_count,
+            bytes,
+        })
+    } else {
+        None
     };
     Ok(Block {
         kind,
@@ -284,9 +287,10 @@ impl<'a> StreamWriter<'a> {
     }
 
     fn check_len(&self, len: usize) -> Result<()> {
-        match self.out.len() > len {
-            true => Err(bad("the stream is longer than the recipe says")),
-            false => Ok(()),
+        if self.out.len() > len {
+            Err(bad("the stream is longer than the recipe says"))
+        } else {
+            Ok(())
         }
     }
 

@@ -126,18 +126,16 @@ impl<'a> Tokenizer<'a> {
             len_max: (self.plain.len() - self.at).min(LONGEST_MATCH),
             nice: self.config.nice_length,
         };
-        let chain_len = match previous.len >= self.config.good_length {
-            true => self.config.max_chain >> 2,
-            false => self.config.max_chain,
+        let chain_len = if previous.len >= self.config.good_length {
+            self.config.max_chain >> 2
+        } else {
+            self.config.max_chain
         };
         let found = search.longest(self.index.candidates_at(self.at), chain_len, previous);
         let is_short = found.len <= FILTERED_LEN_MAX
             && (self.is_filtered
                 || (found.len == SHORTEST_MATCH && self.at - found.start > SHORT_DISTANCE_MAX));
-        match is_short {
-            true => NO_MATCH,
-            false => found,
-        }
+        if is_short { NO_MATCH } else { found }
     }
 }
 

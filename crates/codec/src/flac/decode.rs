@@ -50,9 +50,10 @@ pub fn decode(stream: &[u8], samples: Samples, len: usize) -> Result<Vec<u8>> {
             .ok_or_else(|| bad("more samples than STREAMINFO says"))?;
         interleave(&channels, count, samples, &mut out);
     }
-    match reader.is_at_end() && out.len() == len {
-        true => Ok(out),
-        false => Err(bad("bytes behind the last frame")),
+    if reader.is_at_end() && out.len() == len {
+        Ok(out)
+    } else {
+        Err(bad("bytes behind the last frame"))
     }
 }
 

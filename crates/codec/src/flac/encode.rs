@@ -77,9 +77,10 @@ fn split(frame: &[u8], samples: Samples, channels: &mut [Vec<i32>]) {
         channel.extend(own.map(|bytes| {
             let bytes = &bytes[..samples.sample_len()];
             let join = |word: u32, &byte: &u8| word << 8 | u32::from(byte);
-            let word = match samples.is_big_endian() {
-                true => bytes.iter().fold(0, join),
-                false => bytes.iter().rev().fold(0, join),
+            let word = if samples.is_big_endian() {
+                bytes.iter().fold(0, join)
+            } else {
+                bytes.iter().rev().fold(0, join)
             };
             ((word ^ flip) << unused) as i32 >> unused
         }));

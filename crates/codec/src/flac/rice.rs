@@ -125,9 +125,10 @@ impl Plan {
 
 /// Bits of each parameter.
 fn parameter_bits(parameters: &[u32]) -> u32 {
-    match parameters.iter().all(|&p| p <= SHORT_PARAMETER_MAX) {
-        true => 4,
-        false => 5,
+    if parameters.iter().all(|&p| p <= SHORT_PARAMETER_MAX) {
+        4
+    } else {
+        5
     }
 }
 

@@ -15,9 +15,10 @@ fn put(samples: Samples, value: i32, out: &mut Vec<u8>) {
     let word = value as u32 ^ samples.sign_flip();
     let bytes = word.to_le_bytes();
     let own = bytes[..samples.sample_len()].iter().copied();
-    match samples.is_big_endian() {
-        true => out.extend(own.rev()),
-        false => out.extend(own),
+    if samples.is_big_endian() {
+        out.extend(own.rev())
+    } else {
+        out.extend(own)
     }
 }
 

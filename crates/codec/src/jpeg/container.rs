@@ -75,10 +75,7 @@ pub fn check(stored: &[u8], len: usize) -> Result<()> {
     };
     let header = inflate(compressed, header_len)?;
     let picture = header_picture(&header, segments_len, len)?;
-    let expected_kind = match picture.is_progressive() {
-        true => b'X',
-        false => b'Z',
-    };
+    let expected_kind = if picture.is_progressive() { b'X' } else { b'Z' };
     if kind != expected_kind || !picture.is_allowed() {
         return Err(corrupt(format!(
             "a picture that is not allowed: {picture:?}"
@@ -123,9 +120,10 @@ fn stream(file: &mut Cursor, stored_len: usize) -> Result<()> {
         };
         file.bytes(piece_len)?;
     }
-    match read_u32(file)? == stored_len && file.remaining() == 0 {
-        true => Ok(()),
-        false => Err(corrupt("end of the file: expected the file's length there")),
+    if read_u32(file)? == stored_len && file.remaining() == 0 {
+        Ok(())
+    } else {
+        Err(corrupt("end of the file: expected the file's length there"))
     }
 }
 

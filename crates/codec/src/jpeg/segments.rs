@@ -58,9 +58,10 @@ impl Picture {
 
     /// Whether the number of scans and blocks is within the limits.
     pub fn is_allowed(&self) -> bool {
-        let blocks_max = match self.is_single_scan() {
-            true => PICTURE_BLOCKS_MAX,
-            false => SCANNED_BLOCKS_MAX,
+        let blocks_max = if self.is_single_scan() {
+            PICTURE_BLOCKS_MAX
+        } else {
+            SCANNED_BLOCKS_MAX
         };
         (1..=PICTURE_SCANS_MAX).contains(&self.scan_count)
             && (1..=blocks_max).contains(&self.blocks)

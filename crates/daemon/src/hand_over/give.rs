@@ -39,9 +39,10 @@ pub(crate) fn give(shared: &Arc<Shared>, stream: &UnixStream) -> Result<()> {
             shared.end_hand_over(Phase::Open);
             // `weald serve` uses this request to ask a server without mounts whether it ends when
             // idle.
-            match shared.mounts().is_empty() {
-                true => log::info!("this server goes on: {error:?}"),
-                false => log::warn!("the mounts stay with this server: {error:?}"),
+            if shared.mounts().is_empty() {
+                log::info!("this server goes on: {error:?}")
+            } else {
+                log::warn!("the mounts stay with this server: {error:?}")
             }
             // The send may fail: the other process may have ended.
             let _ = refuse(stream, &error);

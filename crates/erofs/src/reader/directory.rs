@@ -99,11 +99,12 @@ pub(super) fn out_of_order(before: &[u8], name: &[u8]) -> Error {
 fn check_name(name: &[u8]) -> Result<&[u8]> {
     let is_sound = (1..=NAME_LEN_MAX).contains(&name.len())
         && !name.iter().any(|&byte| byte == 0 || byte == b'/');
-    match is_sound {
-        true => Ok(name),
-        false => Err(damaged(format_args!(
+    if is_sound {
+        Ok(name)
+    } else {
+        Err(damaged(format_args!(
             "a directory has the name '{}'",
             name.escape_ascii()
-        ))),
+        )))
     }
 }

@@ -43,9 +43,10 @@ impl Volume {
         if let Some(place) = extent.place {
             self.windows.check_range(place, extent.len, "data")?;
         }
-        match extent.start <= offset && offset < extent.end() {
-            true => Ok(extent),
-            false => Err(damaged(format_args!("no data at {offset}"))),
+        if extent.start <= offset && offset < extent.end() {
+            Ok(extent)
+        } else {
+            Err(damaged(format_args!("no data at {offset}")))
         }
     }
 
@@ -164,9 +165,10 @@ impl Volume {
                 Some(place) => {
                     let place = place.saturating_add(skip);
                     // Small data are metadata mostly: directories, and tails behind inodes.
-                    match len <= self.block_len() {
-                        true => self.windows.read(place, head, "data")?,
-                        false => self.windows.read_data(place, head, "data")?,
+                    if len <= self.block_len() {
+                        self.windows.read(place, head, "data")?
+                    } else {
+                        self.windows.read_data(place, head, "data")?
                     }
                 }
             }

@@ -60,9 +60,10 @@ impl FileReader {
             let what = format!("{} bytes at {start}, the file has {size}", out.len());
             return Err(context(damaged(what)));
         }
-        match self.inode.is_compressed() {
-            true => self.read_compressed(volume, start, out),
-            false => volume.read_plain(&self.inode, start, out),
+        if self.inode.is_compressed() {
+            self.read_compressed(volume, start, out)
+        } else {
+            volume.read_plain(&self.inode, start, out)
         }
         .map_err(context)
     }
@@ -170,9 +171,10 @@ impl Volume {
         }
         let mut target = vec![0; inode.size as usize];
         FileReader::new(inode).read_exact_at(self, 0, &mut target)?;
-        match target.contains(&0) {
-            true => Err(damaged(format_args!("inode {nid}: a zero in a symlink"))),
-            false => Ok(target),
+        if target.contains(&0) {
+            Err(damaged(format_args!("inode {nid}: a zero in a symlink")))
+        } else {
+            Ok(target)
         }
     }
 }

@@ -123,9 +123,10 @@ impl Volume {
             uid: fields.uid,
             gid: fields.gid,
             mtime: fields.mtime,
-            rdev: match kind.is_device() {
-                true => device(fields.union),
-                false => 0,
+            rdev: if kind.is_device() {
+                device(fields.union)
+            } else {
+                0
             },
             layout,
             xattr_start,

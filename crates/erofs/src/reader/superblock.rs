@@ -119,9 +119,10 @@ impl Geometry {
 /// Compares the checksum, which covers the superblock and the rest of its block.
 fn check_sum(superblock: &Superblock, windows: &Windows) -> Result<()> {
     let block_len = 1_u64 << superblock.block_bits;
-    let end = match block_len > SUPERBLOCK_OFFSET {
-        true => block_len,
-        false => SUPERBLOCK_OFFSET.saturating_add(block_len),
+    let end = if block_len > SUPERBLOCK_OFFSET {
+        block_len
+    } else {
+        SUPERBLOCK_OFFSET.saturating_add(block_len)
     };
     let mut bytes = vec![0; end.saturating_sub(SUPERBLOCK_OFFSET) as usize];
     windows.read(SUPERBLOCK_OFFSET, &mut bytes, "superblock")?;
@@ -130,10 +131,11 @@ fn check_sum(superblock: &Superblock, windows: &Windows) -> Result<()> {
     }
     // EROFS does not invert the result.
     let (found, stored) = (!crc32c::crc32c(&bytes), superblock.checksum.get());
-    match found == stored {
-        true => Ok(()),
-        false => Err(damaged(format_args!(
+    if found == stored {
+        Ok(())
+    } else {
+        Err(damaged(format_args!(
             "checksum of the superblock: expected {stored:08x}, found {found:08x}"
-        ))),
+        )))
     }
 }

@@ -44,9 +44,10 @@ impl Volume {
         let mut add = |xattr: Xattr| {
             set_len = set_len.saturating_add(xattr_len(xattr.name.len(), xattr.value.len()));
             set.push(xattr);
-            match set_len > XATTR_SET_LEN_MAX {
-                true => Err(Error::limit(format!("more than {XATTR_SET_LEN_MAX} bytes"))),
-                false => Ok(()),
+            if set_len > XATTR_SET_LEN_MAX {
+                Err(Error::limit(format!("more than {XATTR_SET_LEN_MAX} bytes")))
+            } else {
+                Ok(())
             }
         };
         for no in shared.as_chunks::<SHARED_LEN>().0 {
@@ -59,9 +60,10 @@ impl Volume {
             inline = rest;
         }
         set.sort_unstable_by(|a, b| a.name.cmp(&b.name));
-        match set.is_sorted_by(|a, b| a.name < b.name) {
-            true => Ok(set),
-            false => Err(damaged("a name that is there twice")),
+        if set.is_sorted_by(|a, b| a.name < b.name) {
+            Ok(set)
+        } else {
+            Err(damaged("a name that is there twice"))
         }
     }
 
@@ -142,9 +144,10 @@ fn short_prefix(index: u8) -> Result<&'static [u8]> {
 fn read_prefixes(volume: &Volume) -> Result<Vec<Vec<u8>>> {
     let geometry = &volume.geometry;
     let is_packed = geometry.packed_nid != 0 && geometry.has_packed_prefixes;
-    let packed = match is_packed {
-        true => Some(volume.inode(geometry.packed_nid)?),
-        false => None,
+    let packed = if is_packed {
+        Some(volume.inode(geometry.packed_nid)?)
+    } else {
+        None
     };
     let mut packed = packed.as_ref().map(FileReader::new);
     let mut read = |start: u64, out: &mut [u8]| match &mut packed {

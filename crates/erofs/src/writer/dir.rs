@@ -48,15 +48,16 @@ impl DirLayout {
 
     /// Blocks and tail with the entries so far.
     pub fn shape(&self) -> DirShape {
-        match self.used_len > DIR_TAIL_LEN_MAX {
-            true => DirShape {
+        if self.used_len > DIR_TAIL_LEN_MAX {
+            DirShape {
                 block_count: self.full_count + 1,
                 tail_len: 0,
-            },
-            false => DirShape {
+            }
+        } else {
+            DirShape {
                 block_count: self.full_count,
                 tail_len: self.used_len,
-            },
+            }
         }
     }
 }

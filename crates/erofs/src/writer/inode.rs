@@ -59,17 +59,19 @@ impl Shape {
             Tail::None => start,
             Tail::Target(len) => {
                 let last = start + self.head_len() + len - 1;
-                match start / BLOCK_LEN == last / BLOCK_LEN {
-                    true => start,
-                    false => round_up(start, BLOCK_LEN),
+                if start / BLOCK_LEN == last / BLOCK_LEN {
+                    start
+                } else {
+                    round_up(start, BLOCK_LEN)
                 }
             }
             Tail::Bytes(len) => {
                 let tail_start = start + self.head_len();
                 let free_len = BLOCK_LEN - tail_start % BLOCK_LEN;
-                match free_len < len {
-                    true => start + round_up(free_len, SLOT_LEN),
-                    false => start,
+                if free_len < len {
+                    start + round_up(free_len, SLOT_LEN)
+                } else {
+                    start
                 }
             }
         }

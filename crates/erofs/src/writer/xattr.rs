@@ -40,9 +40,10 @@ pub fn xattr_len(name: &[u8], value_len: usize) -> u64 {
 
 /// Bytes behind an inode with these xattrs; 0 without any.
 pub fn area_len(shared_count: usize, local_len: u64) -> u64 {
-    match shared_count == 0 && local_len == 0 {
-        true => 0,
-        false => size_of::<XattrHeader>() as u64 + shared_count as u64 * 4 + local_len,
+    if shared_count == 0 && local_len == 0 {
+        0
+    } else {
+        size_of::<XattrHeader>() as u64 + shared_count as u64 * 4 + local_len
     }
 }
 

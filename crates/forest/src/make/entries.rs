@@ -42,18 +42,17 @@ impl Maker<'_> {
             parent,
             ..
         } = *place;
-        let before = match self.forest.has_links_to_leaf_before(number) {
-            true => {
-                wait_for(number - 1)?;
-                let mut name = Vec::new();
-                self.forest
-                    .dir_name(self.forest.depth(), number - 1, &mut name);
-                Some(
-                    weald_sys::open_dir_at(parent, &name)
-                        .map_err(io("the previous leaf cannot be opened"))?,
-                )
-            }
-            false => None,
+        let before = if self.forest.has_links_to_leaf_before(number) {
+            wait_for(number - 1)?;
+            let mut name = Vec::new();
+            self.forest
+                .dir_name(self.forest.depth(), number - 1, &mut name);
+            Some(
+                weald_sys::open_dir_at(parent, &name)
+                    .map_err(io("the previous leaf cannot be opened"))?,
+            )
+        } else {
+            None
         };
         let mut by_index: Vec<&Entry> = leaf.entries.iter().collect();
         by_index.sort_unstable_by_key(|e| e.index);

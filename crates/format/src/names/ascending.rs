@@ -97,9 +97,10 @@ pub fn decode(cursor: &mut Cursor<'_>, count: usize) -> Result<Names> {
         names.bytes.extend_from_slice(suffix);
         names.end_name();
     }
-    match steps.is_done() && rest.is_done() {
-        true => Ok(names),
-        false => Err(cursor.error("F-6.6", "spare bits: expected less than a byte, all 0")),
+    if steps.is_done() && rest.is_done() {
+        Ok(names)
+    } else {
+        Err(cursor.error("F-6.6", "spare bits: expected less than a byte, all 0"))
     }
 }
 

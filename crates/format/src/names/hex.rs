@@ -61,9 +61,10 @@ pub(super) const fn digit_of(nibble: u8) -> u8 {
 /// Value of a lower-case digit.
 #[allow(clippy::arithmetic_side_effects)] // the caller has checked the digit
 pub(super) fn nibble_of(digit: u8) -> u8 {
-    match digit.is_ascii_digit() {
-        true => digit - b'0',
-        false => digit - b'a' + 10,
+    if digit.is_ascii_digit() {
+        digit - b'0'
+    } else {
+        digit - b'a' + 10
     }
 }
 

@@ -213,15 +213,14 @@ impl ExtentPage {
         self.has_base_runs = true;
         let end = self.logical_len().saturating_add(run.len);
         resolve(run, &mut |extent| self.push(extent))?;
-        match self.logical_len() == end {
-            true => Ok(()),
-            false => {
-                let what = format!(
-                    "run of a base image: expected extents of {} bytes in all",
-                    run.len
-                );
-                Err(Error::corrupt("extent page", 0, "F-11.6", what))
-            }
+        if self.logical_len() == end {
+            Ok(())
+        } else {
+            let what = format!(
+                "run of a base image: expected extents of {} bytes in all",
+                run.len
+            );
+            Err(Error::corrupt("extent page", 0, "F-11.6", what))
         }
     }
 
@@ -298,9 +297,12 @@ impl RunDecoder<'_> {
 
     /// Decodes the next `len` bytes with this `tag`.
     fn next(&mut self, tag: u64, len: u64) -> std::result::Result<ExtentRun, Broken> {
-        let in_range = |at: u64| match at.saturating_add(len) > NUMBER_MAX {
-            true => Err(("F-11.3", "extent address out of range".to_owned())),
-            false => Ok(at),
+        let in_range = |at: u64| {
+            if at.saturating_add(len) > NUMBER_MAX {
+                Err(("F-11.3", "extent address out of range".to_owned()))
+            } else {
+                Ok(at)
+            }
         };
         if tag == 0 {
             let source = Source::Hole;
@@ -319,9 +321,10 @@ impl RunDecoder<'_> {
         let stream = tag.saturating_sub(1) / 2;
         let no_stream = || ("F-11.2", format!("extent source {tag}: no such stream"));
         let stream = u8::try_from(stream).map_err(|_| no_stream())?;
-        let stepped = match has_step(tag, self.first_base) {
-            true => Some(self.expected.wrapping_add(self.step())),
-            false => None,
+        let stepped = if has_step(tag, self.first_base) {
+            Some(self.expected.wrapping_add(self.step()))
+        } else {
+            None
         };
         let head = self.heads.get_mut(usize::from(stream));
         let head = head.ok_or_else(no_stream)?;

@@ -89,12 +89,13 @@ fn parse_xattr_set(cursor: &mut Cursor<'_>) -> Result<XattrSet> {
         set.push(Xattr { name, value });
     }
     let len = xattr_set_len(&set);
-    match len <= XATTR_SET_LEN_MAX {
-        true => Ok(set),
-        false => Err(cursor.error(
+    if len <= XATTR_SET_LEN_MAX {
+        Ok(set)
+    } else {
+        Err(cursor.error(
             "F-13.3",
             format!("xattr set: expected {XATTR_SET_LEN_MAX} bytes at most, found {len}"),
-        )),
+        ))
     }
 }
 

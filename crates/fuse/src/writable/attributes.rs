@@ -50,9 +50,10 @@ fn time(seconds: u64, nanoseconds: u32) -> Nanoseconds {
 /// `setattr_should_drop_sgid` in the kernel's `fs/attr.c` says.
 fn without_set_ids(permissions: u16, is_in_group: impl FnOnce() -> bool) -> u16 {
     let stays = permissions & SET_GID != 0 && permissions & GROUP_EXECUTES == 0 && is_in_group();
-    match stays {
-        true => permissions & !SET_UID,
-        false => permissions & !(SET_UID | SET_GID),
+    if stays {
+        permissions & !SET_UID
+    } else {
+        permissions & !(SET_UID | SET_GID)
     }
 }
 
@@ -153,9 +154,10 @@ impl WritableDriver {
         size: u64,
         kills_set_ids: bool,
     ) -> Result<(), Errno> {
-        let valid = match kills_set_ids {
-            true => setattr::SIZE | setattr::KILL_SUIDGID,
-            false => setattr::SIZE,
+        let valid = if kills_set_ids {
+            setattr::SIZE | setattr::KILL_SUIDGID
+        } else {
+            setattr::SIZE
         };
         let fixed = SetattrIn {
             valid,
@@ -277,11 +279,11 @@ impl WritableDriver {
         if kills_set_gid {
             permissions &= !SET_GID;
         }
-        let set = match acl.is_mode() {
-            true => self.fs.remove_xattr(ino(node), ACL_ACCESS, now),
-            false => self
-                .fs
-                .set_xattr(ino(node), ACL_ACCESS, value, XattrMode::Set, now),
+        let set = if acl.is_mode() {
+            self.fs.remove_xattr(ino(node), ACL_ACCESS, now)
+        } else {
+            self.fs
+                .set_xattr(ino(node), ACL_ACCESS, value, XattrMode::Set, now)
         };
         match self.check("ACL", node, set) {
             Ok(()) => {}
@@ -317,9 +319,10 @@ impl WritableDriver {
     /// gives nobody more than they do.
     pub(super) fn shown(&self, stat: &Stat) -> Stat {
         let hides_acls = self.policy.hides_xattrs || self.policy.hides_acls;
-        let permissions = match hides_acls && stat.permissions & 0o077 != 0 {
-            true => self.permissions_of_hidden_acl(stat),
-            false => stat.permissions,
+        let permissions = if hides_acls && stat.permissions & 0o077 != 0 {
+            self.permissions_of_hidden_acl(stat)
+        } else {
+            stat.permissions
         };
         Stat {
             permissions,

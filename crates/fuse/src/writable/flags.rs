@@ -125,10 +125,7 @@ impl WritableDriver {
         let appends = flags.contains(OFlags::APPEND) && !flags.contains(OFlags::TRUNC);
         let is_refused = set.has_any(InodeFlags::IMMUTABLE)
             || (set.has_any(InodeFlags::APPEND_ONLY) && !appends);
-        match is_refused {
-            true => Err(Errno::PERM),
-            false => Ok(()),
-        }
+        if is_refused { Err(Errno::PERM) } else { Ok(()) }
     }
 }
 

@@ -68,9 +68,10 @@ impl WritableFs for Slow {
     fn sync(&self) -> Outcome<()> {
         self.door.pass();
         self.sync_count.fetch_add(1, Ordering::SeqCst);
-        match self.is_failing.load(Ordering::SeqCst) {
-            true => Err(Errno::IO.into()),
-            false => Ok(()),
+        if self.is_failing.load(Ordering::SeqCst) {
+            Err(Errno::IO.into())
+        } else {
+            Ok(())
         }
     }
 }

@@ -123,9 +123,10 @@ impl BufferPool {
     pub fn empty_block(self: &Arc<Self>, len: usize) -> Block {
         let len = len.min(CAPACITY_MAX);
         // All buffers of the pool are too long for less.
-        let spare = match len >= SPARE_LEN_MIN / 2 {
-            true => self.take_fitting(len),
-            false => None,
+        let spare = if len >= SPARE_LEN_MIN / 2 {
+            self.take_fitting(len)
+        } else {
+            None
         };
         let mut bytes = spare.unwrap_or_else(|| Vec::with_capacity(len));
         bytes.clear();

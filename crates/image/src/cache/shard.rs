@@ -143,9 +143,10 @@ impl Shard {
             before & SINCE_IDLE_SWEEP == 0
         };
         let keys: Vec<Key> = entries.filter(is_idle).map(|e| e.key).collect();
-        match keys.len() == self.slot_by_key.len() {
-            true => self.remove_selected(&|_| true),
-            false => keys.iter().filter_map(|key| self.remove(key)).collect(),
+        if keys.len() == self.slot_by_key.len() {
+            self.remove_selected(&|_| true)
+        } else {
+            keys.iter().filter_map(|key| self.remove(key)).collect()
         }
     }
 }

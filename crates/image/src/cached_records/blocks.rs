@@ -72,9 +72,10 @@ impl CachedRecords {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn decoded(&self, stream: u8, found: &FoundRecord, wanted: Wanted) -> Result<Decoded> {
-        let wanted = match self.decodes_whole && self.fits_several_times(&found.record) {
-            true => Wanted::Whole,
-            false => wanted,
+        let wanted = if self.decodes_whole && self.fits_several_times(&found.record) {
+            Wanted::Whole
+        } else {
+            wanted
         };
         if self.is_resumable(&found.record)
             && !self.is_check()
@@ -130,12 +131,13 @@ impl CachedRecords {
     /// Whether the cache has the first `len` bytes of block `no` of a stream, or the bytes that
     /// recipe `no` makes.
     pub fn has_block(&self, stream: u8, no: u64, len: u64) -> bool {
-        let whole = match self.shared_tag.is_some() && self.recipe_stream() != Some(stream) {
-            false => BlockKey::whole(stream, no),
-            true => match self.record(RecordType::Data, stream, no) {
+        let whole = if self.shared_tag.is_some() && self.recipe_stream() != Some(stream) {
+            match self.record(RecordType::Data, stream, no) {
                 Ok(found) => self.block_key(stream, &found),
                 Err(_) => return false,
-            },
+            }
+        } else {
+            BlockKey::whole(stream, no)
         };
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         let partial = || self.partial_blocks.peek(&whole.partial());
@@ -203,9 +205,10 @@ impl CachedRecords {
         let tail = filter::front_tail_len(self.category(stream));
         let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
         let len = front_len(record.codec, raw_len, wanted.saturating_add(tail));
-        let final_len = match len < raw_len {
-            true => len.saturating_sub(tail),
-            false => len,
+        let final_len = if len < raw_len {
+            len.saturating_sub(tail)
+        } else {
+            len
         };
         (len as u64, final_len as u64)
     }
@@ -221,9 +224,10 @@ impl CachedRecords {
         let step_len = FrameDecoder::FRAME_BLOCK_LEN_MAX as u64;
         let len = wanted.saturating_add(tail);
         let len = len.checked_next_multiple_of(step_len).unwrap_or(u64::MAX);
-        match len < record.raw_len {
-            true => (len, len.saturating_sub(tail)),
-            false => (record.raw_len, record.raw_len),
+        if len < record.raw_len {
+            (len, len.saturating_sub(tail))
+        } else {
+            (record.raw_len, record.raw_len)
         }
     }
 

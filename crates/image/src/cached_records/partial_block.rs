@@ -120,9 +120,10 @@ impl PartialBlock {
     /// Number of readable bytes among `decoded_len` decoded ones. Undoing the filter for the last
     /// ones needs the bytes behind them.
     fn readable_len(&self, decoded_len: usize) -> usize {
-        match decoded_len < self.raw_len {
-            true => decoded_len.saturating_sub(filter::front_tail_len(self.category)),
-            false => decoded_len,
+        if decoded_len < self.raw_len {
+            decoded_len.saturating_sub(filter::front_tail_len(self.category))
+        } else {
+            decoded_len
         }
     }
 

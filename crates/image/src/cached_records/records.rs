@@ -222,14 +222,13 @@ impl CachedRecords {
             Error::corrupt("directory", 0, "F-7.9", format!("no index page {page_no}"))
         })?;
         self.pages.get_or_load(&key, || {
-            let parsed = match page.is_direct() {
-                true => IndexPage::single(page.record, page.item_count),
-                false => {
-                    let raw = self.read_raw(&page.record)?;
-                    let count = page.record_count as usize;
-                    let parsed = IndexPage::parse(&raw, record_type, count, page.item_count);
-                    parsed.map_err(|e| e.at_offset(page.record.offset))?
-                }
+            let parsed = if page.is_direct() {
+                IndexPage::single(page.record, page.item_count)
+            } else {
+                let raw = self.read_raw(&page.record)?;
+                let count = page.record_count as usize;
+                let parsed = IndexPage::parse(&raw, record_type, count, page.item_count);
+                parsed.map_err(|e| e.at_offset(page.record.offset))?
             };
             match parsed.refs.iter().find(|r| r.raw_len > index.raw_len_max) {
                 None => Ok(Page::Index(parsed)),
@@ -433,9 +432,10 @@ impl CachedRecords {
         let record = &found.record;
         let record_type = record.record_type;
         let has_base_runs = record_type == RecordType::Extents && !self.directory.bases.is_empty();
-        let bits = match has_base_runs {
-            true => None,
-            false => self.shared_bits(0, record),
+        let bits = if has_base_runs {
+            None
+        } else {
+            self.shared_bits(0, record)
         };
         let own = PageKey {
             record_type,

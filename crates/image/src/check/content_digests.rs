@@ -229,11 +229,12 @@ pub fn check_starts(image: &Image, count: u64) -> Result<()> {
         end = end.saturating_add(len);
     }
     let logical_len = image.records.item_count(RecordType::Extents, 0);
-    match end == logical_len {
-        true => Ok(()),
-        false => Err(bad(format!(
+    if end == logical_len {
+        Ok(())
+    } else {
+        Err(bad(format!(
             "contents end at logical byte {end}, extents at {logical_len}"
-        ))),
+        )))
     }
 }
 
@@ -243,9 +244,12 @@ fn check_some(
     wanted: &Wanted<'_>,
     results: &Mutex<ContentDigests>,
 ) {
-    let digest = |id| match wanted.is_verified(id) {
-        true => verified_digest(image, ContentId(id)),
-        false => content_digest(image, ContentId(id), None),
+    let digest = |id| {
+        if wanted.is_verified(id) {
+            verified_digest(image, ContentId(id))
+        } else {
+            content_digest(image, ContentId(id), None)
+        }
     };
     let done: Vec<_> = contents
         .filter(|&id| (wanted.is_wanted)(id))
@@ -280,12 +284,11 @@ fn verified_digest(image: &Image, id: ContentId) -> Result<(Digest, u64)> {
     let kept = image.kept_fsverity_of(id)?;
     let mut state = FsVerity::new();
     let digest = content_digest(image, id, Some(&mut state))?;
-    match Some(state.finish()) == kept {
-        true => Ok(digest),
-        false => {
-            let what = format!("content {id} has another fs-verity digest than the image keeps");
-            Err(Error::corrupt("fsverity page", 0, "F-28.3", what))
-        }
+    if Some(state.finish()) == kept {
+        Ok(digest)
+    } else {
+        let what = format!("content {id} has another fs-verity digest than the image keeps");
+        Err(Error::corrupt("fsverity page", 0, "F-28.3", what))
     }
 }
 

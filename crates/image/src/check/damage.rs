@@ -150,9 +150,10 @@ impl PathReporter<'_> {
                     }
                     _ => {}
                 }
-                Ok(match damaged.len() as u64 >= self.remaining_count {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
+                Ok(if damaged.len() as u64 >= self.remaining_count {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
                 })
             })?;
         Ok(damaged)

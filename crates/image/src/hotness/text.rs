@@ -103,12 +103,13 @@ impl Hotness {
                 .line(line)
                 .map_err(|what| bad(format!("line {no}: {what}")))?;
         }
-        match parsed.images.is_empty() {
-            true => Err(bad("line 2: expected the image digest".to_owned())),
-            false => Ok(Self {
+        if parsed.images.is_empty() {
+            Err(bad("line 2: expected the image digest".to_owned()))
+        } else {
+            Ok(Self {
                 images: parsed.images,
                 files: parsed.files,
-            }),
+            })
         }
     }
 
@@ -354,9 +355,10 @@ fn parse_path(text: &[u8]) -> LineResult<Vec<u8>> {
         let is_long = name.len() > NAME_LEN_MAX;
         !is_long && !matches!(name, b"" | b"." | b"..") && !name.contains(&0)
     };
-    match path.split(|&b| b == b'/').all(is_name) {
-        true => Ok(path),
-        false => Err("expected a path from the root, without a leading slash".to_owned()),
+    if path.split(|&b| b == b'/').all(is_name) {
+        Ok(path)
+    } else {
+        Err("expected a path from the root, without a leading slash".to_owned())
     }
 }
 

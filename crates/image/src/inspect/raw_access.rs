@@ -72,9 +72,10 @@ impl Image {
 
     /// Bytes of a stream: of its blocks, or of the output of recipes.
     pub fn stream_len(&self, stream: u8) -> u64 {
-        match self.map.is_recipe_stream(stream) {
-            true => self.records.item_count(RecordType::Recipes, 0),
-            false => self.records.item_count(RecordType::Data, stream),
+        if self.map.is_recipe_stream(stream) {
+            self.records.item_count(RecordType::Recipes, 0)
+        } else {
+            self.records.item_count(RecordType::Data, stream)
         }
     }
 

@@ -56,13 +56,12 @@ pub fn image_digests(source: &dyn ReadAt) -> Result<Vec<Digest>> {
 /// # Errors
 /// `Corrupt`.
 pub fn check_depth(directory: &Directory, depth: usize) -> Result<()> {
-    match directory.bases.is_empty() || depth < BASE_CHAIN_LEN_MAX {
-        true => Ok(()),
-        false => {
-            let what =
-                format!("more than {BASE_CHAIN_LEN_MAX} images, each the base image of the next");
-            Err(bad("F-22.2", what))
-        }
+    if directory.bases.is_empty() || depth < BASE_CHAIN_LEN_MAX {
+        Ok(())
+    } else {
+        let what =
+            format!("more than {BASE_CHAIN_LEN_MAX} images, each the base image of the next");
+        Err(bad("F-22.2", what))
     }
 }
 
@@ -72,12 +71,11 @@ pub fn check_depth(directory: &Directory, depth: usize) -> Result<()> {
 /// `Corrupt` if they differ.
 pub fn check_stream_count(base: &Base, directory: &Directory) -> Result<()> {
     let found = directory.streams.len() as u64;
-    match found == base.stream_count {
-        true => Ok(()),
-        false => {
-            let what = format!("expected {} streams, found {found}", base.stream_count);
-            Err(bad("F-22.1", what))
-        }
+    if found == base.stream_count {
+        Ok(())
+    } else {
+        let what = format!("expected {} streams, found {found}", base.stream_count);
+        Err(bad("F-22.1", what))
     }
 }
 

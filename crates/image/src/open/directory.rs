@@ -53,17 +53,16 @@ pub fn open_directory(
         && directory.generation == footer.generation
         && directory.tree_digest == footer.tree_digest
         && directory.previous_footer == footer.previous_footer.unwrap_or(0);
-    match same {
-        true => Ok(directory),
-        false => {
-            let what = "superblock or footer differ from their copies in the directory";
-            Err(Error::corrupt(
-                "directory",
-                footer.directory_offset,
-                "F-7.1",
-                what,
-            ))
-        }
+    if same {
+        Ok(directory)
+    } else {
+        let what = "superblock or footer differ from their copies in the directory";
+        Err(Error::corrupt(
+            "directory",
+            footer.directory_offset,
+            "F-7.1",
+            what,
+        ))
     }
 }
 

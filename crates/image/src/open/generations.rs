@@ -80,15 +80,14 @@ fn previous(source: &dyn ReadAt, footer: &Footer) -> Result<Option<Footer>> {
         };
     };
     let before = read_footer(source, offset)?;
-    match before.generation.checked_add(1) == Some(footer.generation) {
-        true => Ok(Some(before)),
-        false => {
-            let what = format!(
-                "generation {} refers to {} as the previous one",
-                footer.generation, before.generation
-            );
-            Err(bad(footer, what))
-        }
+    if before.generation.checked_add(1) == Some(footer.generation) {
+        Ok(Some(before))
+    } else {
+        let what = format!(
+            "generation {} refers to {} as the previous one",
+            footer.generation, before.generation
+        );
+        Err(bad(footer, what))
     }
 }
 

@@ -143,12 +143,11 @@ impl Reader {
         let len = window.len.min(run_len.saturating_sub(KERNEL_READAHEAD_LEN));
         let to = self.run.end.saturating_add(len);
         let step_len = window.step_len.min(window.first_step_len.max(run_len / 4));
-        match to.saturating_sub(from) >= step_len.max(1) {
-            true => {
-                self.prefetch_end = to;
-                from..to
-            }
-            false => from..from,
+        if to.saturating_sub(from) >= step_len.max(1) {
+            self.prefetch_end = to;
+            from..to
+        } else {
+            from..from
         }
     }
 }
@@ -168,9 +167,10 @@ impl Group {
         if let Some(reader) = readers.find(|r| r.continues_at(space, &read)) {
             reader.extend(&read, now);
             let is_sequential = reader.is_sequential();
-            let prefetch = match is_sequential {
-                true => reader.next_prefetch(window),
-                false => 0..0,
+            let prefetch = if is_sequential {
+                reader.next_prefetch(window)
+            } else {
+                0..0
             };
             return Detected {
                 is_sequential,

@@ -157,9 +157,10 @@ impl Contents {
 
     /// Notes a request for addresses `requested`.
     fn note(&self, space: AddressSpace, requested: Range<u64>) -> Detected {
-        match self.watches_readers {
-            true => self.readers.note(space, requested, self.window),
-            false => Detected::default(),
+        if self.watches_readers {
+            self.readers.note(space, requested, self.window)
+        } else {
+            Detected::default()
         }
     }
 
@@ -209,9 +210,10 @@ impl Contents {
         let from = start.saturating_add(offset);
         let end = from.saturating_add(len);
         // A sequential reader needs the length of the last extent.
-        let seen_end = match reader.is_sequential {
-            true => start.saturating_add(content_len),
-            false => end,
+        let seen_end = if reader.is_sequential {
+            start.saturating_add(content_len)
+        } else {
+            end
         };
         if len == 0 {
             return Ok(Vec::new());
@@ -240,9 +242,10 @@ impl Contents {
         }
         // Recycled memory: a copy is as long as the kernel's request, which is hundreds of
         // kilobytes of fresh pages during its readahead.
-        let mut copy = match len <= COPY_LEN_MAX {
-            true => self.records.blank_block(len as usize),
-            false => self.records.empty_block(len as usize),
+        let mut copy = if len <= COPY_LEN_MAX {
+            self.records.blank_block(len as usize)
+        } else {
+            self.records.empty_block(len as usize)
         };
         let context = ReadContext {
             recipes: Recipes::Allowed,
@@ -286,9 +289,10 @@ impl Contents {
             Decoded::Block(block) => Bytes::Shared(block, piece.range),
             Decoded::Partial(partial) => {
                 let mut copy = self.records.blank_block(piece.range.len());
-                match partial.read().copy_to(piece.range.start, copy.buffer()) {
-                    true => Bytes::Copied(copy),
-                    false => return Err(bad("F-11.5", "extent passes its block")),
+                if partial.read().copy_to(piece.range.start, copy.buffer()) {
+                    Bytes::Copied(copy)
+                } else {
+                    return Err(bad("F-11.5", "extent passes its block"));
                 }
             }
         }))
@@ -422,12 +426,13 @@ impl Contents {
         let context = ReadContext::random(Recipes::Refused, 0);
         self.fill(range, end, &mut plain, context)?;
         let output = weald_codec::run_recipe(recipe, &plain, len)?;
-        match Recipe::check_of(&output) == recipe.check {
-            true => Ok(output),
-            false => Err(bad(
+        if Recipe::check_of(&output) == recipe.check {
+            Ok(output)
+        } else {
+            Err(bad(
                 "F-20.5",
                 "the output of a recipe does not match its checksum",
-            )),
+            ))
         }
     }
 
@@ -471,9 +476,10 @@ impl Contents {
                 partial.read().copy_to(range.start, part) && !range.is_empty()
             }
         };
-        match is_whole {
-            true => Ok(()),
-            false => Err(bad("F-11.5", "extent passes its block")),
+        if is_whole {
+            Ok(())
+        } else {
+            Err(bad("F-11.5", "extent passes its block"))
         }
     }
 

@@ -88,9 +88,10 @@ impl DecodePlanner {
                         at = piece.end.max(at.saturating_add(1));
                     }
                 }
-                Ok(match planned_len < len_max {
-                    true => ControlFlow::Continue(()),
-                    false => ControlFlow::Break(()),
+                Ok(if planned_len < len_max {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
                 })
             },
         )

@@ -144,9 +144,10 @@ impl ExtentMap {
             return Ok(());
         }
         let logical_end = start.saturating_add(range.end);
-        let seen_end = match pattern.is_sequential {
-            true => start.saturating_add(len),
-            false => logical_end,
+        let seen_end = if pattern.is_sequential {
+            start.saturating_add(len)
+        } else {
+            logical_end
         };
         let mut from = start.saturating_add(range.start);
         while from < logical_end {
@@ -161,9 +162,10 @@ impl ExtentMap {
                     recipes,
                     pattern,
                 };
-                match group.owner.is_recipe_stream(read.stream) {
-                    true => group.owner.add_recipe(&read, cost),
-                    false => group.owner.add_block(&read, cost),
+                if group.owner.is_recipe_stream(read.stream) {
+                    group.owner.add_recipe(&read, cost)
+                } else {
+                    group.owner.add_block(&read, cost)
                 }
             })?;
         }

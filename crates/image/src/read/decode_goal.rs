@@ -56,12 +56,14 @@ pub fn decode_goal(
     if is_stream_sequential || file_needs_whole {
         return Wanted::Whole;
     }
-    let front_len = match pattern.is_sequential {
-        true => part.start.saturating_add(part.extent_len),
-        false => part.start.saturating_add(part.len),
+    let front_len = if pattern.is_sequential {
+        part.start.saturating_add(part.extent_len)
+    } else {
+        part.start.saturating_add(part.len)
     };
-    match pattern.read_len >= CONTINUED_READ_LEN && covers_quarter_of_block(front_len) {
-        true => Wanted::Whole,
-        false => Wanted::Front(front_len),
+    if pattern.read_len >= CONTINUED_READ_LEN && covers_quarter_of_block(front_len) {
+        Wanted::Whole
+    } else {
+        Wanted::Front(front_len)
     }
 }

@@ -30,9 +30,10 @@ pub fn readahead_window(
     is_plain: bool,
 ) -> ReadaheadWindow {
     let one_round_len = block_len.saturating_mul((thread_count as u64).saturating_add(1));
-    let wanted_len = match is_plain {
-        true => one_round_len,
-        false => one_round_len.saturating_mul(2).max(PREFETCH_LEN),
+    let wanted_len = if is_plain {
+        one_round_len
+    } else {
+        one_round_len.saturating_mul(2).max(PREFETCH_LEN)
     };
     let len = match cache_len / 8 {
         eighth if eighth >= block_len => wanted_len.min(eighth),
@@ -40,9 +41,10 @@ pub fn readahead_window(
         _ => 0,
     };
     let first_step_len = (block_len / 2).min(len / 2);
-    let step_len = match is_plain {
-        true => first_step_len,
-        false => first_step_len.max(len / 8),
+    let step_len = if is_plain {
+        first_step_len
+    } else {
+        first_step_len.max(len / 8)
     };
     ReadaheadWindow {
         len,

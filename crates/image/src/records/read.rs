@@ -140,14 +140,15 @@ fn check_end(source: &dyn ReadAt, record: &RecordRef) -> Result<()> {
 }
 
 fn check_header(record: &RecordRef, header: &[u8]) -> Result<()> {
-    match header == record.header().as_bytes() {
-        true => Ok(()),
-        false => Err(Error::corrupt(
+    if header == record.header().as_bytes() {
+        Ok(())
+    } else {
+        Err(Error::corrupt(
             record.record_type.name(),
             record.offset,
             "F-3.14",
             "record header differs from its reference",
-        )),
+        ))
     }
 }
 

@@ -172,9 +172,10 @@ impl Work {
                     let end = address.saturating_add(extent.len);
                     self.range_of(stream, address..end)?;
                 }
-                Ok(match self.is_enough() {
-                    true => ControlFlow::Break(()),
-                    false => ControlFlow::Continue(()),
+                Ok(if self.is_enough() {
+                    ControlFlow::Break(())
+                } else {
+                    ControlFlow::Continue(())
                 })
             })?;
         }
@@ -236,10 +237,11 @@ impl Image {
         let streams = 0..u8::try_from(self.directory.streams.len()).unwrap_or(u8::MAX);
         streams.flat_map(move |stream| {
             let image = self.clone();
-            let count = match image.map.is_base_stream(stream) {
+            let count = if image.map.is_base_stream(stream) {
                 // A base image has many more blocks than this image uses of it.
-                true => 0,
-                false => image.records.record_count(RecordType::Data, stream),
+                0
+            } else {
+                image.records.record_count(RecordType::Data, stream)
             };
             (0..count).map(move |no| {
                 let len = u64::MAX;

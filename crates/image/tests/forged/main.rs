@@ -148,9 +148,10 @@ fn try_case(case: &Case) -> Result<(), String> {
     image.drop_caches();
     let structure = timed("check of the structure", || image.check_structure(None))?;
     let needs_data = NEEDS_DATA.iter().any(|rule| case.rule.starts_with(rule));
-    match structure.is_ok() && !needs_data {
-        true => Err("the check of the structure finds nothing".into()),
-        false => Ok(()),
+    if structure.is_ok() && !needs_data {
+        Err("the check of the structure finds nothing".into())
+    } else {
+        Ok(())
     }
 }
 
@@ -165,9 +166,10 @@ fn timed<T>(what: &str, run: impl FnOnce() -> T) -> Result<T, String> {
     let start = Instant::now();
     let out = run();
     let (time, memory) = (start.elapsed(), peak_len());
-    match time < TIME_MAX && memory < MEMORY_MAX {
-        true => Ok(out),
-        false => Err(format!("{what} took {time:?} and {} MiB", memory >> 20)),
+    if time < TIME_MAX && memory < MEMORY_MAX {
+        Ok(out)
+    } else {
+        Err(format!("{what} took {time:?} and {} MiB", memory >> 20))
     }
 }
 

@@ -59,9 +59,10 @@ impl DumpReader {
         member.target.clear();
         member.xattrs.clear();
         member.path.clear();
-        match entry.path.is_empty() {
-            true => member.path.push(b'.'),
-            false => member.path.extend_from_slice(&entry.path),
+        if entry.path.is_empty() {
+            member.path.push(b'.')
+        } else {
+            member.path.extend_from_slice(&entry.path)
         }
         let inode = match entry.item {
             DumpItem::Link(target) => {

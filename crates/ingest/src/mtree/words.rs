@@ -340,12 +340,13 @@ fn time(value: &[u8], word: &[u8]) -> Result<Timestamp> {
         None | Some(b"") => 0,
         Some(digits) => number(digits, word)?,
     };
-    match nanoseconds < 1_000_000_000 {
-        true => Ok(Timestamp {
+    if nanoseconds < 1_000_000_000 {
+        Ok(Timestamp {
             seconds: if is_negative { -seconds } else { seconds },
             nanoseconds,
-        }),
-        false => Err(bad(word)),
+        })
+    } else {
+        Err(bad(word))
     }
 }
 

@@ -248,9 +248,10 @@ fn verified(layout: &Layout, descriptor: &Descriptor) -> Result<Vec<u8>> {
     }
     let mut hasher = digest.hasher();
     hasher.update(&bytes);
-    match hasher.finish() == digest {
-        true => Ok(bytes),
-        false => Err(differs(&digest, &hasher.finish())),
+    if hasher.finish() == digest {
+        Ok(bytes)
+    } else {
+        Err(differs(&digest, &hasher.finish()))
     }
 }
 
@@ -296,11 +297,12 @@ fn check_platform(config: &[u8], choice: &Choice) -> Result<()> {
         architecture: config.architecture,
         variant: config.variant,
     };
-    match wanted.takes(&found) {
-        true => Ok(()),
-        false => Err(Error::not_found(format!(
+    if wanted.takes(&found) {
+        Ok(())
+    } else {
+        Err(Error::not_found(format!(
             "the image is for {found}, and --platform asks for {wanted}"
-        ))),
+        )))
     }
 }
 

@@ -56,16 +56,17 @@ impl BlobDigest {
             }
         };
         let is_digit = |b: u8| matches!(b, b'0'..=b'9' | b'a'..=b'f');
-        match hex.len() == algorithm.hex_len() && hex.bytes().all(is_digit) {
-            true => Ok(Self {
+        if hex.len() == algorithm.hex_len() && hex.bytes().all(is_digit) {
+            Ok(Self {
                 algorithm,
                 hex: hex.to_owned(),
-            }),
-            false => Err(Error::invalid(format!(
+            })
+        } else {
+            Err(Error::invalid(format!(
                 "digest '{}': expected {} lower-case hexadecimal digits after the colon",
                 shown(),
                 algorithm.hex_len()
-            ))),
+            )))
         }
     }
 

@@ -39,10 +39,11 @@ impl<R: Read> Read for Tap<R> {
         if let Some(hasher) = &mut passed.hasher {
             hasher.update(&out[..len]);
         }
-        match passed.len > self.len_max {
+        if passed.len > self.len_max {
             // `LayerReader::explain` gives the reason.
-            true => Err(std::io::Error::other("too long")),
-            false => Ok(len),
+            Err(std::io::Error::other("too long"))
+        } else {
+            Ok(len)
         }
     }
 }

@@ -195,12 +195,14 @@ fn normal(path: &[u8]) -> Option<Vec<u8>> {
 
 fn open_in(dir: &OwnedFd, path: &[u8]) -> Result<Blob> {
     let failed = |e| Error::io("cannot be opened", e);
-    let file = weald_sys::open_file_at(dir, path).map_err(|e| match weald_sys::is_of_link(&e) {
-        true => Error::invalid(
+    let file = weald_sys::open_file_at(dir, path).map_err(|e| {
+        if !weald_sys::is_of_link(&e) {
+            return failed(e);
+        }
+        Error::invalid(
             "a symlink is in this path, and symlinks in a layout are not followed: put the file \
              itself there",
-        ),
-        false => failed(e),
+        )
     })?;
     let stat = weald_sys::stat_fd(&file).map_err(failed)?;
     if stat.kind != FileKind::Regular {
@@ -244,9 +246,10 @@ impl Place {
         let mut front = [0; 6];
         let front_len = whole.len.min(front.len() as u64) as usize;
         whole.source.read_exact_at(&mut front[..front_len], 0)?;
-        let source = match Input::is_compressed(&front) {
-            true => decompressed(&whole, temp_dir, memory_len)?,
-            false => whole.source,
+        let source = if Input::is_compressed(&front) {
+            decompressed(&whole, temp_dir, memory_len)?
+        } else {
+            whole.source
         };
         let members = members_of(&source)?;
         Ok(Self::Archive { source, members })

@@ -28,17 +28,18 @@ impl Platform {
             _ => ("", "", None),
         };
         let is_word = |word: &str| !word.is_empty() && word.bytes().all(|b| b.is_ascii_graphic());
-        match is_word(os) && is_word(architecture) && variant.is_none_or(is_word) {
-            true => Ok(Self {
+        if is_word(os) && is_word(architecture) && variant.is_none_or(is_word) {
+            Ok(Self {
                 os: os.to_owned(),
                 architecture: architecture.to_owned(),
                 variant: variant.map(str::to_owned),
-            }),
-            false => Err(Error::invalid(format!(
+            })
+        } else {
+            Err(Error::invalid(format!(
                 "platform '{}': expected OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, as in \
-                 linux/arm64",
+             linux/arm64",
                 weald_vfs::shown(text.as_bytes())
-            ))),
+            )))
         }
     }
 

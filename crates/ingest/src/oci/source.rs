@@ -294,13 +294,12 @@ impl SecondPass<'_> {
                     }
                     None => None,
                 };
-                match is_kept {
-                    true => member::put_entry(member, kind, content, &mut self.record),
-                    false => {
-                        let mut bare = Vec::new();
-                        member::put_entry(member, kind, None, &mut bare);
-                        member::put_hidden(&bare, content, &mut self.record)?;
-                    }
+                if is_kept {
+                    member::put_entry(member, kind, content, &mut self.record)
+                } else {
+                    let mut bare = Vec::new();
+                    member::put_entry(member, kind, None, &mut bare);
+                    member::put_hidden(&bare, content, &mut self.record)?;
                 }
             }
             MemberKind::HardLink | MemberKind::Name => member::put_link(seq, &mut self.record),

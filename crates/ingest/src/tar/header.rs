@@ -45,11 +45,12 @@ impl Header {
         let sum: u64 = bytes().map(u64::from).sum();
         // Some old writers sum signed bytes.
         let signed: i64 = bytes().map(|b| i64::from(b as i8)).sum();
-        match announced == sum || i64::try_from(announced) == Ok(signed) {
-            true => Ok(header),
-            false => Err(format!(
+        if announced == sum || i64::try_from(announced) == Ok(signed) {
+            Ok(header)
+        } else {
+            Err(format!(
                 "not a tar header: its checksum is {announced}, its bytes make {sum}"
-            )),
+            ))
         }
     }
 
@@ -79,9 +80,10 @@ impl Header {
     pub fn path(&self) -> Vec<u8> {
         let (name, prefix) = (self.text(NAME), self.text(PREFIX));
         // GNU headers have other fields in the place of the prefix.
-        match prefix.is_empty() || !self.field(MAGIC).starts_with(b"ustar\0") {
-            true => name.to_vec(),
-            false => [prefix, b"/", name].concat(),
+        if prefix.is_empty() || !self.field(MAGIC).starts_with(b"ustar\0") {
+            name.to_vec()
+        } else {
+            [prefix, b"/", name].concat()
         }
     }
 

@@ -176,11 +176,12 @@ impl Pax {
         }
         self.xattrs_len += xattr_len(name_len, value_len);
         let len = XATTR_SET_LEN_MIN + self.xattrs_len;
-        match len > XATTR_SET_LEN_MAX {
-            true => Err(format!(
+        if len > XATTR_SET_LEN_MAX {
+            Err(format!(
                 "{len} bytes of extended attributes, at most {XATTR_SET_LEN_MAX} can be kept"
-            )),
-            false => Ok(()),
+            ))
+        } else {
+            Ok(())
         }
     }
 

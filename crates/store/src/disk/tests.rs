@@ -22,20 +22,16 @@ fn symlinks_in_a_store_lead_to_no_other_file() {
         let store = store(&dir);
         let victim = place.path().join(format!("victim-{name}"));
         let planted = dir.join(name);
-        let inside = match planted.is_file() {
-            true => {
-                fs::write(&victim, "precious, and longer than the name of a writer")
-                    .expect("write");
-                fs::remove_file(&planted).expect("remove");
-                victim.clone()
-            }
-            false => {
-                fs::create_dir(&victim).expect("mkdir");
-                let _ = fs::remove_dir(&planted);
-                let inside = victim.join("precious");
-                fs::write(&inside, "precious").expect("write");
-                inside
-            }
+        let inside = if planted.is_file() {
+            fs::write(&victim, "precious, and longer than the name of a writer").expect("write");
+            fs::remove_file(&planted).expect("remove");
+            victim.clone()
+        } else {
+            fs::create_dir(&victim).expect("mkdir");
+            let _ = fs::remove_dir(&planted);
+            let inside = victim.join("precious");
+            fs::write(&inside, "precious").expect("write");
+            inside
         };
         let before = fs::read(&inside).expect("read");
         symlink(&victim, &planted).expect("symlink");

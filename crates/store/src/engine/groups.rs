@@ -153,9 +153,10 @@ impl<G: Groups> Editor<'_, G> {
             self.replace(open, &[])?;
             return Ok(true);
         }
-        let whole = match is_within_limits(&open.rows, &(0..count)) {
-            true => Some(self.seal(open, 0..count)?),
-            false => None,
+        let whole = if is_within_limits(&open.rows, &(0..count)) {
+            Some(self.seal(open, 0..count)?)
+        } else {
+            None
         };
         if let Some(whole) = whole.filter(|(len, _)| *len <= pair_len_max()) {
             let (len, stored) = whole;
@@ -181,9 +182,10 @@ impl<G: Groups> Editor<'_, G> {
             }
             _ => false,
         };
-        let mut parts = match is_next_changed || open.is_appended {
-            true => self.fill(open, 0..count)?,
-            false => self.halve(open, 0..count)?,
+        let mut parts = if is_next_changed || open.is_appended {
+            self.fill(open, 0..count)?
+        } else {
+            self.halve(open, 0..count)?
         };
         #[cfg(any(test, feature = "planted-bugs"))]
         if super::page::trial::loses_rows() && parts.len() > 1 {
@@ -343,9 +345,10 @@ fn largest_count(rows: &Rows, range: &Range<usize>) -> usize {
     let (mut low, mut high) = (1, range.len().max(1) + 1);
     while low + 1 < high {
         let middle = low.midpoint(high);
-        match is_within_limits(rows, &(range.start..range.start + middle)) {
-            true => low = middle,
-            false => high = middle,
+        if is_within_limits(rows, &(range.start..range.start + middle)) {
+            low = middle
+        } else {
+            high = middle
         }
     }
     low
@@ -357,9 +360,10 @@ fn middle_of(rows: &Rows, range: &Range<usize>) -> usize {
     let (mut low, mut high) = (range.start + 1, range.end - 1);
     while low < high {
         let middle = low.midpoint(high);
-        match rows.len_of(&(range.start..middle)) < half {
-            true => low = middle + 1,
-            false => high = middle,
+        if rows.len_of(&(range.start..middle)) < half {
+            low = middle + 1
+        } else {
+            high = middle
         }
     }
     low
@@ -598,13 +602,12 @@ mod tests {
             let commits = rows.chunks(per_commit as usize);
             let step_each = if per_commit < 100 { 1 } else { 0 };
             for (n, commit) in commits.enumerate() {
-                match step_each == 1 && n % 50 != 0 {
-                    true => {
-                        editor.apply(commit.iter().collect()).expect("apply");
-                        let rows = commit.iter().cloned();
-                        model.extend(rows.map(|c| (c.key, c.value.unwrap_or_default())));
-                    }
-                    false => step(&mut editor, &mut model, commit.to_vec()),
+                if step_each == 1 && n % 50 != 0 {
+                    editor.apply(commit.iter().collect()).expect("apply");
+                    let rows = commit.iter().cloned();
+                    model.extend(rows.map(|c| (c.key, c.value.unwrap_or_default())));
+                } else {
+                    step(&mut editor, &mut model, commit.to_vec())
                 }
             }
             let full = fullness(&editor);

@@ -185,9 +185,10 @@ impl RedbEngine {
     fn marked<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| {
             let has_failed = self.has_failed.load(Ordering::Relaxed);
-            match error.kind() == ErrorKind::Corrupt && !has_failed {
-                true => error,
-                false => error.of_failed_write(),
+            if error.kind() == ErrorKind::Corrupt && !has_failed {
+                error
+            } else {
+                error.of_failed_write()
             }
         })
     }

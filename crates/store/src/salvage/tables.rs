@@ -129,9 +129,10 @@ impl<'a> OldTables<'a> {
     /// Rows or groups from both ends of a range.
     fn stored(&mut self, table: Table, start: &[u8], end: Option<&[u8]>) -> Result<Stored> {
         let mut stored = Stored::new();
-        let before = match table.is_grouped() {
-            true => self.tables.group_key(table, start),
-            false => Ok(None),
+        let before = if table.is_grouped() {
+            self.tables.group_key(table, start)
+        } else {
+            Ok(None)
         };
         if before.is_err() {
             self.reopen()?;

@@ -414,9 +414,10 @@ impl<'a> Tree<'a> {
                 }
             };
             let row = &mut self.volume.row;
-            let gap = match row.has_sync_log {
-                true => LOGGED_INODES_MAX,
-                false => 0,
+            let gap = if row.has_sync_log {
+                LOGGED_INODES_MAX
+            } else {
+                0
             };
             let last = self.inodes.keys().next_back().copied().unwrap_or(0);
             let ino = row.next_ino.max(last + 1).checked_add(gap)?;

@@ -169,9 +169,10 @@ impl LostRun {
             return Err(format!("check: {found:?}"));
         }
         let named: BTreeSet<String> = found.iter().filter_map(|f| f.image.clone()).collect();
-        match named == hurt || has_doubt {
-            true => Ok(()),
-            false => Err(format!("check names {named:?}, not {hurt:?}: {found:?}")),
+        if named == hurt || has_doubt {
+            Ok(())
+        } else {
+            Err(format!("check names {named:?}, not {hurt:?}: {found:?}"))
         }
     }
 
@@ -239,9 +240,10 @@ impl LostRun {
             Err(error) => return Err(format!("{operation:?}: {error:?}")),
         }
         let is_usable = self.writer.as_ref().is_none_or(StoreWriter::is_usable);
-        match is_usable {
-            true => Ok(()),
-            false => Err("the writer ended".to_owned()),
+        if is_usable {
+            Ok(())
+        } else {
+            Err("the writer ended".to_owned())
         }
     }
 
@@ -263,10 +265,7 @@ impl LostRun {
         let is_settled = self.away.is_empty();
         self.opened()
             .map_err(|e| format!("after {operation:?}: {e}"))?;
-        match is_settled {
-            true => self.settle(),
-            false => Ok(()),
-        }
+        if is_settled { self.settle() } else { Ok(()) }
     }
 
     /// Finds out how an image is, of which an operation was half done, in a whole store.

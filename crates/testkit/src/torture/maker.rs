@@ -151,12 +151,13 @@ impl Maker {
         let kept = self
             .named(name, "stat", weald_sys::stat_at(&self.fd, name))?
             .mtime;
-        match kept == mtime {
-            true => Ok(()),
-            false => Err(Error::invalid(format!(
+        if kept == mtime {
+            Ok(())
+        } else {
+            Err(Error::invalid(format!(
                 "{}: keeps {kept:?} instead of {mtime:?}",
                 self.path.display()
-            ))),
+            )))
         }
     }
 

@@ -270,9 +270,10 @@ impl<'s, 'a> Driver<'s, 'a> {
             }
             end = index + 1;
             weight += 1 + below;
-            match weight < PART_NAMES {
-                true => ControlFlow::Continue(()),
-                false => ControlFlow::Break(()),
+            if weight < PART_NAMES {
+                ControlFlow::Continue(())
+            } else {
+                ControlFlow::Break(())
             }
         });
         if read.is_err() && large.is_none() {

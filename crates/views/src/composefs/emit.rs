@@ -149,9 +149,10 @@ impl Emitter<'_> {
             Tail::Bytes(0) => Tail::None,
             tail => tail,
         };
-        let inode_len = match self.is_compact(node, size_of_data(node, dir)) {
-            true => size_of::<weald_erofs::layout::CompactInode>(),
-            false => size_of::<weald_erofs::layout::ExtendedInode>(),
+        let inode_len = if self.is_compact(node, size_of_data(node, dir)) {
+            size_of::<weald_erofs::layout::CompactInode>()
+        } else {
+            size_of::<weald_erofs::layout::ExtendedInode>()
         };
         Shape {
             inode_len: inode_len as u64,
@@ -251,9 +252,10 @@ impl Emitter<'_> {
             _ if has_tail => (data_layout::INLINE, 0),
             _ => (data_layout::PLAIN, join_device(node.attributes.rdev) as u32),
         };
-        let kind = match entry.is_whiteout() {
-            true => FileKind::Regular,
-            false => entry.kind,
+        let kind = if entry.is_whiteout() {
+            FileKind::Regular
+        } else {
+            entry.kind
         };
         InodeFields {
             is_compact: self.is_compact(node, size),
@@ -401,9 +403,10 @@ fn nid_of(entry: &Entry, nids: &mut AscendingReader<'_>, links: &[u64]) -> Resul
 }
 
 fn kind_in_image(entry: &Entry) -> FileKind {
-    match entry.is_whiteout() {
-        true => FileKind::Regular,
-        false => entry.kind,
+    if entry.is_whiteout() {
+        FileKind::Regular
+    } else {
+        entry.kind
     }
 }
 
@@ -456,9 +459,10 @@ impl<'a, 'b> Out<'a, 'b> {
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
-        match self.buffer.len() >= EMITTED_AT_ONCE_LEN {
-            true => self.flush(),
-            false => Ok(()),
+        if self.buffer.len() >= EMITTED_AT_ONCE_LEN {
+            self.flush()
+        } else {
+            Ok(())
         }
     }
 

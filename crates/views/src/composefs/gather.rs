@@ -145,9 +145,10 @@ impl Gatherer<'_> {
             let open = OpenLink {
                 number,
                 remaining_count: inode.nlink - 1,
-                kind: match is_whiteout {
-                    true => FileKind::Regular,
-                    false => inode.kind,
+                kind: if is_whiteout {
+                    FileKind::Regular
+                } else {
+                    inode.kind
                 },
             };
             self.links.insert(inode.ino.0, open);

@@ -245,9 +245,10 @@ fn decode(bytes: &[u8], before: &mut Before) -> Result<Entry> {
     let mut fields = Fields::new(bytes, "temporary file");
     let first = fields.byte()?;
     let tag = first & TAG_MASK;
-    let common = match first & SAME_ATTRIBUTES != 0 {
-        true => before.common.get(usize::from(tag)).copied().flatten(),
-        false => Some(Common::take(&mut fields)?),
+    let common = if first & SAME_ATTRIBUTES != 0 {
+        before.common.get(usize::from(tag)).copied().flatten()
+    } else {
+        Some(Common::take(&mut fields)?)
     };
     let common = common.ok_or_else(changed)?;
     let shared = fields.varint()? as usize;
@@ -267,9 +268,10 @@ fn decode(bytes: &[u8], before: &mut Before) -> Result<Entry> {
             nanoseconds: fields.varint()? as u32,
         });
     }
-    let link = match first & HAS_LINK != 0 {
-        true => fields.varint()?,
-        false => 0,
+    let link = if first & HAS_LINK != 0 {
+        fields.varint()?
+    } else {
+        0
     };
     let data = match tag {
         TAG_DIRECTORY => Data::Directory(fields.varint()?),
@@ -356,9 +358,10 @@ impl Levels {
         let before = level.memory.len();
         put_bytes(&mut level.memory, &self.record);
         self.memory_len += level.memory.len() - before;
-        match self.memory_len > self.memory_len_max {
-            true => self.spill(),
-            false => Ok(()),
+        if self.memory_len > self.memory_len_max {
+            self.spill()
+        } else {
+            Ok(())
         }
     }
 

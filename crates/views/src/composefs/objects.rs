@@ -38,9 +38,10 @@ const OBJECT_DIR_MODE: u16 = 0o755;
 /// `mode`, or what is left of it for the owner if new files are private: the kernel reads objects
 /// with the rights of whom has mounted the image.
 fn allowed(mode: u16) -> u16 {
-    match weald_io::are_new_files_private() {
-        true => mode & 0o700,
-        false => mode,
+    if weald_io::are_new_files_private() {
+        mode & 0o700
+    } else {
+        mode
     }
 }
 
@@ -220,13 +221,14 @@ impl ObjectDir {
             return Ok(());
         }
         let found = weald_sys::measure_verity(&file).map_err(failed)?;
-        match found == *digest {
-            true => Ok(()),
-            false => Err(Error::invalid(format!(
+        if found == *digest {
+            Ok(())
+        } else {
+            Err(Error::invalid(format!(
                 "{}/{name}: has other bytes than the content with this digest: the object is \
-                 damaged; remove it",
+             damaged; remove it",
                 self.shown
-            ))),
+            )))
         }
     }
 
@@ -381,12 +383,13 @@ impl Worker<'_> {
     /// Counts bytes of a new object.
     fn count_new(&self, len: usize) -> Result<()> {
         let before = self.new_len.fetch_add(len as u64, Ordering::Relaxed);
-        match before.saturating_add(len as u64) > self.new_len_max {
-            true => Err(Error::limit(format!(
+        if before.saturating_add(len as u64) > self.new_len_max {
+            Err(Error::limit(format!(
                 "the view needs more than the {} bytes that are left of the limit of the cache",
                 self.new_len_max
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         }
     }
 
@@ -514,9 +517,10 @@ impl<'a> Naming<'a> {
         self.waiting_len += made.len;
         self.waiting.push((name, made.len, object));
         let is_full = self.waiting.len() >= WAITING_COUNT_MAX;
-        match is_full || self.waiting_len >= WAITING_LEN_MAX {
-            true => self.name_all(written),
-            false => Ok(()),
+        if is_full || self.waiting_len >= WAITING_LEN_MAX {
+            self.name_all(written)
+        } else {
+            Ok(())
         }
     }
 
@@ -578,9 +582,10 @@ impl<'a> Naming<'a> {
     /// Names the last objects and makes all names durable.
     fn finish(mut self, written: &mut Written) -> Result<()> {
         self.name_all(written)?;
-        match written.new_object_count > 0 {
-            true => self.dir.sync(),
-            false => Ok(()),
+        if written.new_object_count > 0 {
+            self.dir.sync()
+        } else {
+            Ok(())
         }
     }
 }

@@ -83,9 +83,10 @@ pub struct ImageOptions<'a> {
 
 impl ImageOptions<'_> {
     pub(super) fn check_cancelled(&self) -> Result<()> {
-        match (self.is_cancelled)() {
-            true => Err(Error::invalid("interrupted")),
-            false => Ok(()),
+        if (self.is_cancelled)() {
+            Err(Error::invalid("interrupted"))
+        } else {
+            Ok(())
         }
     }
 }
@@ -128,22 +129,24 @@ pub fn object_name(digest: &[u8; 32]) -> String {
 
 /// Refuses a file that the format cannot hold.
 pub(super) fn check_file(kind: FileKind, len: u64) -> Result<()> {
-    match kind == FileKind::Regular && len > INDEXED_FILE_LEN_MAX {
-        true => Err(Error::limit(format!(
+    if kind == FileKind::Regular && len > INDEXED_FILE_LEN_MAX {
+        Err(Error::limit(format!(
             "the file has {len} bytes; a composefs image holds files of {INDEXED_FILE_LEN_MAX}"
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
 /// Refuses a device number that the format cannot hold.
 pub(super) fn check_device(rdev: u64) -> Result<()> {
-    match weald_erofs::dump::join_device(rdev) > u64::from(u32::MAX) {
-        true => Err(Error::limit(format!(
+    if weald_erofs::dump::join_device(rdev) > u64::from(u32::MAX) {
+        Err(Error::limit(format!(
             "the device number {}, {} has more than 32 bits, which EROFS cannot hold",
             rdev >> 32,
             rdev & u64::from(u32::MAX)
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }

@@ -234,9 +234,10 @@ impl<'a> XattrTable<'a> {
             at += metacopy_len;
         }
         self.len = at;
-        match at > TABLE_LEN_MAX {
-            true => Err(Error::limit("the shared xattrs need more than 16 GiB")),
-            false => Ok(()),
+        if at > TABLE_LEN_MAX {
+            Err(Error::limit("the shared xattrs need more than 16 GiB"))
+        } else {
+            Ok(())
         }
     }
 
@@ -322,11 +323,12 @@ impl<'a> XattrTable<'a> {
         for pair in pairs {
             found.push(pair);
         }
-        match found.len() > AREA_LEN_MAX {
-            true => Err(Error::limit(
+        if found.len() > AREA_LEN_MAX {
+            Err(Error::limit(
                 "the xattrs of one inode need more than 256 KiB, which EROFS cannot hold",
-            )),
-            false => Ok(found),
+            ))
+        } else {
+            Ok(found)
         }
     }
 
@@ -523,21 +525,23 @@ fn check_len(name: &[u8], value: &[u8]) -> Result<()> {
              cannot hold"
         )));
     }
-    match value.len() > EROFS_VALUE_LEN_MAX {
-        true => Err(Error::limit(format!(
+    if value.len() > EROFS_VALUE_LEN_MAX {
+        Err(Error::limit(format!(
             "the xattr {shown} has {} bytes; EROFS holds {EROFS_VALUE_LEN_MAX}",
             value.len()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }
 
 fn check_memory(used: u64, limit: u64) -> Result<()> {
-    match used > limit {
-        true => Err(Error::limit(
+    if used > limit {
+        Err(Error::limit(
             "the xattrs of this tree need more memory than the limit allows: give a larger \
-             --memory",
-        )),
-        false => Ok(()),
+         --memory",
+        ))
+    } else {
+        Ok(())
     }
 }

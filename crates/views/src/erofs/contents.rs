@@ -228,9 +228,10 @@ impl Reader<'_> {
             if !run.is_hole {
                 runs.push(run.offset..run.offset.saturating_add(run.len));
             }
-            match runs.len() > RUNS_MAX {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if runs.len() > RUNS_MAX {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         })?;
         if runs.len() > RUNS_MAX {
@@ -375,12 +376,11 @@ impl<'a> Writer<'a> {
         let (whole, tail) = data.split_at(whole_len);
         self.out.write_all(whole)?;
         let is_inline = matches!(self.form, Form::Plain) && tail.len() as u64 <= TAIL_LEN_MAX;
-        match is_inline {
-            true => {
-                self.tail.extend_from_slice(tail);
-                Ok(())
-            }
-            false => self.padded(tail),
+        if is_inline {
+            self.tail.extend_from_slice(tail);
+            Ok(())
+        } else {
+            self.padded(tail)
         }
     }
 

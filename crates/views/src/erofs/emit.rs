@@ -123,22 +123,22 @@ impl<'a> Emitter<'a> {
             }
             Body::Target(len) => {
                 tail = self.image.read_link(inode)?;
-                match measured.shape.has_target_block() {
-                    false => (data_layout::INLINE, 0, len),
-                    true => {
-                        tail.resize(BLOCK_LEN as usize, 0);
-                        self.blocks.append(&tail)?;
-                        tail.clear();
-                        (data_layout::PLAIN, first_block, len)
-                    }
+                if measured.shape.has_target_block() {
+                    tail.resize(BLOCK_LEN as usize, 0);
+                    self.blocks.append(&tail)?;
+                    tail.clear();
+                    (data_layout::PLAIN, first_block, len)
+                } else {
+                    (data_layout::INLINE, 0, len)
                 }
             }
             Body::Directory(dir) => {
                 let opened = open(self.image, parent, inode.ino)?;
                 self.directory(&opened, start / SLOT_LEN, parent_nid, &mut tail)?;
-                match tail.is_empty() {
-                    true => (data_layout::PLAIN, first_block, dir.size()),
-                    false => (data_layout::INLINE, first_block, dir.size()),
+                if tail.is_empty() {
+                    (data_layout::PLAIN, first_block, dir.size())
+                } else {
+                    (data_layout::INLINE, first_block, dir.size())
                 }
             }
             Body::File(stored) => {

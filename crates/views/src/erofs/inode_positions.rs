@@ -69,20 +69,17 @@ pub(super) fn compute(
             let what = format!("name {} where {expected} was expected", inode.name_no.0);
             return Err(Error::invalid(what));
         }
-        let start = match inode.ino == inode.name_no {
-            true => {
-                let measured =
-                    Measured::new(image, contents, shared, (Some(&dir.opened), inode), epoch)?;
-                let start = measured.shape.start(end);
-                end = measured.end(start);
-                inode_count += 1;
-                start
-            }
-            false => {
-                let mut bytes = [0; 8];
-                starts.read_at(&mut bytes, inode.ino.0.saturating_sub(1) * 8)?;
-                u64::from_le_bytes(bytes)
-            }
+        let start = if inode.ino == inode.name_no {
+            let measured =
+                Measured::new(image, contents, shared, (Some(&dir.opened), inode), epoch)?;
+            let start = measured.shape.start(end);
+            end = measured.end(start);
+            inode_count += 1;
+            start
+        } else {
+            let mut bytes = [0; 8];
+            starts.read_at(&mut bytes, inode.ino.0.saturating_sub(1) * 8)?;
+            u64::from_le_bytes(bytes)
         };
         starts.append(&start.to_le_bytes())?;
         Ok(start / SLOT_LEN)

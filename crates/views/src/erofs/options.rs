@@ -29,8 +29,9 @@ pub(super) fn block_no(offset: u64) -> Result<u32> {
 
 /// Error for an interrupt.
 pub(super) fn check_cancelled(options: &ErofsOptions<'_>) -> Result<()> {
-    match (options.is_cancelled)() {
-        true => Err(Error::invalid("interrupted")),
-        false => Ok(()),
+    if (options.is_cancelled)() {
+        Err(Error::invalid("interrupted"))
+    } else {
+        Ok(())
     }
 }

@@ -81,9 +81,10 @@ impl Measured {
             is_compact,
             body,
             shape: Shape {
-                inode_len: match is_compact {
-                    true => size_of::<CompactInode>() as u64,
-                    false => size_of::<ExtendedInode>() as u64,
+                inode_len: if is_compact {
+                    size_of::<CompactInode>() as u64
+                } else {
+                    size_of::<ExtendedInode>() as u64
                 },
                 xattr_len: xattrs_len(image, shared, inode)?,
                 tail,

@@ -103,12 +103,13 @@ impl SharedXattrs {
 
 /// Checks that EROFS can hold the value.
 pub(super) fn check_value(xattr: &Xattr) -> Result<()> {
-    match xattr.value.len() > EROFS_VALUE_LEN_MAX {
-        true => Err(Error::limit(format!(
+    if xattr.value.len() > EROFS_VALUE_LEN_MAX {
+        Err(Error::limit(format!(
             "xattr '{}' has {} bytes, EROFS holds {EROFS_VALUE_LEN_MAX}",
             xattr.name.escape_ascii(),
             xattr.value.len()
-        ))),
-        false => Ok(()),
+        )))
+    } else {
+        Ok(())
     }
 }

@@ -33,9 +33,10 @@ fn each_entry(
         batch.clear();
         image.read_opened(opened, start, &mut |_, name, inode| {
             batch.push((name.to_vec(), inode.clone()));
-            match batch.len() == LISTED_AT_ONCE {
-                true => ControlFlow::Break(()),
-                false => ControlFlow::Continue(()),
+            if batch.len() == LISTED_AT_ONCE {
+                ControlFlow::Break(())
+            } else {
+                ControlFlow::Continue(())
             }
         })?;
         for (name, inode) in &batch {
@@ -153,8 +154,9 @@ fn enter(image: &Image, dir: &mut Dir, path: &[u8], visit: &mut VisitInode<'_>) 
 }
 
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    match dir.is_empty() {
-        true => name.to_vec(),
-        false => [dir, b"/", name].concat(),
+    if dir.is_empty() {
+        name.to_vec()
+    } else {
+        [dir, b"/", name].concat()
     }
 }

@@ -163,9 +163,10 @@ impl Assembly<'_> {
         let opened = opened.map_err(|errno| Error::io(shown.clone(), errno.into()))?;
         check_same(opened.as_fd(), self.cache.objects().as_fd(), &shown)?;
         let absolute = self.cache.path().join(OBJECTS);
-        let objects = match is_plain(&absolute) {
-            true => absolute.as_os_str().as_bytes().to_vec(),
-            false => OBJECTS.as_bytes().to_vec(),
+        let objects = if is_plain(&absolute) {
+            absolute.as_os_str().as_bytes().to_vec()
+        } else {
+            OBJECTS.as_bytes().to_vec()
         };
         if self.methods.layer_options && fsconfig_set_string(context, "lowerdir+", BELOW).is_ok() {
             return fsconfig_set_fd(context, "datadir+", opened.as_fd())
@@ -232,9 +233,10 @@ pub(super) fn open_type(name: &str) -> Result<OwnedFd> {
 pub(super) fn refused(context: &OwnedFd, what: &str, errno: Errno) -> Error {
     let messages = messages(context);
     let error = Error::io(what.to_owned(), errno.into());
-    match messages.is_empty() {
-        true => error,
-        false => error.context(format!("the kernel says '{}'", messages.join("; "))),
+    if messages.is_empty() {
+        error
+    } else {
+        error.context(format!("the kernel says '{}'", messages.join("; ")))
     }
 }
 
@@ -259,15 +261,16 @@ fn messages(context: &OwnedFd) -> Vec<String> {
 
 fn check_digest(file: &File, len: u64, expected: &[u8; 32], shown: &str) -> Result<()> {
     let found = warm::digest(file, len, shown)?;
-    match found == *expected {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if found == *expected {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "{shown}: this metadata image has the fs-verity digest {}, and --digest demands {}: \
-             the tree is another one, or the file is damaged; without mounts of it, 'weald store \
-             gc --views' removes it and the next mount makes it again",
+         the tree is another one, or the file is damaged; without mounts of it, 'weald store \
+         gc --views' removes it and the next mount makes it again",
             hex(&found),
             hex(expected)
-        ))),
+        )))
     }
 }
 
@@ -279,9 +282,10 @@ pub(super) fn reopen((opened, path): &(OwnedFd, PathBuf)) -> Result<(OwnedFd, Ve
     let fd = rustix::fs::open(path, flags, Mode::empty())
         .map_err(|errno| Error::io(shown(), errno.into()))?;
     check_same(fd.as_fd(), opened.as_fd(), &shown())?;
-    let words = match is_plain(path) {
-        true => path.as_os_str().as_bytes().to_vec(),
-        false => format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes(),
+    let words = if is_plain(path) {
+        path.as_os_str().as_bytes().to_vec()
+    } else {
+        format!("/proc/self/fd/{}", fd.as_raw_fd()).into_bytes()
     };
     Ok((fd, words))
 }
@@ -293,11 +297,12 @@ fn check_same(found: BorrowedFd<'_>, expected: BorrowedFd<'_>, shown: &str) -> R
         stat.map(|stat| (stat.st_dev, stat.st_ino))
             .map_err(|errno| Error::io(shown.to_owned(), errno.into()))
     };
-    match inode(found)? == inode(expected)? {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if inode(found)? == inode(expected)? {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "{shown}: was replaced by another directory: mount again"
-        ))),
+        )))
     }
 }
 
@@ -305,9 +310,10 @@ fn check_same(found: BorrowedFd<'_>, expected: BorrowedFd<'_>, shown: &str) -> R
 pub(super) fn shown_source(source: &OsStr) -> Vec<u8> {
     let len_max = FSCONFIG_VALUE_LEN_MAX - SOURCE_MARK.len();
     let bytes = source.as_bytes();
-    let (dots, kept) = match bytes.len() <= len_max {
-        true => ("", bytes),
-        false => ("...", &bytes[bytes.len() - (len_max - 3)..]),
+    let (dots, kept) = if bytes.len() <= len_max {
+        ("", bytes)
+    } else {
+        ("...", &bytes[bytes.len() - (len_max - 3)..])
     };
     [SOURCE_MARK.as_bytes(), dots.as_bytes(), kept].concat()
 }

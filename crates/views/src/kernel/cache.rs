@@ -162,9 +162,10 @@ impl ViewCache {
     /// # Errors
     /// As [`ViewCache::open`].
     pub fn find(path: &Path) -> Result<Option<Self>> {
-        match path.join(CACHE_MARKER.0).is_file() {
-            true => Self::open(path).map(Some),
-            false => Ok(None),
+        if path.join(CACHE_MARKER.0).is_file() {
+            Self::open(path).map(Some)
+        } else {
+            Ok(None)
         }
     }
 
@@ -426,14 +427,13 @@ fn check_mark(dir: &Dir) -> Result<bool> {
         }
         None => {}
     }
-    match dir.names()?.is_empty() {
-        true => dir.write(CACHE_MARKER.0, CACHE_MARKER.1.as_bytes())?,
-        false => {
-            return Err(Error::invalid(format!(
-                "{shown}: has files and is no view cache: give --view-cache an empty or new \
-                 directory"
-            )));
-        }
+    if dir.names()?.is_empty() {
+        dir.write(CACHE_MARKER.0, CACHE_MARKER.1.as_bytes())?
+    } else {
+        return Err(Error::invalid(format!(
+            "{shown}: has files and is no view cache: give --view-cache an empty or new \
+             directory"
+        )));
     }
     Ok(false)
 }
@@ -441,9 +441,10 @@ fn check_mark(dir: &Dir) -> Result<bool> {
 /// Says what to do about a cache in a place that cannot be written to.
 fn read_only(error: Error) -> Error {
     let cause = error.io_source().map(io::Error::kind);
-    match cause == Some(io::ErrorKind::ReadOnlyFilesystem) {
-        true => error.context("give --view-cache DIR on a file system that can be written to"),
-        false => error,
+    if cause == Some(io::ErrorKind::ReadOnlyFilesystem) {
+        error.context("give --view-cache DIR on a file system that can be written to")
+    } else {
+        error
     }
 }
 

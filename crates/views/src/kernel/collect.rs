@@ -91,9 +91,10 @@ pub fn collect_gone(
         let record = view.record.as_ref();
         !view.is_mounted && record.is_none_or(|record| is_gone(&record.source))
     });
-    match is_any_gone {
-        true => collect_some(cache, u64::MAX, false, is_gone),
-        false => Ok(None),
+    if is_any_gone {
+        collect_some(cache, u64::MAX, false, is_gone)
+    } else {
+        Ok(None)
     }
 }
 
@@ -103,9 +104,10 @@ fn collect_some(
     may_wait: bool,
     is_gone: &dyn Fn(&Digest) -> bool,
 ) -> Result<Option<Collected>> {
-    let how = match may_wait {
-        true => FlockOperation::LockExclusive,
-        false => FlockOperation::NonBlockingLockExclusive,
+    let how = if may_wait {
+        FlockOperation::LockExclusive
+    } else {
+        FlockOperation::NonBlockingLockExclusive
     };
     let Some(_lock) = cache.lock("lock", how)? else {
         return Ok(None);
@@ -156,9 +158,10 @@ pub fn trim(cache: &ViewCache, len_max: u64) -> Result<Option<Collected>> {
             len_at_most = len_at_most.saturating_add(record.image_len + record.object_len);
         }
     }
-    match len_at_most > len_max {
-        true => collect(cache, len_max, false),
-        false => Ok(None),
+    if len_at_most > len_max {
+        collect(cache, len_max, false)
+    } else {
+        Ok(None)
     }
 }
 

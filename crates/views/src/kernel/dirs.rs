@@ -39,15 +39,16 @@ impl Dir {
         let dir = Self { fd, path };
         let stat = weald_sys::stat_fd(&dir.fd).map_err(|error| dir.error("", error))?;
         let is_own = stat.uid == weald_sys::effective_ids().0;
-        match is_own && stat.permissions & WRITABLE_BY_OTHERS == 0 {
-            true => Ok(dir),
-            false => Err(Error::invalid(format!(
+        if is_own && stat.permissions & WRITABLE_BY_OTHERS == 0 {
+            Ok(dir)
+        } else {
+            Err(Error::invalid(format!(
                 "{}: a view cache belongs to the user who mounts, and no other user may write to \
-                 it; this directory belongs to user {} and has mode {:o}: give --view-cache DIR",
+             it; this directory belongs to user {} and has mode {:o}: give --view-cache DIR",
                 dir.path.display(),
                 stat.uid,
                 stat.permissions
-            ))),
+            )))
         }
     }
 
@@ -105,13 +106,16 @@ impl Dir {
         match weald_sys::open_file_at(&self.fd, name.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(failed(error)),
-            Ok(file) => match file.metadata().map_err(failed)?.is_file() {
-                true => Ok(Some(file)),
-                false => Err(Error::invalid(format!(
-                    "{}: expected a regular file",
-                    self.shown_at(name)
-                ))),
-            },
+            Ok(file) => {
+                if file.metadata().map_err(failed)?.is_file() {
+                    Ok(Some(file))
+                } else {
+                    Err(Error::invalid(format!(
+                        "{}: expected a regular file",
+                        self.shown_at(name)
+                    )))
+                }
+            }
         }
     }
 

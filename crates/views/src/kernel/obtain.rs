@@ -49,9 +49,10 @@ fn room(image: &Image, cache: &ViewCache, options: &ViewOptions<'_>) -> Result<u
     }
     let content_len = image.summary().content_len;
     // Holes take no room, nor do contents that no name of the tree has: both cost a walk to know.
-    let needed = match content_len > limit.len_max {
-        true => cache.data_len(image, options)?,
-        false => content_len,
+    let needed = if content_len > limit.len_max {
+        cache.data_len(image, options)?
+    } else {
+        content_len
     };
     if limit.is_strict && needed > limit.len_max {
         return Err(Error::limit(beyond(needed, limit.len_max)));

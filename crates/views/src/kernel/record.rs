@@ -80,9 +80,10 @@ pub fn digest(text: &str) -> Option<[u8; 32]> {
     }
     for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
         let pair = std::str::from_utf8(pair).ok()?;
-        *byte = match pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
-            true => u8::from_str_radix(pair, 16).ok()?,
-            false => return None,
+        *byte = if pair.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            u8::from_str_radix(pair, 16).ok()?
+        } else {
+            return None;
         };
     }
     Some(digest)

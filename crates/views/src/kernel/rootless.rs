@@ -39,14 +39,15 @@ pub fn check_rootless() -> Result<()> {
     }
     let sets = rustix::thread::capabilities(None);
     let right = rustix::thread::CapabilitySet::SYS_ADMIN;
-    match sets.is_ok_and(|sets| sets.effective.contains(right)) {
-        true => Ok(()),
-        false => Err(Error::new(
+    if sets.is_ok_and(|sets| sets.effective.contains(right)) {
+        Ok(())
+    } else {
+        Err(Error::new(
             ErrorKind::Unsupported,
             "--overlay needs a user namespace in which you are root, as in 'unshare \
-             --map-root-user --mount' or 'podman unshare': leave it out to mount through FUSE \
-             alone",
-        )),
+         --map-root-user --mount' or 'podman unshare': leave it out to mount through FUSE \
+         alone",
+        ))
     }
 }
 

@@ -201,15 +201,16 @@ fn probe(dir: &OwnedFd, kind: XattrKind) -> io::Result<()> {
 }
 
 fn no_xattrs(shown: &str, error: io::Error) -> Error {
-    match weald_sys::is_without_xattr(&error) {
-        true => Error::new(
+    if weald_sys::is_without_xattr(&error) {
+        Error::new(
             ErrorKind::Unsupported,
             format!(
                 "{shown}: its file system has no xattrs, which a writable layer needs: give \
-                 --upper a directory on ext4, XFS, btrfs or tmpfs"
+             --upper a directory on ext4, XFS, btrfs or tmpfs"
             ),
-        ),
-        false => Error::io(format!("{shown}: setting an xattr"), error),
+        )
+    } else {
+        Error::io(format!("{shown}: setting an xattr"), error)
     }
 }
 
@@ -231,18 +232,20 @@ fn note_tree(
         return Ok(());
     }
     if !is_empty(dir).map_err(failed)? {
-        match is_adopted {
-            false => return Err(other_tree(shown, found.is_some())),
-            true => refuse_dependent(dir, shown, kind)?,
+        if is_adopted {
+            refuse_dependent(dir, shown, kind)?
+        } else {
+            return Err(other_tree(shown, found.is_some()));
         }
     }
     weald_sys::set_xattr_fd(dir, name, tree.as_bytes()).map_err(failed)
 }
 
 fn other_tree(shown: &str, is_known: bool) -> Error {
-    let what = match is_known {
-        true => "was made over another image",
-        false => "has files, and nothing says over which image it was made",
+    let what = if is_known {
+        "was made over another image"
+    } else {
+        "has files, and nothing says over which image it was made"
     };
     Error::invalid(format!(
         "{shown}: this writable layer {what}; over this one, files of which only owner, mode or \

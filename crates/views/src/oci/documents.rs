@@ -41,12 +41,13 @@ pub fn check_tag(tag: &str) -> Result<()> {
         let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || b"-._:@+".contains(&byte);
         is_end(part.bytes().next()) && is_end(part.bytes().last()) && part.bytes().all(is_inner)
     };
-    match tag.len() <= TAG_LEN_MAX && tag.split('/').all(is_part) {
-        true => Ok(()),
-        false => Err(Error::invalid(format!(
+    if tag.len() <= TAG_LEN_MAX && tag.split('/').all(is_part) {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
             "tag '{}': expected letters and digits, with -._:@+ between them, as in v1.2",
             weald_vfs::shown(tag.as_bytes())
-        ))),
+        )))
     }
 }
 
@@ -119,12 +120,13 @@ fn descriptor(media_type: &str, blob: &Blob) -> Value {
 fn encode(value: &Value) -> Result<Vec<u8>> {
     let bytes = serde_json::to_vec(value);
     let bytes = bytes.map_err(|e| Error::invalid(format!("document: {e}")))?;
-    match bytes.len() as u64 > DOCUMENT_LEN_MAX {
-        true => Err(Error::limit(format!(
+    if bytes.len() as u64 > DOCUMENT_LEN_MAX {
+        Err(Error::limit(format!(
             "a document of {} bytes, at most {DOCUMENT_LEN_MAX} are read again: use another layout",
             bytes.len()
-        ))),
-        false => Ok(bytes),
+        )))
+    } else {
+        Ok(bytes)
     }
 }
 

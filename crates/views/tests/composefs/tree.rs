@@ -205,9 +205,10 @@ impl Maker<'_> {
         }
         let is_same = self.rng.one_in(3);
         for path in below(&root).into_iter().rev().chain([root]) {
-            let seconds = match is_same {
-                true => self.epoch,
-                false => self.epoch + self.rng.below(3),
+            let seconds = if is_same {
+                self.epoch
+            } else {
+                self.epoch + self.rng.below(3)
             };
             let nsec = if self.rng.one_in(4) {
                 self.rng.below(2)
@@ -250,9 +251,10 @@ fn escape(bytes: &[u8], also_equals: bool) -> String {
     let mut text = String::new();
     for byte in bytes {
         let is_plain = (b'!'..=b'~').contains(byte) && *byte != b'\\';
-        match is_plain && !(also_equals && *byte == b'=') {
-            true => text.push(*byte as char),
-            false => write!(text, "\\x{byte:02x}").unwrap(),
+        if is_plain && !(also_equals && *byte == b'=') {
+            text.push(*byte as char)
+        } else {
+            write!(text, "\\x{byte:02x}").unwrap()
         }
     }
     text
@@ -309,9 +311,10 @@ fn put_inode(
         size = payload.len() as u64;
     }
     let kind = meta.file_type();
-    let rdev = match kind.is_char_device() || kind.is_block_device() {
-        true => meta.rdev(),
-        false => 0,
+    let rdev = if kind.is_char_device() || kind.is_block_device() {
+        meta.rdev()
+    } else {
+        0
     };
     let line = format!(
         " {size} {:o} {} {} {} {rdev} {}.{} {} {} {object}",

@@ -203,9 +203,10 @@ impl Rows {
                     if inode.kind == FileKind::Directory && inode.parent != dir {
                         wrong.push(format!("inode {}: its parent is not {dir}", row.ino));
                     }
-                    let quota = match quotas.contains_key(&dir) {
-                        true => dir,
-                        false => inodes.get(&dir).map_or(inode.quota, |dir| dir.quota),
+                    let quota = if quotas.contains_key(&dir) {
+                        dir
+                    } else {
+                        inodes.get(&dir).map_or(inode.quota, |dir| dir.quota)
                     };
                     if inode.quota != quota {
                         wrong.push(format!(

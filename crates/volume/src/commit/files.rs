@@ -52,9 +52,10 @@ impl Committer {
             let window_end = window.saturating_add(1).saturating_mul(chunk);
             let range = window * chunk..window_end.min(cut_start);
             let pieces = self.cut_range(core, work, ino, (map, &range))?;
-            match window_end > cut_start {
-                true => drop(cut.insert(*window, pieces)),
-                false => work.windows.push((ino, *window, pieces)),
+            if window_end > cut_start {
+                drop(cut.insert(*window, pieces))
+            } else {
+                work.windows.push((ino, *window, pieces))
             }
             if work.waiting_len >= ENCODED_AT_ONCE_LEN {
                 self.place_runs(core, work)?;
@@ -118,12 +119,13 @@ impl Committer {
         }
         let is_kept = at == range.start;
         keep(&mut segments, at..range.end);
-        match is_kept {
-            true => Ok(segments
+        if is_kept {
+            Ok(segments
                 .iter()
                 .filter_map(|s| kept_piece(base, s))
-                .collect()),
-            false => cut_window(core, work, base, &segments),
+                .collect())
+        } else {
+            cut_window(core, work, base, &segments)
         }
     }
 }
@@ -161,9 +163,10 @@ impl Sink for Placing<'_, '_> {
                 start = end;
             }
         }
-        match self.work.waiting_len >= ENCODED_AT_ONCE_LEN {
-            true => self.committer.place_runs(self.core, self.work),
-            false => Ok(()),
+        if self.work.waiting_len >= ENCODED_AT_ONCE_LEN {
+            self.committer.place_runs(self.core, self.work)
+        } else {
+            Ok(())
         }
     }
 

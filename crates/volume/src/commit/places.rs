@@ -91,9 +91,10 @@ impl Committer {
         for (block, encoded) in full.into_iter().zip(encoded) {
             let (record, stored) = encoded?;
             let stored = stored.as_deref().unwrap_or(&block.raw);
-            let id = match block.rules.finds_repeats {
-                true => work.writer.put(&record, stored)?,
-                false => work.writer.put_new(&record, stored)?,
+            let id = if block.rules.finds_repeats {
+                work.writer.put(&record, stored)?
+            } else {
+                work.writer.put_new(&record, stored)?
             };
             for (digest, offset) in &block.runs {
                 let place = Place {

@@ -64,11 +64,11 @@ impl Committer {
             let dropped = dropped.filter(|len| **len < i64::from(chunk_len));
             self.settling.note_dropped(dropped.sum::<i64>() as u64);
             let key = pair_key(core.tables.snapshot(), *ino, *window);
-            match pieces.is_empty() {
-                true => work.batch.remove(Table::Extents, &key),
-                false => work
-                    .batch
-                    .put(Table::Extents, &key, ExtentsRow(pieces).encode()),
+            if pieces.is_empty() {
+                work.batch.remove(Table::Extents, &key)
+            } else {
+                work.batch
+                    .put(Table::Extents, &key, ExtentsRow(pieces).encode())
             }
         }
         Ok(())

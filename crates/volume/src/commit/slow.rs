@@ -55,12 +55,11 @@ impl Committer {
     /// Windows that one commit writes again: their slowest codec must not take too long.
     pub(super) fn windows_at_once(&self, core: &Core) -> Result<usize> {
         let window_len = u64::from(core.tables.chunk_len());
-        let count = match self.settling.has_hasty() {
-            true => {
-                let slowest = time_of(CodecSpec::Zstd(22), window_len).as_nanos().max(1);
-                core.options.slow_encoding_max.as_nanos() / slowest
-            }
-            false => u128::from(STEP_LEN / window_len),
+        let count = if self.settling.has_hasty() {
+            let slowest = time_of(CodecSpec::Zstd(22), window_len).as_nanos().max(1);
+            core.options.slow_encoding_max.as_nanos() / slowest
+        } else {
+            u128::from(STEP_LEN / window_len)
         };
         Ok(count.clamp(1, 1024) as usize)
     }

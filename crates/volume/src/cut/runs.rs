@@ -145,9 +145,10 @@ impl<'a> Cutter<'a> {
             let run = at..range.end.min(at + chunk_len);
             at = run.end;
             let data_ranges: Vec<_> = self.region.data_ranges(run.clone()).collect();
-            let bytes = match data_ranges.is_empty() {
-                true => continue,
-                false => self.region.bytes(&run)?,
+            let bytes = if data_ranges.is_empty() {
+                continue;
+            } else {
+                self.region.bytes(&run)?
             };
             self.sink.push_run(Run {
                 range: run,
@@ -188,10 +189,11 @@ impl<'a> Cutter<'a> {
             }
             let block = self.region.view(at..at + header_len, &mut self.scratch)?;
             let Some(header) = format.parse(block) else {
-                match format.has_checksum() {
-                    true => at += align,
+                if format.has_checksum() {
+                    at += align
+                } else {
                     // Nothing says where the next header is.
-                    false => at = end,
+                    at = end
                 }
                 continue;
             };
@@ -249,13 +251,12 @@ impl<'a> Cutter<'a> {
         let mut at = range.start;
         while at < range.end {
             let (part_end, is_zero) = self.end_of_equal_kind(start, at..range.end)?;
-            match is_zero {
+            if is_zero {
                 // A file has a hole here. The archive may have a part of one.
-                true => {
-                    self.push_data(at..part_end)?;
-                    last = part_end;
-                }
-                false => last = self.cut_part(start, at..part_end, len)?,
+                self.push_data(at..part_end)?;
+                last = part_end;
+            } else {
+                last = self.cut_part(start, at..part_end, len)?
             }
             at = part_end;
         }
@@ -273,17 +274,14 @@ impl<'a> Cutter<'a> {
             let is_whole = (at - start).is_multiple_of(HOLE_LEN) && next <= range.end;
             let data = self.region.data_ranges(at..range.end).next();
             let data_start = data.map_or(range.end, |part| part.start);
-            let (is_hole, block_end) = match data_start >= block.end {
+            let (is_hole, block_end) = if data_start >= block.end {
                 // No file has as many blocks as a hole may have.
-                true => {
-                    let last = start + (data_start - start) / HOLE_LEN * HOLE_LEN;
-                    (true, last.max(block.end))
-                }
-                false => {
-                    let bytes = self.region.view(block.clone(), &mut self.scratch)?;
-                    let is_hole = is_whole && bytes.iter().all(|byte| *byte == 0);
-                    (is_hole, block.end)
-                }
+                let last = start + (data_start - start) / HOLE_LEN * HOLE_LEN;
+                (true, last.max(block.end))
+            } else {
+                let bytes = self.region.view(block.clone(), &mut self.scratch)?;
+                let is_hole = is_whole && bytes.iter().all(|byte| *byte == 0);
+                (is_hole, block.end)
             };
             if *is_zero.get_or_insert(is_hole) != is_hole {
                 break;

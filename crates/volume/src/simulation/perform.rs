@@ -390,9 +390,10 @@ fn compare_inode(fs: &dyn WritableFs, model: &ModelFs, ino: Ino, path: &str) -> 
         FileKind::Directory => compare_dir(fs, model, ino, path),
         FileKind::Symlink => {
             let wanted = model.read_link(ino).expect("a target");
-            match read(path, "target", fs.read_link(ino))? == wanted {
-                true => Ok(()),
-                false => Err(Difference::of(path, "another target")),
+            if read(path, "target", fs.read_link(ino))? == wanted {
+                Ok(())
+            } else {
+                Err(Difference::of(path, "another target"))
             }
         }
         FileKind::Regular => compare_content(fs, model, ino, path),

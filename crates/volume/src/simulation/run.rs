@@ -494,9 +494,10 @@ impl Run {
         let found = world.states.iter().rev().find(|state| {
             // States that differ only in what was removed again have other numbers.
             let next = volume.core.state.read().active.next_ino;
-            let differs = match state.next_ino() == Ino(next) {
-                true => compare(&*volume, state).err(),
-                false => Some(Difference::Differs(format!("the next inode is {next}"))),
+            let differs = if state.next_ino() == Ino(next) {
+                compare(&*volume, state).err()
+            } else {
+                Some(Difference::Differs(format!("the next inode is {next}")))
             };
             let is_equal = differs.is_none();
             first = first.take().or(differs);

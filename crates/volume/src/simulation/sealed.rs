@@ -178,9 +178,10 @@ pub fn compare_image(store: &Store, name: &str, records: &[RecordRef]) -> Result
             return Err(wrong(format!("record {index} differs")));
         }
     }
-    match image.len() == at {
-        true => Ok(()),
-        false => Err(wrong(format!("has {} bytes, not {at}", image.len()))),
+    if image.len() == at {
+        Ok(())
+    } else {
+        Err(wrong(format!("has {} bytes, not {at}", image.len())))
     }
 }
 

@@ -461,9 +461,10 @@ fn beside(random: &mut Random) -> Vec<(Stage, Beside)> {
                 Stage::Committed,
             ];
             let stage = stages[random.below(5) as usize];
-            match stage != Stage::Logging && random.is_one_in(3) {
-                true => (stage, Beside::Sync),
-                false => (stage, Beside::Do(op_beside(random))),
+            if stage != Stage::Logging && random.is_one_in(3) {
+                (stage, Beside::Sync)
+            } else {
+                (stage, Beside::Do(op_beside(random)))
             }
         })
         .collect();
@@ -556,9 +557,10 @@ pub fn divide(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
             divided.extend(waiting_blocks(random));
         }
         let is_of_both = matches!(step, Step::Kill | Step::PowerCut | Step::Fail(..));
-        divided.push(match is_other && !is_of_both {
-            true => other(step),
-            false => step,
+        divided.push(if is_other && !is_of_both {
+            other(step)
+        } else {
+            step
         });
     }
     divided

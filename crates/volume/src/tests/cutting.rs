@@ -136,9 +136,10 @@ fn a_tar_beside_its_tree_costs_its_headers() {
                 write_in_order(volume, ino, &tar, commit_len);
                 assert!(read(volume, ino) == tar);
             };
-            match is_tar_first {
-                true => new_tar(&volume),
-                false => drop(write_tree(&volume, &files)),
+            if is_tar_first {
+                new_tar(&volume)
+            } else {
+                drop(write_tree(&volume, &files))
             }
             if commit_len < usize::MAX {
                 volume.close().expect("close");
@@ -146,9 +147,10 @@ fn a_tar_beside_its_tree_costs_its_headers() {
                 volume = place.open();
                 while volume.rebuild_index() {}
             }
-            let share = match is_tar_first {
-                true => added(&volume, tree_len, || drop(write_tree(&volume, &files))),
-                false => added(&volume, tar.len(), || new_tar(&volume)),
+            let share = if is_tar_first {
+                added(&volume, tree_len, || drop(write_tree(&volume, &files)))
+            } else {
+                added(&volume, tar.len(), || new_tar(&volume))
             };
             println!("{chunking:?}, tar first: {is_tar_first}: {share} of a thousand");
             match chunking {

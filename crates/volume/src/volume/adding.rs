@@ -180,12 +180,11 @@ impl Drop for Adding {
         // A failure is kept in the state, and every later call reports it.
         let undone = addition.undo(&mut writing.writer);
         if let Ok(ids) = shared.noted(&writing, undone) {
-            let _ = match writing.holds.keeps_dead() {
-                true => {
-                    writing.holds.keep_ids(ids);
-                    Ok(())
-                }
-                false => shared.forget_held(&mut writing, &ids),
+            let _ = if writing.holds.keeps_dead() {
+                writing.holds.keep_ids(ids);
+                Ok(())
+            } else {
+                shared.forget_held(&mut writing, &ids)
             };
         }
     }

@@ -22,9 +22,10 @@ impl Volume {
     fn waiting(&self) -> Outcome<(u64, u64)> {
         let (cost, space) = {
             let state = self.core.state.read();
-            match state.failure.is_some() || self.core.options.is_read_only {
-                true => return Err(Errno::ROFS.into()),
-                false => (state.cost(), state.space()),
+            if state.failure.is_some() || self.core.options.is_read_only {
+                return Err(Errno::ROFS.into());
+            } else {
+                (state.cost(), state.space())
             }
         };
         let others = self.core.shared.space_of_others(Some(&self.core.state));
@@ -79,9 +80,10 @@ impl Volume {
     /// Makes room that changes of other volumes take.
     fn make_others_commit(&self) {
         let shared = &self.core.shared;
-        match self.core.options.background {
-            true => shared.wake_others(&self.core.state),
-            false => shared.commit_others(&self.core.state),
+        if self.core.options.background {
+            shared.wake_others(&self.core.state)
+        } else {
+            shared.commit_others(&self.core.state)
         }
     }
 

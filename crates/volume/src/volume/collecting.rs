@@ -120,12 +120,11 @@ impl OpenStore {
                 self.free_len() >= wanted
             }
         };
-        match has_room {
-            true => Ok(()),
-            false => {
-                let what = "the disk of the store has no room for copies: what needs none is done";
-                Err(Error::new(ErrorKind::Full, what))
-            }
+        if has_room {
+            Ok(())
+        } else {
+            let what = "the disk of the store has no room for copies: what needs none is done";
+            Err(Error::new(ErrorKind::Full, what))
         }
     }
 }
@@ -180,9 +179,12 @@ impl Collecting {
     fn try_step(&mut self, shared: &OpenStore) -> Result<CollectStep> {
         let engine = shared.reader.engine();
         // A pass over all rows must not keep the store open for long after its volumes.
-        let check = || match shared.is_closed() {
-            true => Err(over()),
-            false => Ok(()),
+        let check = || {
+            if shared.is_closed() {
+                Err(over())
+            } else {
+                Ok(())
+            }
         };
         match &mut self.phase {
             Phase::Settle => {
@@ -210,15 +212,17 @@ impl Collecting {
             Phase::Forget if self.collection.dead_count() == 0 => self.phase = Phase::Find,
             Phase::Forget => return self.forget(shared),
             Phase::Find => {
-                self.phase = match self.collection.find_group(engine, &check)? {
-                    true => Phase::Empty,
-                    false => Phase::Finish,
+                self.phase = if self.collection.find_group(engine, &check)? {
+                    Phase::Empty
+                } else {
+                    Phase::Finish
                 };
             }
             Phase::Empty if self.collection.next_copy() == NextCopy::None => {
-                self.phase = match self.collection.has_emptied() {
-                    true => Phase::Renew(shared.store.names()?),
-                    false => Phase::Find,
+                self.phase = if self.collection.has_emptied() {
+                    Phase::Renew(shared.store.names()?)
+                } else {
+                    Phase::Find
                 };
             }
             Phase::Empty => return self.empty(shared),

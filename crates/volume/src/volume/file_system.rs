@@ -139,9 +139,10 @@ impl WritableFs for Volume {
     fn read_link(&self, ino: Ino) -> Outcome<Vec<u8>> {
         let state = self.core.state.read();
         let row = self.core.inode(&state, ino.0)?;
-        match row.target.is_empty() {
-            true => Err(Errno::INVAL.into()),
-            false => Ok(row.target.clone()),
+        if row.target.is_empty() {
+            Err(Errno::INVAL.into())
+        } else {
+            Ok(row.target.clone())
         }
     }
 

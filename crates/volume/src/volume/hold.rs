@@ -99,9 +99,10 @@ impl Volume {
     }
 
     fn refuse_closed(&self, writing: &Writing) -> Result<()> {
-        match writing.open.contains(&self.core.tables.snapshot()) {
-            true => Ok(()),
-            false => Err(over()),
+        if writing.open.contains(&self.core.tables.snapshot()) {
+            Ok(())
+        } else {
+            Err(over())
         }
     }
 
@@ -165,9 +166,12 @@ impl Hold {
         let snapshot = taken.ok_or_else(|| Error::invalid("the rows were copied already"))?;
         // A reader of the tables must not outlive the volume for long: it keeps the store open.
         let is_over = self.is_over.clone();
-        let mut checked = |bytes: &[u8]| match is_over.load(Ordering::Relaxed) {
-            true => Err(over()),
-            false => put(bytes),
+        let mut checked = |bytes: &[u8]| {
+            if is_over.load(Ordering::Relaxed) {
+                Err(over())
+            } else {
+                put(bytes)
+            }
         };
         let mut rows = RowsWriter::new(&mut checked);
         let mut ids = Ids::default();
@@ -223,10 +227,7 @@ impl Hold {
     /// # Errors
     /// `Busy`.
     pub fn refuse_over(&self) -> Result<()> {
-        match self.is_over() {
-            true => Err(over()),
-            false => Ok(()),
-        }
+        if self.is_over() { Err(over()) } else { Ok(()) }
     }
 }
 

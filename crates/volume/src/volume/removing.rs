@@ -37,9 +37,10 @@ impl Volume {
         let shared = &self.core.shared;
         drop(shared.lock_writer()?);
         // Behind the beginning no reader opens the image.
-        let member = match is_forced {
-            true => None,
-            false => Member::read(&shared.store, name)?,
+        let member = if is_forced {
+            None
+        } else {
+            Member::read(&shared.store, name)?
         };
         Ok(Removing {
             shared: Arc::downgrade(shared),
@@ -114,9 +115,10 @@ impl Removing {
     pub fn finish(mut self) -> Result<()> {
         let shared = self.shared.clone();
         let has_references = self.hide()?;
-        let rest = match has_references {
-            true => self.drop_all(),
-            false => Ok(()),
+        let rest = if has_references {
+            self.drop_all()
+        } else {
+            Ok(())
         };
         let is_closed = || {
             let shared = shared.upgrade();

@@ -34,9 +34,10 @@ pub fn apply_sync_log(store: &Store, name: &str) -> Result<()> {
     let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
     let has_sync_log = writer.volume_row(name)?.has_sync_log;
     drop(writer);
-    match has_sync_log {
-        true => Volume::open(store, name, options)?.close(),
-        false => Ok(()),
+    if has_sync_log {
+        Volume::open(store, name, options)?.close()
+    } else {
+        Ok(())
     }
 }
 
@@ -79,9 +80,10 @@ impl Volume {
         *syncing += 1;
         drop(syncing);
         let _turn = Turn(self);
-        match self.log_changes()? {
-            true => Ok(()),
-            false => self.commit_for_sync(wanted),
+        if self.log_changes()? {
+            Ok(())
+        } else {
+            self.commit_for_sync(wanted)
         }
     }
 
@@ -257,9 +259,10 @@ impl Volume {
             self.wait_for_record(&Record { number, written })?;
         }
         let is_in_use = self.core.state.read().logged.is_changed;
-        let record = match is_in_use {
-            true => self.write_record(&mut logger)?,
-            false => None,
+        let record = if is_in_use {
+            self.write_record(&mut logger)?
+        } else {
+            None
         };
         if let Some(record) = &record {
             self.sync_record(record)?;

@@ -307,9 +307,10 @@ impl Pages<'_> {
     /// Adds the fs-verity digest of the next content.
     pub fn push_fsverity(&mut self, digest: &[u8; FSVERITY_LEN]) -> Result<()> {
         self.fsverity.extend_from_slice(digest);
-        match self.fsverity.len() == ITEMS_PER_PAGE * FSVERITY_LEN {
-            true => self.write_fsverity(),
-            false => Ok(()),
+        if self.fsverity.len() == ITEMS_PER_PAGE * FSVERITY_LEN {
+            self.write_fsverity()
+        } else {
+            Ok(())
         }
     }
 

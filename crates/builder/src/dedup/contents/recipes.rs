@@ -110,12 +110,11 @@ impl ContentWriter<'_> {
         let plain = plain.unwrap_or_else(|| recode::plain_of(stream, &bytes()).into());
         let (prepared, plain) = (plain.prepared, plain.bytes);
         self.plain_len += plain.len() as u64;
-        let marks = match stream.kind.is_packed() {
-            true => {
-                self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)];
-                None
-            }
-            false => self.begin_prepared(&plain, prepared),
+        let marks = if stream.kind.is_packed() {
+            self.open_parts = vec![(u64::MAX, INCOMPRESSIBLE)];
+            None
+        } else {
+            self.begin_prepared(&plain, prepared)
         };
         self.marked_data(&plain, marks.as_ref())?;
         self.end(plain.len() as u64, stream.plain_digest)

@@ -29,12 +29,13 @@ impl Share {
     fn grow(&mut self, len: u64) -> Result<()> {
         self.len += len;
         let before = self.all.0.fetch_add(len, Ordering::Relaxed);
-        match before + len <= DIR_RULES_LEN_MAX {
-            true => Ok(()),
-            false => Err(Error::limit(format!(
+        if before + len <= DIR_RULES_LEN_MAX {
+            Ok(())
+        } else {
+            Err(Error::limit(format!(
                 "filter files: rules of directories take more than {DIR_RULES_LEN_MAX} bytes of \
-                 memory"
-            ))),
+             memory"
+            )))
         }
     }
 

@@ -279,8 +279,9 @@ fn failed(name: &str, error: &mlua::Error) -> Error {
     let words = error.to_string();
     let words = words.split("\nstack traceback:").next().unwrap_or(&words);
     // Lua's message begins with the name if the line is known.
-    match words.contains(name) {
-        true => Error::invalid(words.to_owned()),
-        false => Error::invalid(format!("{name}: {words}")),
+    if words.contains(name) {
+        Error::invalid(words.to_owned())
+    } else {
+        Error::invalid(format!("{name}: {words}"))
     }
 }

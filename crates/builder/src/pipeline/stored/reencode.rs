@@ -136,9 +136,10 @@ pub fn reencode(
 }
 
 fn refuse_if_cancelled(observer: &dyn Observer) -> Result<()> {
-    match observer.is_cancelled() {
-        true => Err(Error::invalid("interrupted")),
-        false => Ok(()),
+    if observer.is_cancelled() {
+        Err(Error::invalid("interrupted"))
+    } else {
+        Ok(())
     }
 }
 

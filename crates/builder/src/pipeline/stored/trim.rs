@@ -161,9 +161,10 @@ pub fn trim(
     replace_blocks(image, map, incoming, &mut |stream, no, record, _| {
         let blocks = blocks.get(usize::from(stream));
         let is_needed = blocks.is_none_or(|blocks| blocks.is_needed(no));
-        Ok(match is_needed || record.stored_len < FILLED_LEN_MIN {
-            true => Fate::Stays,
-            false => Fate::Zeros,
+        Ok(if is_needed || record.stored_len < FILLED_LEN_MIN {
+            Fate::Stays
+        } else {
+            Fate::Zeros
         })
     })
 }

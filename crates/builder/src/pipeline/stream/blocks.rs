@@ -307,12 +307,11 @@ impl Taken<'_, '_> {
                 placed
             }
         };
-        match offset.checked_add(len).is_some_and(|end| end <= raw_len) {
-            true => Ok(start + offset),
-            false => {
-                let what = format!("a piece of a file ends behind block {block}");
-                Err(Error::corrupt("extents row", 0, "V-4.3", what))
-            }
+        if offset.checked_add(len).is_some_and(|end| end <= raw_len) {
+            Ok(start + offset)
+        } else {
+            let what = format!("a piece of a file ends behind block {block}");
+            Err(Error::corrupt("extents row", 0, "V-4.3", what))
         }
     }
 

@@ -90,9 +90,10 @@ impl ContentStore for Store<'_, '_, '_> {
             runs: body.runs(),
         };
         self.file_len += layout.len;
-        let id = match layout.data_len() <= WHOLE_LEN_MAX {
-            true => self.store_whole(body, &layout)?,
-            false => self.store_long(body, &layout)?,
+        let id = if layout.data_len() <= WHOLE_LEN_MAX {
+            self.store_whole(body, &layout)?
+        } else {
+            self.store_long(body, &layout)?
         };
         self.reporter
             .advance(1, layout.len, self.writer.written_len())?;

@@ -179,13 +179,12 @@ impl<'s, 'a> TreeSinkWriter<'s, 'a> {
         reporter: &'s mut dyn CountEntries,
     ) -> Result<Self> {
         let mask = mask_of(mtime_inside, false, false, false);
-        let times = match mtime_inside {
-            true => None,
-            false => {
-                let mut times = TimesWriter::default();
-                times.push(&mut out, rules.mtime(root.mtime))?;
-                Some(times)
-            }
+        let times = if mtime_inside {
+            None
+        } else {
+            let mut times = TimesWriter::default();
+            times.push(&mut out, rules.mtime(root.mtime))?;
+            Some(times)
         };
         let mut writer = TreeWriter::new(mask, entry_count.max(1), false);
         writer.limit_known(rules.known_len());
@@ -277,15 +276,14 @@ impl TreeSink for TreeSinkWriter<'_, '_> {
         }
         self.add_times(entries)?;
         self.writer.enter();
-        match entries.iter().any(|e| e.kind == FileKind::Directory) {
-            true => self.open_dirs.push(PendingDirectory::new(entries)),
-            false => {
-                for entry in entries {
-                    self.writer
-                        .add(&mut self.out, &self.rules.new_entry(entry))?;
-                }
-                self.close_subdirectory()?;
+        if entries.iter().any(|e| e.kind == FileKind::Directory) {
+            self.open_dirs.push(PendingDirectory::new(entries))
+        } else {
+            for entry in entries {
+                self.writer
+                    .add(&mut self.out, &self.rules.new_entry(entry))?;
             }
+            self.close_subdirectory()?;
         }
         self.write_to_next_subdirectory()?;
         let count = entries.len() as u64;

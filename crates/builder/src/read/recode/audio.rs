@@ -100,9 +100,10 @@ impl Chunks {
                 return;
             };
             let body = at + head_len as u64;
-            let end = match self.is_whole {
-                true => at.saturating_add(size).max(body),
-                false => body.saturating_add(size),
+            let end = if self.is_whole {
+                at.saturating_add(size).max(body)
+            } else {
+                body.saturating_add(size)
             };
             if visit(id, body..end) {
                 return;

@@ -138,9 +138,10 @@ fn print_summary(
     let Some(objects) = &args.objects else {
         return Ok(());
     };
-    let protection = match written.is_protected {
-        true => "protected by fs-verity",
-        false => "not protected by fs-verity",
+    let protection = if written.is_protected {
+        "protected by fs-verity"
+    } else {
+        "not protected by fs-verity"
     };
     writeln!(
         output,

@@ -199,14 +199,13 @@ fn read_config(path: &Path) -> anyhow::Result<Vec<u8>> {
     let read = || -> Result<Vec<u8>> {
         let failed = |e| Error::io("cannot be read", e);
         let len = std::fs::metadata(path).map_err(failed)?.len();
-        match len > weald_views::oci::DOCUMENT_LEN_MAX {
-            true => Err(Error::limit(format!(
+        if len > weald_views::oci::DOCUMENT_LEN_MAX {
+            Err(Error::limit(format!(
                 "{len} bytes: expected a configuration of OCI"
-            ))),
-            false => {
-                let bytes = std::fs::read(path).map_err(failed)?;
-                weald_views::oci::check_config(&bytes).map(|()| bytes)
-            }
+            )))
+        } else {
+            let bytes = std::fs::read(path).map_err(failed)?;
+            weald_views::oci::check_config(&bytes).map(|()| bytes)
         }
     };
     read().with_context(shown)

@@ -129,9 +129,10 @@ impl<'a> ForestSource<'a> {
             has_some.then(|| self.forest.xattrs(of.number, entry))
         };
         let positions = 0..leaf.leaf.entries.len();
-        let xattrs: Vec<Option<XattrSet>> = match self.has_xattrs() {
-            true => positions.clone().map(set).collect(),
-            false => Vec::new(),
+        let xattrs: Vec<Option<XattrSet>> = if self.has_xattrs() {
+            positions.clone().map(set).collect()
+        } else {
+            Vec::new()
         };
         let entries = positions.map(|position| {
             let (of, file) = file(position);
@@ -392,14 +393,13 @@ impl TreeSource for ForestSource<'_> {
                     has_some = true;
                 }
             }
-            match has_some {
-                true => {
-                    let written = self
-                        .numbers
-                        .write_all_at(&numbers, self.numbers_start(number));
-                    written.map_err(temporary_file)
-                }
-                false => Ok(()),
+            if has_some {
+                let written = self
+                    .numbers
+                    .write_all_at(&numbers, self.numbers_start(number));
+                written.map_err(temporary_file)
+            } else {
+                Ok(())
             }
         })
     }

@@ -160,9 +160,10 @@ impl LeafWriter<'_> {
         let Some(twin) = found else {
             return Err(Error::invalid("a hard link of the forest leads nowhere"));
         };
-        let dir = match number == self.number {
-            true => self.dir.to_vec(),
-            false => self.previous_dir(),
+        let dir = if number == self.number {
+            self.dir.to_vec()
+        } else {
+            self.previous_dir()
         };
         let content = match &twin.body {
             Body::File(content) => Some(content),
@@ -186,9 +187,10 @@ impl LeafWriter<'_> {
     }
 
     fn item_of(&self, entry: &Entry, number: u64) -> Item<'_> {
-        let xattrs = match entry.has_xattrs || entry.has_acl {
-            false => XattrSet::new(),
-            true => self.forest.xattrs(number, entry),
+        let xattrs = if entry.has_xattrs || entry.has_acl {
+            self.forest.xattrs(number, entry)
+        } else {
+            XattrSet::new()
         };
         Item {
             path: b"",
@@ -204,9 +206,10 @@ impl LeafWriter<'_> {
 }
 
 fn join(dir: &[u8], name: &[u8]) -> Vec<u8> {
-    match dir.is_empty() {
-        true => name.to_vec(),
-        false => [dir, b"/", name].concat(),
+    if dir.is_empty() {
+        name.to_vec()
+    } else {
+        [dir, b"/", name].concat()
     }
 }
 
@@ -338,9 +341,10 @@ impl Sink for MtreeSink<'_> {
 /// are written as a backslash and three octal digits.
 fn put_vis(name: &[u8], line: &mut Vec<u8>) {
     for &byte in name {
-        match byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#' | b'=' | b'*' | b'?' | b'[') {
-            true => line.push(byte),
-            false => line.extend_from_slice(format!("\\{byte:03o}").as_bytes()),
+        if byte.is_ascii_graphic() && !matches!(byte, b'\\' | b'#' | b'=' | b'*' | b'?' | b'[') {
+            line.push(byte)
+        } else {
+            line.extend_from_slice(format!("\\{byte:03o}").as_bytes())
         }
     }
 }

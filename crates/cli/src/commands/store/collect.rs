@@ -144,9 +144,10 @@ impl Observer for Interrupt {
 /// Collects the view cache of a store, or one beside a store.
 fn collect_views(args: &GcArgs) -> anyhow::Result<ExitCode> {
     let place = &args.location.store;
-    let path = match weald_store::is_store(place) {
-        true => place.join(STORE_VIEWS),
-        false => place.clone(),
+    let path = if weald_store::is_store(place) {
+        place.join(STORE_VIEWS)
+    } else {
+        place.clone()
     };
     let done = match ViewCache::find(&path)? {
         Some(cache) => kernel::collect(&cache, args.view_limit, true)?,
@@ -234,9 +235,12 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         },
     };
     let is_over = || flag.load(Ordering::Relaxed);
-    let done = writer.collect(&options, &mut |_| match is_over() {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
+    let done = writer.collect(&options, &mut |_| {
+        if is_over() {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     })?;
     if !is_over() {
         // Removed names and attributes leave pages without rows. To move pages needs space first.
@@ -286,9 +290,12 @@ fn has_room_for_copies(store: &Store, writer: &mut StoreWriter) -> anyhow::Resul
 
 /// Writes blocks of volumes again of which files use a part.
 fn settle_volumes(store: &Store, flag: &AtomicBool) -> anyhow::Result<()> {
-    let check = &mut || match flag.load(Ordering::Relaxed) {
-        true => ControlFlow::Break(()),
-        false => ControlFlow::Continue(()),
+    let check = &mut || {
+        if flag.load(Ordering::Relaxed) {
+            ControlFlow::Break(())
+        } else {
+            ControlFlow::Continue(())
+        }
     };
     let settled = settle_all(store, &writer_name("gc"), check)?;
     for (name, error) in settled.failures {
@@ -354,9 +361,10 @@ fn tell_kept(store: &Store, done: &Collected, users: &BTreeSet<String>) {
     }
     let shown = store.shown();
     let names: Vec<&str> = users.iter().map(String::as_str).collect();
-    let of = match names.is_empty() {
-        true => String::new(),
-        false => format!(" of {}", names.join(", ")),
+    let of = if names.is_empty() {
+        String::new()
+    } else {
+        format!(" of {}", names.join(", "))
     };
     let (count, which) = match done.segments_kept {
         1 => ("1 segment file stays".to_owned(), "it"),

@@ -45,12 +45,13 @@ impl ImportTarget {
         match self {
             Self::Own(writer) => writer.import(name, source),
             Self::Mounted(held) => send(held, name, source).map_err(|error| {
-                match error.kind() == ErrorKind::Io && held.is_over() {
-                    true => error.context(format!(
+                if error.kind() == ErrorKind::Io && held.is_over() {
+                    error.context(format!(
                         "{name}: the server of the mounted volume has ended: if 'weald store ls' \
-                         does not show the image, import it again"
-                    )),
-                    false => error,
+                     does not show the image, import it again"
+                    ))
+                } else {
+                    error
                 }
             }),
         }

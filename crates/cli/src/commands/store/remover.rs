@@ -33,9 +33,10 @@ impl Remover {
             Self::Other(busy) => {
                 // The server finds the same, and names the store by another path.
                 drop(Removal::begin(store, name, is_forced)?);
-                match ask_server(store, name, is_forced)? {
-                    true => Ok(()),
-                    false => Err(busy.duplicate()),
+                if ask_server(store, name, is_forced)? {
+                    Ok(())
+                } else {
+                    Err(busy.duplicate())
                 }
             }
         }

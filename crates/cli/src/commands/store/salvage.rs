@@ -69,9 +69,10 @@ pub(super) fn run(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
     };
     let salvaged = salvage_store(&store, &options)?;
     let mut output = Output::new();
-    match args.json {
-        true => output.json(&json_of(&salvaged, !args.no_data).into())?,
-        false => output.text(&text_of(&salvaged, !args.no_data))?,
+    if args.json {
+        output.json(&json_of(&salvaged, !args.no_data).into())?
+    } else {
+        output.text(&text_of(&salvaged, !args.no_data))?
     }
     output.finish()?;
     Ok(exit_code(salvaged.damaged_count() as u64))
@@ -189,17 +190,19 @@ fn text_of(salvaged: &Salvaged, reads_data: bool) -> String {
             "damaged: volume {name}: the tables have no row of it that can be read"
         ));
     }
-    let word = match reads_data {
-        true => "are complete",
-        false => "have all their blocks (which were not read)",
+    let word = if reads_data {
+        "are complete"
+    } else {
+        "have all their blocks (which were not read)"
     };
     let lost_blocks = match salvaged.lost_block_count {
         0 => String::new(),
         lost => format!(", {} of which cannot be read", count(lost)),
     };
-    let verified = match reads_data {
-        true => format!("; {} verified", bytes(salvaged.verified_len)),
-        false => String::new(),
+    let verified = if reads_data {
+        format!("; {} verified", bytes(salvaged.verified_len))
+    } else {
+        String::new()
     };
     let image_count = salvaged.damaged.len() + salvaged.set_aside.len();
     let volume_count = salvaged.damaged_volumes.len() + salvaged.lost_volumes.len();

@@ -159,9 +159,10 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     };
     let uuid = hex(&store.uuid());
     let mut output = Output::new();
-    match args.json {
-        true => output.json(&numbers.json(&uuid).into())?,
-        false => output.text(&numbers.text(&uuid))?,
+    if args.json {
+        output.json(&numbers.json(&uuid).into())?
+    } else {
+        output.text(&numbers.text(&uuid))?
     }
     output.finish()?;
     Ok(report_damaged(damaged))
@@ -339,9 +340,10 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         for finding in &checked.findings {
             print(finding, args.json, &mut output)?;
         }
-        match args.json {
-            true => output.json(&checked_json(&checked).into())?,
-            false => output.text(&checked_text(&checked, args.data))?,
+        if args.json {
+            output.json(&checked_json(&checked).into())?
+        } else {
+            output.text(&checked_text(&checked, args.data))?
         }
         output.finish()?;
     }

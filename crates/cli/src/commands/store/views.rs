@@ -58,10 +58,11 @@ pub(super) fn refuse_mounted(store: &Store, name: &str) -> anyhow::Result<()> {
         Some(cache) => kernel::mounted_images(&cache)?,
         None => return Ok(()),
     };
-    let own = match mounted.is_empty() {
-        true => Vec::new(),
+    let own = if mounted.is_empty() {
+        Vec::new()
+    } else {
         // An image that cannot be read is in use by no mount that this could tell.
-        false => digests(store, name).unwrap_or_default(),
+        digests(store, name).unwrap_or_default()
     };
     if own.iter().any(|digest| mounted.contains(digest)) {
         bail!(

@@ -77,19 +77,19 @@ pub(super) fn run(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     }
     let mut output = Output::new();
     for finding in &report.findings {
-        match args.json {
-            true => {
-                let mut object = Object::new();
-                object.insert("finding".into(), finding.to_string().into());
-                put_finding(&mut object, finding);
-                output.json(&object.into())?;
-            }
-            false => writeln!(output, "damaged: {}", shown_finding(finding))?,
+        if args.json {
+            let mut object = Object::new();
+            object.insert("finding".into(), finding.to_string().into());
+            put_finding(&mut object, finding);
+            output.json(&object.into())?;
+        } else {
+            writeln!(output, "damaged: {}", shown_finding(finding))?
         }
     }
-    match args.json {
-        true => output.json(&summary(&report).into())?,
-        false => output.text(&text(&report, args.data))?,
+    if args.json {
+        output.json(&summary(&report).into())?
+    } else {
+        output.text(&text(&report, args.data))?
     }
     output.finish()?;
     Ok(exit_code(found))

@@ -259,10 +259,13 @@ impl Seal<'_> {
 
     fn of_state<'a>(&self, state: &MountedState, target: Target<'a>) -> anyhow::Result<Sealed<'a>> {
         let reader = state.reader();
-        let tell = |path: &[u8], error: &Error| match state.held().is_over() {
-            // Nothing is damaged: the server has given the blocks up.
-            true => Err(Error::invalid("the volume was unmounted")),
-            false => self.tell(path, error),
+        let tell = |path: &[u8], error: &Error| {
+            if state.held().is_over() {
+                // Nothing is damaged: the server has given the blocks up.
+                Err(Error::invalid("the volume was unmounted"))
+            } else {
+                self.tell(path, error)
+            }
         };
         let mut source = SealSource::new(reader, &tell, self.is_strict)?;
         let name = match target {

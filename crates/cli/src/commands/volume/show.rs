@@ -130,9 +130,10 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     }
     let (volume, mounted) = named.properties()?;
     let mut output = Output::new();
-    match args.json {
-        true => output.json(&info_json(&named.name, &volume, mounted.as_ref()).into())?,
-        false => output.text(&info_text(&named.name, &volume, mounted.as_ref()))?,
+    if args.json {
+        output.json(&info_json(&named.name, &volume, mounted.as_ref()).into())?
+    } else {
+        output.text(&info_text(&named.name, &volume, mounted.as_ref()))?
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
@@ -218,9 +219,10 @@ fn info_json(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
 }
 
 fn info_text(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -> String {
-    let names = match volume.is_case_insensitive {
-        true => "found without regard to case",
-        false => "case-sensitive",
+    let names = if volume.is_case_insensitive {
+        "found without regard to case"
+    } else {
+        "case-sensitive"
     };
     let mut lines = vec![
         ("volume", name.to_owned()),

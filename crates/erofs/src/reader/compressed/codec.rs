@@ -31,9 +31,10 @@ pub fn decode(codec: u8, stored: &[u8], out: &mut [u8]) -> Result<()> {
             return Err(unsupported(format_args!("compressed with {name}")));
         }
     };
-    match is_whole {
-        true => Ok(()),
-        false => Err(damaged("compressed data cannot be decoded")),
+    if is_whole {
+        Ok(())
+    } else {
+        Err(damaged("compressed data cannot be decoded"))
     }
 }
 

@@ -82,15 +82,17 @@ impl Extents {
         let source = match is_last {
             true if self.index.has_inline_tail() => self.inline_tail(volume, &head, &range)?,
             true if self.index.has_fragment() => {
-                Source::Packed(match self.index.has_wide_fragment() {
-                    true => self.index.fragment | u64::from(head.block) << 32,
-                    false => self.index.fragment,
+                Source::Packed(if self.index.has_wide_fragment() {
+                    self.index.fragment | u64::from(head.block) << 32
+                } else {
+                    self.index.fragment
                 })
             }
             _ => {
-                let blocks = match self.index.has_big_cluster(head.kind) {
-                    true => block_count.unwrap_or(1),
-                    false => 1,
+                let blocks = if self.index.has_big_cluster(head.kind) {
+                    block_count.unwrap_or(1)
+                } else {
+                    1
                 };
                 let place = u64::from(head.block) << volume.geometry.block_bits;
                 let len = u64::from(blocks) << volume.geometry.block_bits;
@@ -98,9 +100,10 @@ impl Extents {
             }
         };
         let len = range.end.saturating_sub(range.start);
-        match matches!(source, Source::Packed(_)) || len <= EXTENT_LEN_MAX {
-            true => Ok(Mapped { range, source }),
-            false => Err(damaged(format_args!("an extent of {len} bytes"))),
+        if matches!(source, Source::Packed(_)) || len <= EXTENT_LEN_MAX {
+            Ok(Mapped { range, source })
+        } else {
+            Err(damaged(format_args!("an extent of {len} bytes")))
         }
     }
 
@@ -178,9 +181,10 @@ impl Extents {
                 if len > stored_len {
                     return Err(damaged(format_args!("{len} bytes in {stored_len}")));
                 }
-                let shift = match self.index.is_interlaced() {
-                    true => range.start.checked_rem(volume.block_len()).unwrap_or(0),
-                    false => 0,
+                let shift = if self.index.is_interlaced() {
+                    range.start.checked_rem(volume.block_len()).unwrap_or(0)
+                } else {
+                    0
                 };
                 return Ok(Source::Plain { place, shift });
             }

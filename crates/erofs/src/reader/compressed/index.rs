@@ -161,9 +161,10 @@ impl Index {
 
     /// Number of the codec of the first or the second kind.
     pub fn codec(&self, is_second: bool) -> u8 {
-        match is_second {
-            false => self.codecs & 15,
-            true => self.codecs >> 4,
+        if is_second {
+            self.codecs >> 4
+        } else {
+            self.codecs & 15
         }
     }
 
@@ -233,12 +234,13 @@ impl Index {
             bits => self.packed(volume, place, bits)?,
         };
         let is_head = !matches!(cluster.kind, Kind::Inside { .. });
-        match is_head && cluster.offset >> self.cluster_bits != 0 {
-            true => Err(damaged(format_args!(
+        if is_head && cluster.offset >> self.cluster_bits != 0 {
+            Err(damaged(format_args!(
                 "an extent begins at {} of a cluster",
                 cluster.offset
-            ))),
-            false => Ok(cluster),
+            )))
+        } else {
+            Ok(cluster)
         }
     }
 

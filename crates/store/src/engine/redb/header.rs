@@ -44,13 +44,15 @@ pub fn mended(file: &dyn DiskFile) -> Result<Vec<[u8; LEN]>> {
         let bytes = slot.get(COMMIT_AT..).and_then(<[u8]>::first_chunk);
         bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
     };
-    let is_second_newer = match layout.starts_with(MAGIC) {
-        true => flags & IS_SECOND != 0,
-        false => number(second) > number(first),
+    let is_second_newer = if layout.starts_with(MAGIC) {
+        flags & IS_SECOND != 0
+    } else {
+        number(second) > number(first)
     };
-    let slots = match is_second_newer {
-        true => [second, first],
-        false => [first, second],
+    let slots = if is_second_newer {
+        [second, first]
+    } else {
+        [first, second]
     };
     let pages = len / PAGE_LEN - 1;
     let sealed = slots.map(sealed);

@@ -243,12 +243,11 @@ impl ReadableTables {
                     .collect(),
             );
         }
-        let value = match table.has_checksums() {
-            true => {
-                let (value, sum) = stored.split_last_chunk::<CHECKSUM_LEN>()?;
-                (*sum == checksum(table, key, value)).then_some(value)?
-            }
-            false => stored,
+        let value = if table.has_checksums() {
+            let (value, sum) = stored.split_last_chunk::<CHECKSUM_LEN>()?;
+            (*sum == checksum(table, key, value)).then_some(value)?
+        } else {
+            stored
         };
         Some(vec![(key.to_vec(), value.to_vec())])
     }

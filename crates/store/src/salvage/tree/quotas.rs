@@ -74,9 +74,10 @@ impl Tree<'_> {
     fn accounts(&self) -> BTreeMap<u64, (u64, u64)> {
         let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
         for row in self.inodes.values() {
-            let target_len = match self.volume.row.counts_attributes {
-                true => row.target.len() as u64,
-                false => 0,
+            let target_len = if self.volume.row.counts_attributes {
+                row.target.len() as u64
+            } else {
+                0
             };
             let of = counted.entry(row.quota).or_default();
             *of = (of.0 + row.allocated + target_len, of.1 + 1);

@@ -56,9 +56,10 @@ impl Run {
         verdict?;
         let is_done = matches!(added, Ok(Addition::Done));
         self.note_image(name, records, added)?;
-        match is_done && image.is_cut {
-            true => self.step(&Step::PowerCut),
-            false => self.compare_images(),
+        if is_done && image.is_cut {
+            self.step(&Step::PowerCut)
+        } else {
+            self.compare_images()
         }
     }
 

@@ -131,12 +131,13 @@ impl<'a> SealSource<'a> {
             return LinkInfo::Single;
         };
         let first = names[0];
-        match names.iter().all(|name| name.dir_no == first.dir_no) {
-            true => LinkInfo::Inside {
+        if names.iter().all(|name| name.dir_no == first.dir_no) {
+            LinkInfo::Inside {
                 nlink: names.len() as u64,
                 back: no - first.no,
-            },
-            false => LinkInfo::Across,
+            }
+        } else {
+            LinkInfo::Across
         }
     }
 
@@ -165,18 +166,17 @@ impl<'a> SealSource<'a> {
 
     fn digest(&self, size: u64, extents: &[FileExtent]) -> Result<Digest> {
         let data = || extents.iter().filter(|extent| extent.block.is_some());
-        let mut hasher = match data().map(|extent| extent.len).sum::<u64>() == size {
-            true => ContentHasher::dense(),
-            false => {
-                let mut runs: Vec<(u64, u64)> = Vec::new();
-                for extent in data() {
-                    match runs.last_mut() {
-                        Some((start, len)) if *start + *len == extent.start => *len += extent.len,
-                        _ => runs.push((extent.start, extent.len)),
-                    }
+        let mut hasher = if data().map(|extent| extent.len).sum::<u64>() == size {
+            ContentHasher::dense()
+        } else {
+            let mut runs: Vec<(u64, u64)> = Vec::new();
+            for extent in data() {
+                match runs.last_mut() {
+                    Some((start, len)) if *start + *len == extent.start => *len += extent.len,
+                    _ => runs.push((extent.start, extent.len)),
                 }
-                ContentHasher::sparse(size, &runs)
             }
+            ContentHasher::sparse(size, &runs)
         };
         for extent in data() {
             self.reader
