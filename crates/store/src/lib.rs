@@ -36,6 +36,7 @@ mod recover;
 mod remove;
 mod replace;
 mod reserve;
+pub mod row_cache;
 mod salvage;
 mod segment;
 #[cfg(any(test, feature = "planted-bugs"))]

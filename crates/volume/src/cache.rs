@@ -1,26 +1,18 @@
 //! Decoded blocks, as many as fit into a limit.
 
-use hashbrown::HashMap;
+use crate::options::CHUNK_LEN_MAX;
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_codec::Decoder;
 use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::{Error, Result};
 use weald_store::BlockReader;
+use weald_store::row_cache::{CacheSize, RowCache};
 
-#[derive(Default)]
-struct Kept {
-    blocks: HashMap<u64, Arc<[u8]>>,
-    order: VecDeque<u64>,
-    len: u64,
-}
-
-/// Reads and decodes blocks.
+/// Reads and decodes blocks. Several that want the same block at once wait for one.
 pub struct Blocks {
     reader: Arc<BlockReader>,
-    len_max: u64,
-    kept: Mutex<Kept>,
+    kept: RowCache<u64, Arc<[u8]>>,
     decoders: Mutex<Vec<Decoder>>,
 }
 
@@ -33,10 +25,14 @@ impl std::fmt::Debug for Blocks {
 impl Blocks {
     /// Keeps at most `len_max` decoded bytes.
     pub fn new(reader: Arc<BlockReader>, len_max: u64) -> Self {
+        let size = CacheSize {
+            len_max,
+            usual_len: 128 << 10,
+            longest_len: CHUNK_LEN_MAX.into(),
+        };
         Self {
             reader,
-            len_max,
-            kept: Mutex::default(),
+            kept: RowCache::new(size, |block| block.len()),
             decoders: Mutex::default(),
         }
     }
@@ -46,9 +42,10 @@ impl Blocks {
     /// # Errors
     /// `Corrupt`, `Io`.
     pub fn get(&self, id: u64) -> Result<Arc<[u8]>> {
-        if let Some(block) = self.kept.lock().blocks.get(&id) {
-            return Ok(block.clone());
-        }
+        self.kept.get_or_read(&id, || self.decode(id))
+    }
+
+    fn decode(&self, id: u64) -> Result<Arc<[u8]>> {
         let (record, stored) = self.reader.read(id)?;
         if record.raw_len > BLOCK_LEN_MAX {
             let what = format!("block {id} has {} decoded bytes", record.raw_len);
@@ -57,30 +54,12 @@ impl Blocks {
         let mut decoder = self.decoders.lock().pop().unwrap_or_default();
         let raw = decoder.decode(record.codec, &stored, record.raw_len as usize, None);
         self.decoders.lock().push(decoder);
-        let block: Arc<[u8]> = raw?.into();
-        self.keep(id, block.clone());
-        Ok(block)
+        Ok(raw?.into())
     }
 
-    fn keep(&self, id: u64, block: Arc<[u8]>) {
-        let mut kept = self.kept.lock();
-        kept.len += block.len() as u64;
-        if let Some(old) = kept.blocks.insert(id, block) {
-            kept.len -= old.len() as u64;
-        } else {
-            kept.order.push_back(id);
-        }
-        while kept.len > self.len_max
-            && let Some(oldest) = kept.order.pop_front()
-        {
-            let dropped = kept.blocks.remove(&oldest);
-            kept.len -= dropped.map_or(0, |block| block.len() as u64);
-        }
-    }
-
-    /// Decoded bytes that it keeps.
+    /// Memory of the blocks that it keeps, bytes, roughly.
     pub fn kept_len(&self) -> u64 {
-        self.kept.lock().len
+        self.kept.memory_len()
     }
 
     /// The reader of stored bytes.

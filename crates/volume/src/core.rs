@@ -267,9 +267,9 @@ impl Core {
     }
 
     /// Drops the frozen layer, whose rows are in the tables now.
-    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[(u64, u64)], dropped: &[u64]) {
+    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[(u64, u64)]) {
         let mut state = self.state.write();
-        self.tables.committed(layer, windows, dropped);
+        self.tables.committed(layer, windows);
         state.committed = sequence;
         state.knows_flags |= layer.has_flags();
         state.durable = state.durable.max(sequence);

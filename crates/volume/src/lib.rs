@@ -35,6 +35,7 @@ mod namespace;
 mod open_store;
 mod options;
 mod parallel;
+mod prefetch;
 mod preload;
 pub mod properties;
 mod quotas;

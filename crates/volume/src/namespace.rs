@@ -6,6 +6,7 @@ use crate::core::{Core, stat_of};
 use crate::options::PlantedBug;
 use crate::quotas::{Limits, difference, error_of};
 use crate::state::State;
+use crate::tables::NamesPage;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -21,6 +22,8 @@ use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 const LINK_MAX: u32 = u32::MAX - 1;
 /// Entries that one look at a directory gathers.
 const LIST_BATCH: usize = 128;
+/// Times that a look at a directory begins again because a commit ended. Then it holds the lock.
+const LIST_ATTEMPTS: usize = 4;
 
 /// A name that was found: its cookie and row.
 pub type Found = (u64, Arc<NameRow>);
@@ -31,7 +34,7 @@ impl Core {
     }
 
     /// The first cookie of names with the hash of `name`.
-    fn base_cookie(&self, name: &[u8]) -> u64 {
+    pub fn base_cookie(&self, name: &[u8]) -> u64 {
         first_cookie(&self.secret, name, self.is_case_insensitive)
     }
 
@@ -89,21 +92,70 @@ impl Core {
         Ok(stat_of(row.ino, &*self.inode(state, row.ino)?))
     }
 
-    /// The next entries of `dir` after the cookie `after`, in order, at most [`LIST_BATCH`].
+    /// The next entries of `dir` after the cookie `after`, in order, at most [`LIST_BATCH`]. Takes
+    /// the lock itself, and reads rows without it.
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn entries(&self, state: &State, dir: u64, after: u64) -> Outcome<Vec<(Found, Stat)>> {
+    pub fn entries(&self, dir: u64, after: u64) -> Outcome<Vec<(Found, Stat)>> {
+        let mut after = after;
+        loop {
+            let (entries, page) = self.entries_of_page(dir, after)?;
+            // All names of a page may have been removed since the last commit.
+            match page.names.last() {
+                Some((last, _)) if entries.is_empty() && !page.is_last => after = *last,
+                _ => return Ok(entries),
+            }
+        }
+    }
+
+    /// The entries of the next page of the tables, and that page.
+    fn entries_of_page(&self, dir: u64, after: u64) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
+        self.prefetch_inode(dir);
+        // A commit that ends meanwhile moves names between the layers and the tables.
+        for _ in 0..LIST_ATTEMPTS {
+            let version = self.tables.version();
+            let first = after.saturating_add(1);
+            let page = self.tables.names_page(dir, first, LIST_BATCH)?;
+            let names = {
+                let state = self.state.read();
+                self.directory(&state, dir)?;
+                self.names_after(&state, dir, after, LIST_BATCH, Some(&page))?
+            };
+            for (_, row) in &names {
+                self.prefetch_inode(row.ino);
+            }
+            let state = self.state.read();
+            if self.tables.version() == version {
+                return Ok((self.entries_in(&state, dir, after, Some(&page))?, page));
+            }
+        }
+        let last_page = NamesPage {
+            is_last: true,
+            ..NamesPage::default()
+        };
+        let state = self.state.read();
+        Ok((self.entries_in(&state, dir, after, None)?, last_page))
+    }
+
+    fn entries_in(
+        &self,
+        state: &State,
+        dir: u64,
+        after: u64,
+        page: Option<&NamesPage>,
+    ) -> Outcome<Vec<(Found, Stat)>> {
         self.directory(state, dir)?;
         let mut entries = Vec::new();
-        for (cookie, row) in self.names_after(state, dir, after, LIST_BATCH)? {
+        for (cookie, row) in self.names_after(state, dir, after, LIST_BATCH, page)? {
             let stat = stat_of(row.ino, &*self.inode(state, row.ino)?);
             entries.push(((cookie, row), stat));
         }
         Ok(entries)
     }
 
-    /// Up to `count` names of `dir` after the cookie `after`.
+    /// Up to `count` names of `dir` after the cookie `after`. The names of the tables are read, or
+    /// come from `page`; then the result ends where the page does.
     ///
     /// # Errors
     /// Errors of storage.
@@ -113,6 +165,7 @@ impl Core {
         dir: u64,
         after: u64,
         count: usize,
+        page: Option<&NamesPage>,
     ) -> Result<Vec<Found>> {
         let Some(first) = after.checked_add(1) else {
             return Ok(Vec::new());
@@ -136,7 +189,7 @@ impl Core {
         })
         .peekable();
         let mut names: Vec<Found> = Vec::new();
-        self.tables.each_name(dir, first, &mut |cookie, row| {
+        let mut visit = |cookie, row: Arc<NameRow>| {
             // A row that checks and seals name: every directory lists these two already.
             if matches!(row.name.as_slice(), b"." | b"..") {
                 return ControlFlow::Continue(());
@@ -156,8 +209,16 @@ impl Core {
             }
             names.push((cookie, row));
             stop_at_count(&names, count)
-        })?;
-        while names.len() < count
+        };
+        match page {
+            Some(page) => {
+                let mut rows = page.names.iter();
+                let _ = rows.try_for_each(|(cookie, row)| visit(*cookie, row.clone()));
+            }
+            None => self.tables.each_name(dir, first, &mut visit)?,
+        }
+        while page.is_none_or(|page| page.is_last)
+            && names.len() < count
             && let Some((at, change)) = changed.next()
         {
             names.extend(change.map(|row| (at, row)));
@@ -166,7 +227,12 @@ impl Core {
     }
 
     fn is_empty(&self, state: &State, dir: u64) -> Result<bool> {
-        Ok(self.names_after(state, dir, 0, 1)?.is_empty())
+        let page = self.tables.first_names(dir)?;
+        if !self.names_after(state, dir, 0, 1, Some(&page))?.is_empty() {
+            return Ok(false);
+        }
+        // The names of the page were removed since the last commit, and others follow.
+        Ok(page.is_last || self.names_after(state, dir, 0, 1, None)?.is_empty())
     }
 
     fn touch_dir(&self, state: &mut State, dir: u64, links: i32, now: Nanoseconds) -> Outcome<()> {

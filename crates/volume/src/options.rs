@@ -131,6 +131,9 @@ pub struct OpenOptions {
     /// A deliberate bug that a simulation must find.
     #[cfg(any(test, feature = "planted-bugs"))]
     pub bug: Option<PlantedBug>,
+    /// Holds up reads of rows.
+    #[cfg(test)]
+    pub gate: Option<std::sync::Arc<crate::tests::apart::Gate>>,
 }
 
 impl Default for OpenOptions {
@@ -159,6 +162,8 @@ impl Default for OpenOptions {
             },
             #[cfg(any(test, feature = "planted-bugs"))]
             bug: None,
+            #[cfg(test)]
+            gate: None,
         }
     }
 }

@@ -39,7 +39,7 @@ pub const USED: &[u8] = b"user.weald.used";
 pub const USED_COUNT: &[u8] = b"user.weald.used.count";
 
 /// The properties that a new inode takes from its directory.
-const INHERITED: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
+pub(crate) const INHERITED: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
 /// The root directory, whose chunking needs no copies.
 const ROOT: u64 = 1;
 
@@ -186,10 +186,10 @@ impl Core {
         }
         for name in INHERITED {
             let value = match layer.xattrs.get(&(ino, name.to_vec())) {
-                Some(value) => value.as_ref().map(|value| value.to_vec()),
+                Some(value) => value.clone(),
                 None => self.tables.xattr(ino, name)?,
             };
-            let text = value.and_then(|value| String::from_utf8(value).ok());
+            let text = value.and_then(|value| String::from_utf8(value.to_vec()).ok());
             let Some(text) = text else { continue };
             match name {
                 COMPRESS => rules.codec = parse_codec(&text),

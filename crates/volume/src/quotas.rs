@@ -308,7 +308,7 @@ impl Core {
                 let what = format!("two names lead to the directory {dir}");
                 return Err(Error::corrupt("name row", 0, "V-3.4", what).into());
             }
-            for (_, name) in self.names_after(state, dir, 0, usize::MAX)? {
+            for (_, name) in self.names_after(state, dir, 0, usize::MAX, None)? {
                 let row = self.inode(state, name.ino)?;
                 let is_dir = row.kind == FileKind::Directory;
                 if !is_dir && row.nlink > 1 {

@@ -118,14 +118,15 @@ impl VolumeReader {
         if count > XATTR_SET_LEN_MAX / xattr_len(1, 0) {
             return Err(too_long());
         }
-        for name in self.tables.xattr_names(ino)? {
-            let Some(value) = self.tables.xattr(ino, &name)? else {
+        for name in self.tables.xattr_names(ino)?.iter() {
+            let Some(value) = self.xattr(ino, name)? else {
                 continue;
             };
             len += xattr_len(name.len(), value.len());
             if len > XATTR_SET_LEN_MAX {
                 return Err(too_long());
             }
+            let name = name.clone();
             set.push(Xattr { name, value });
         }
         if set.len() != count {
@@ -144,7 +145,8 @@ impl VolumeReader {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.tables.xattr(ino, name)
+        let value = self.tables.xattr(ino, name)?;
+        Ok(value.map(|value| value.to_vec()))
     }
 
     /// The ranges of a regular file, in order, without gaps.

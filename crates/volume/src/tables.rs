@@ -1,21 +1,33 @@
-//! Committed rows of one volume, with a cache of those that were read.
+//! Committed rows of one volume, with caches of those that were read.
+//!
+//! Rows are read without the lock of the volume's state, so that a slow one holds up only those
+//! that need it (`prefetch.rs`). A commit changes rows while they are read; [`Tables::committed`],
+//! which runs under the lock, then makes the caches refuse what was read before.
 
 use crate::layer::{Layer, Segment, Source};
-use hashbrown::HashMap;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::Result;
+use weald_format::limits::XATTR_NAME_LEN_MAX;
 use weald_format::volume::{
     ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, number_key, pair_key, split_key,
     split_pair_key, xattr_key,
 };
 use weald_store::engine::{Engine, Table};
+use weald_store::row_cache::{CacheSize, RowCache};
 
-/// Rows of one kind that the cache keeps.
-const CACHED_MAX: usize = 1 << 16;
+/// Memory of the inodes that are kept, bytes; that of names and that of windows of files is the
+/// same.
+const CACHE_LEN: u64 = 24 << 20;
+/// Memory of the extended attributes that are kept, bytes.
+const XATTR_CACHE_LEN: u64 = 4 << 20;
+/// Windows of a range that are read one by one, and kept. Those of a longer range are not: it is
+/// read once.
+pub const WINDOWS_KEPT_MAX: u64 = 64;
+/// Names of a directory that are kept to see whether it is empty.
+const FIRST_NAMES_MAX: usize = 4;
 
 /// Names with one hash: cookie and row.
 pub type Slots = Arc<Vec<(u64, Arc<NameRow>)>>;
@@ -29,6 +41,15 @@ type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 /// Pieces of a window, if it has any.
 type Window = Option<Arc<ExtentsRow>>;
 
+/// Names of a directory that follow each other.
+#[derive(Debug, Clone, Default)]
+pub struct NamesPage {
+    /// Cookies and rows, in order.
+    pub names: Vec<(u64, Arc<NameRow>)>,
+    /// Whether no name follows.
+    pub is_last: bool,
+}
+
 /// The tables, as of the last commit.
 #[derive(Debug)]
 pub struct Tables {
@@ -37,27 +58,32 @@ pub struct Tables {
     chunk_len: u32,
     /// Inodes from here on have no row.
     next_ino: AtomicU64,
-    inodes: Mutex<HashMap<u64, Option<Arc<InodeRow>>>>,
-    names: Mutex<HashMap<(u64, u64), Slots>>,
-    extents: Mutex<HashMap<(u64, u64), Window>>,
+    /// Commits that changed rows so far.
+    version: AtomicU64,
+    inodes: RowCache<u64, Option<Arc<InodeRow>>>,
+    names: RowCache<(u64, u64), Slots>,
+    first_names: RowCache<u64, Arc<NamesPage>>,
+    extents: RowCache<(u64, u64), Window>,
+    xattrs: RowCache<(u64, Arc<[u8]>), Option<Arc<[u8]>>>,
+    xattr_names: RowCache<u64, Arc<Vec<Vec<u8>>>>,
 }
 
-/// Looks a row up in `cache`, or reads and keeps it.
-fn cached<K: std::hash::Hash + Eq + Copy, V: Clone>(
-    cache: &Mutex<HashMap<K, V>>,
-    key: K,
-    read: impl FnOnce() -> Result<V>,
-) -> Result<V> {
-    if let Some(found) = cache.lock().get(&key) {
-        return Ok(found.clone());
+/// Size of a cache of rows with `len_max` bytes in all.
+fn rows_of(len_max: u64) -> CacheSize {
+    CacheSize {
+        len_max,
+        usual_len: 256,
+        longest_len: 256 << 10,
     }
-    let value = read()?;
-    let mut cache = cache.lock();
-    if cache.len() >= CACHED_MAX {
-        cache.clear();
-    }
-    cache.insert(key, value.clone());
-    Ok(value)
+}
+
+fn name_len(row: &Arc<NameRow>) -> usize {
+    size_of::<NameRow>() + size_of::<(u64, Arc<NameRow>)>() + row.name.capacity()
+}
+
+fn names_len<'a>(names: impl IntoIterator<Item = &'a (u64, Arc<NameRow>)>) -> usize {
+    let lens = names.into_iter().map(|(_, row)| name_len(row));
+    lens.sum()
 }
 
 impl Tables {
@@ -68,9 +94,26 @@ impl Tables {
             snapshot,
             chunk_len,
             next_ino: AtomicU64::new(next_ino),
-            inodes: Mutex::default(),
-            names: Mutex::default(),
-            extents: Mutex::default(),
+            version: AtomicU64::new(0),
+            inodes: RowCache::new(rows_of(CACHE_LEN), |row| {
+                let row = row.as_ref();
+                row.map_or(0, |row| size_of::<InodeRow>() + row.target.capacity())
+            }),
+            names: RowCache::new(rows_of(CACHE_LEN), |slots| names_len(&**slots)),
+            first_names: RowCache::new(rows_of(CACHE_LEN / 8), |page| {
+                size_of::<NamesPage>() + names_len(&page.names)
+            }),
+            extents: RowCache::new(rows_of(CACHE_LEN), |row| {
+                let row = row.as_ref();
+                row.map_or(0, |row| row.0.capacity() * size_of::<Piece>())
+            }),
+            xattrs: RowCache::new(rows_of(XATTR_CACHE_LEN), |value| {
+                XATTR_NAME_LEN_MAX + value.as_ref().map_or(0, |value| value.len())
+            }),
+            xattr_names: RowCache::new(rows_of(XATTR_CACHE_LEN), |names| {
+                let lens = names.iter().map(|name| size_of_val(name) + name.capacity());
+                lens.sum()
+            }),
         }
     }
 
@@ -97,7 +140,7 @@ impl Tables {
         if !self.may_have(ino) {
             return Ok(None);
         }
-        cached(&self.inodes, ino, || {
+        self.inodes.get_or_read(&ino, || {
             let value = self
                 .engine
                 .get(Table::Inodes, &number_key(self.snapshot, ino))?;
@@ -114,7 +157,7 @@ impl Tables {
         if !self.may_have(dir) {
             return Ok(Slots::default());
         }
-        cached(&self.names, (dir, base), || {
+        self.names.get_or_read(&(dir, base), || {
             let mut slots = Vec::new();
             self.each_name(dir, base, &mut |cookie, row| {
                 if cookie > base | 127 {
@@ -150,26 +193,70 @@ impl Tables {
         })
     }
 
+    /// Up to `count` names in `dir` from the cookie `first` on.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn names_page(&self, dir: u64, first: u64, count: usize) -> Result<NamesPage> {
+        let mut page = NamesPage {
+            names: Vec::new(),
+            is_last: true,
+        };
+        self.each_name(dir, first, &mut |cookie, row| {
+            if page.names.len() == count {
+                page.is_last = false;
+                return ControlFlow::Break(());
+            }
+            page.names.push((cookie, row));
+            ControlFlow::Continue(())
+        })?;
+        Ok(page)
+    }
+
+    /// The first names in `dir`.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn first_names(&self, dir: u64) -> Result<Arc<NamesPage>> {
+        self.first_names.get_or_read(&dir, || {
+            Ok(Arc::new(self.names_page(dir, 0, FIRST_NAMES_MAX)?))
+        })
+    }
+
+    /// Number of commits that changed rows so far. Rows that were read while it stayed the same
+    /// belong to one state.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
     /// Value of an attribute.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
         if !self.may_have(ino) {
             return Ok(None);
         }
-        self.engine
-            .get(Table::Xattrs, &xattr_key(self.snapshot, ino, name))
+        self.xattrs.get_or_read(&(ino, name.into()), || {
+            let key = xattr_key(self.snapshot, ino, name);
+            let value = self.engine.get(Table::Xattrs, &key)?;
+            Ok(value.map(Arc::from))
+        })
     }
 
     /// Names of the attributes of `ino`.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr_names(&self, ino: u64) -> Result<Vec<Vec<u8>>> {
-        let mut names = Vec::new();
-        self.each_xattr(ino, &mut |name, _| names.push(name.to_vec()))?;
-        Ok(names)
+    pub fn xattr_names(&self, ino: u64) -> Result<Arc<Vec<Vec<u8>>>> {
+        if !self.may_have(ino) {
+            return Ok(Arc::default());
+        }
+        self.xattr_names.get_or_read(&ino, || {
+            let mut names = Vec::new();
+            self.each_xattr(ino, &mut |name, _| names.push(name.to_vec()))?;
+            Ok(Arc::new(names))
+        })
     }
 
     /// Visits names and values of the attributes of `ino`.
@@ -270,7 +357,7 @@ impl Tables {
         if !self.may_have(ino) {
             return Ok(None);
         }
-        cached(&self.extents, (ino, window), || {
+        self.extents.get_or_read(&(ino, window), || {
             let key = pair_key(self.snapshot, ino, window);
             let value = self.engine.get(Table::Extents, &key)?;
             let row = value.map(|value| ExtentsRow::parse(&value, self.chunk_len));
@@ -331,9 +418,13 @@ impl Tables {
         let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
         let mut at = range.start;
         let mut flow = ControlFlow::Continue(());
-        if first == last {
-            if let Some(row) = self.window(ino, first)? {
-                flow = each_piece(&row, first * chunk, &range, &mut at, visit);
+        if last - first < WINDOWS_KEPT_MAX {
+            for window in first..=last {
+                if let Some(row) = self.window(ino, window)?
+                    && flow.is_continue()
+                {
+                    flow = each_piece(&row, window * chunk, &range, &mut at, visit);
+                }
             }
         } else {
             self.each_window(ino, first, &mut |window, row| {
@@ -353,26 +444,28 @@ impl Tables {
         Ok(flow)
     }
 
-    /// Forgets cached rows that the commit of `layer` and of `windows` changed.
-    pub fn committed(&self, layer: &Layer, windows: &[(u64, u64)], dropped: &[u64]) {
-        let mut inodes = self.inodes.lock();
+    /// Takes over what the commit of `layer` changed, and forgets `windows`. Nothing else reads
+    /// the layers meanwhile.
+    pub fn committed(&self, layer: &Layer, windows: &[(u64, u64)]) {
+        self.version.fetch_add(1, Ordering::AcqRel);
         for (ino, row) in &layer.inodes {
-            if inodes.len() < CACHED_MAX || inodes.contains_key(ino) {
-                inodes.insert(*ino, row.clone());
+            self.inodes.put(*ino, row.clone());
+        }
+        let mut last_dir = None;
+        for (dir, cookie) in layer.names.keys() {
+            self.names.forget(&(*dir, cookie & !127));
+            if last_dir.replace(*dir) != Some(*dir) {
+                self.first_names.forget(dir);
             }
         }
-        let mut names = self.names.lock();
-        for (dir, cookie) in layer.names.keys() {
-            names.remove(&(*dir, cookie & !127));
-        }
-        let mut extents = self.extents.lock();
         for window in windows {
-            extents.remove(window);
+            self.extents.forget(window);
         }
-        if !dropped.is_empty() {
-            extents.retain(|(ino, _), _| dropped.binary_search(ino).is_err());
+        for (ino, name) in layer.xattrs.keys() {
+            self.xattrs.forget(&(*ino, name.as_slice().into()));
+            self.xattr_names.forget(ino);
         }
-        self.next_ino.store(layer.next_ino, Ordering::Relaxed);
+        self.next_ino.store(layer.next_ino, Ordering::Release);
     }
 }
 
@@ -411,3 +504,152 @@ pub fn of_piece(base: u64, piece: &Piece) -> Segment {
 
 /// Counts of references that change, by block.
 pub type Counts = BTreeMap<u64, i64>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commit::put_rows;
+    use std::sync::OnceLock;
+    use weald_format::{FileKind, InodeFlags};
+    use weald_store::engine::memory::MemoryEngine;
+    use weald_store::engine::{Batch, Snapshot, VisitDamage, VisitRow as VisitEngineRow};
+
+    const VOLUME: u32 = 1;
+    const WINDOW_LEN: u32 = 4096;
+
+    /// Tables in memory in which a commit ends after each row was read, before the reader has it.
+    #[derive(Debug, Default)]
+    struct Overtaken {
+        rows: MemoryEngine,
+        tables: OnceLock<Arc<Tables>>,
+    }
+
+    impl Overtaken {
+        fn overtake(&self) {
+            let Some(tables) = self.tables.get() else {
+                return;
+            };
+            let new = layer(2);
+            self.rows.commit(&batch(&new, 2)).expect("a commit");
+            tables.committed(&new, &[(5, 0)]);
+        }
+    }
+
+    impl Engine for Overtaken {
+        fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+            let value = self.rows.get(table, key);
+            self.overtake();
+            value
+        }
+
+        fn scan_readable(
+            &self,
+            table: Table,
+            start: &[u8],
+            visit: &mut VisitEngineRow<'_>,
+            damaged: &mut VisitDamage<'_>,
+        ) -> Result<()> {
+            self.rows.scan_readable(table, start, visit, damaged)?;
+            self.overtake();
+            Ok(())
+        }
+
+        fn commit(&self, batch: &Batch) -> Result<()> {
+            self.rows.commit(batch)
+        }
+
+        fn compact(&self) -> Result<()> {
+            Ok(())
+        }
+
+        fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+            unreachable!("nothing takes one")
+        }
+    }
+
+    /// Rows of inode 5 that have `n` everywhere.
+    fn layer(n: u64) -> Layer {
+        let mut layer = Layer {
+            next_ino: 100,
+            ..Layer::default()
+        };
+        let row = InodeRow {
+            kind: FileKind::Regular,
+            permissions: 0o644,
+            flags: InodeFlags::NONE,
+            uid: 0,
+            gid: 0,
+            nlink: 1,
+            rdev: 0,
+            size: n,
+            allocated: 0,
+            atime: 0,
+            mtime: 0,
+            ctime: 0,
+            btime: 0,
+            parent: 0,
+            quota: 0,
+            xattr_count: 1,
+            target: Vec::new(),
+        };
+        layer.put_inode(5, Some(Arc::new(row)));
+        let name = NameRow {
+            name: b"name".to_vec(),
+            ino: n,
+            kind: FileKind::Regular,
+        };
+        layer.put_name((5, 128), Some(Arc::new(name)));
+        let value: Vec<u8> = n.to_le_bytes().into();
+        layer.put_xattr(5, b"user.a", Some(value.into()));
+        // An attribute that only the older state has.
+        layer.put_xattr(5, b"user.b", (n == 1).then(|| [1].as_slice().into()));
+        layer
+    }
+
+    fn batch(layer: &Layer, n: u64) -> Batch {
+        let mut batch = Batch::default();
+        put_rows(VOLUME, layer, &mut batch);
+        let piece = Piece {
+            start: 0,
+            len: 100,
+            block: n,
+            offset: 0,
+        };
+        let row = ExtentsRow(vec![piece]);
+        batch.put(Table::Extents, &pair_key(VOLUME, 5, 0), row.encode());
+        batch
+    }
+
+    type Look = fn(&Tables) -> u64;
+
+    /// Would catch: a row that a commit changes while it is read, and that stays in a cache.
+    #[test]
+    fn rows_that_a_commit_overtakes_are_read_again() {
+        let looks: [(&str, Look); 6] = [
+            ("inode", |t| t.inode(5).expect("read").expect("a row").size),
+            ("slots", |t| t.slots(5, 128).expect("read")[0].1.ino),
+            ("first names", |t| {
+                t.first_names(5).expect("read").names[0].1.ino
+            }),
+            ("window", |t| {
+                t.window(5, 0).expect("read").expect("a row").0[0].block
+            }),
+            ("xattr", |t| {
+                let value = t.xattr(5, b"user.a").expect("read").expect("a value");
+                value[0].into()
+            }),
+            ("xattr names", |t| {
+                3 - t.xattr_names(5).expect("read").len() as u64
+            }),
+        ];
+        for (name, look) in looks {
+            let engine = Arc::new(Overtaken::default());
+            let old = layer(1);
+            engine.rows.commit(&batch(&old, 1)).expect("a commit");
+            let tables = Arc::new(Tables::new(engine.clone(), VOLUME, WINDOW_LEN, 100));
+            assert!(engine.tables.set(tables.clone()).is_ok());
+            assert_eq!(look(&tables), 1, "{name}: the rows before the commit");
+            assert_eq!(look(&tables), 2, "{name}: an old row stayed");
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! Tests of the volume as a whole, on a store in a temporary directory.
 
+pub(crate) mod apart;
 mod cutting;
 mod flags;
 mod garbage;

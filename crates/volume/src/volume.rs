@@ -124,6 +124,11 @@ impl Volume {
     ) -> Result<(Arc<Self>, Replay)> {
         let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
         let engine = writing.writer.engine();
+        #[cfg(test)]
+        let engine = match &options.gate {
+            Some(gate) => gate.before(engine),
+            None => engine,
+        };
         let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
         let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
@@ -250,8 +255,7 @@ impl Volume {
         };
         #[cfg(test)]
         self.core.hook.reach(crate::hook::Stage::Committed);
-        self.core
-            .thaw(&layer, sequence, &done.windows, &done.dropped);
+        self.core.thaw(&layer, sequence, &done.windows);
         self.logger.lock().committed(&committer.row);
         if !done.dropped.is_empty() {
             shared.note_removed();

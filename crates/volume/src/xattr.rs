@@ -37,7 +37,8 @@ impl Core {
                 return Ok(value.as_ref().map(|value| value.to_vec()));
             }
         }
-        Ok(self.tables.xattr(ino, name)?)
+        let value = self.tables.xattr(ino, name)?;
+        Ok(value.map(|value| value.to_vec()))
     }
 
     /// Value of an attribute.
@@ -60,7 +61,8 @@ impl Core {
         if self.inode(state, ino)?.xattr_count == 0 {
             return Ok(Vec::new());
         }
-        let mut names: BTreeSet<Vec<u8>> = self.tables.xattr_names(ino)?.into_iter().collect();
+        let known = self.tables.xattr_names(ino)?;
+        let mut names: BTreeSet<Vec<u8>> = known.iter().cloned().collect();
         let layers: Vec<_> = self.layers(state).collect();
         for layer in layers.into_iter().rev() {
             for ((_, name), value) in layer.xattrs_of(ino) {

@@ -19,15 +19,18 @@ const INODE_LEN: u64 = 512;
 
 impl WritableFs for Volume {
     fn stat(&self, ino: Ino) -> Outcome<Stat> {
+        self.core.prefetch_inode(ino.0);
         let state = self.core.state.read();
         Ok(stat_of(ino.0, &*self.core.inode(&state, ino.0)?))
     }
 
     fn lookup(&self, dir: Ino, name: &[u8]) -> Outcome<Stat> {
+        self.core.prefetch_name(dir.0, name);
         self.core.lookup(&self.core.state.read(), dir.0, name)
     }
 
     fn parent(&self, dir: Ino) -> Outcome<Ino> {
+        self.core.prefetch_inode(dir.0);
         let state = self.core.state.read();
         Ok(Ino(self.core.directory(&state, dir.0)?.parent))
     }
@@ -35,10 +38,7 @@ impl WritableFs for Volume {
     fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
         let mut after = after;
         loop {
-            let entries = {
-                let state = self.core.state.read();
-                self.core.entries(&state, dir.0, after)?
-            };
+            let entries = self.core.entries(dir.0, after)?;
             let Some(((last, _), _)) = entries.last() else {
                 return Ok(());
             };
@@ -68,16 +68,24 @@ impl WritableFs for Volume {
             })?;
         }
         self.admit_memory()?;
+        match new.size {
+            // Of a file that becomes empty no window is looked at.
+            Some(size) if size > 0 => self.core.prefetch_content(ino.0, &(size..u64::MAX)),
+            _ => self.core.prefetch_inode(ino.0),
+        }
         self.change(now, |core, state| core.set_stat(state, ino.0, new, now))
     }
 
     fn create(&self, dir: Ino, name: &[u8], new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
         self.admit(0)?;
+        self.core.prefetch_new(dir.0);
+        self.core.prefetch_name(dir.0, name);
         self.change(now, |core, state| core.create(state, dir.0, name, new, now))
     }
 
     fn create_unnamed(&self, dir: Ino, new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
         self.admit(0)?;
+        self.core.prefetch_new(dir.0);
         self.change(now, |core, state| {
             core.create_unnamed(state, dir.0, new, now)
         })
@@ -85,6 +93,8 @@ impl WritableFs for Volume {
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.admit(0)?;
+        self.core.prefetch_inode(ino.0);
+        self.core.prefetch_name(dir.0, name);
         self.change(now, |core, state| {
             core.link(state, ino.0, (dir.0, name), now)
         })
@@ -92,6 +102,7 @@ impl WritableFs for Volume {
 
     fn unlink(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.admit_memory()?;
+        self.core.prefetch_removal(dir.0, name);
         self.change(now, |core, state| {
             core.remove(state, dir.0, name, false, now)
         })
@@ -99,6 +110,7 @@ impl WritableFs for Volume {
 
     fn rmdir(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.admit_memory()?;
+        self.core.prefetch_removal(dir.0, name);
         self.change(now, |core, state| {
             core.remove(state, dir.0, name, true, now)
         })
@@ -112,10 +124,13 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<Option<Stat>> {
         self.admit_memory()?;
+        self.core
+            .prefetch_rename((from.0.0, from.1), (to.0.0, to.1));
         self.change(now, |core, state| core.rename(state, from, to, mode, now))
     }
 
     fn forget(&self, ino: Ino) -> Outcome<()> {
+        self.core.prefetch_inode(ino.0);
         let now = {
             let state = self.core.state.read();
             match self.core.inode(&state, ino.0) {
@@ -137,6 +152,7 @@ impl WritableFs for Volume {
     }
 
     fn read_link(&self, ino: Ino) -> Outcome<Vec<u8>> {
+        self.core.prefetch_inode(ino.0);
         let state = self.core.state.read();
         let row = self.core.inode(&state, ino.0)?;
         if row.target.is_empty() {
@@ -153,6 +169,8 @@ impl WritableFs for Volume {
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> Outcome<()> {
         let segments = self.core.prepare(offset, bytes)?;
         self.admit(bytes.len() as u64)?;
+        let range = offset..offset.saturating_add(bytes.len() as u64);
+        self.core.prefetch_content(ino.0, &range);
         self.change(now, |core, state| {
             core.write(state, ino.0, offset, segments, now)
         })
@@ -182,6 +200,7 @@ impl WritableFs for Volume {
             }
             AllocateMode::Collapse | AllocateMode::Insert => self.admit_memory()?,
         }
+        self.core.prefetch_content(ino.0, &range);
         let moves_blocks = matches!(mode, AllocateMode::Collapse | AllocateMode::Insert);
         let _commit = moves_blocks.then(|| self.committer.lock());
         self.change(now, |core, state| {
@@ -197,6 +216,10 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<u64> {
         self.admit(0)?;
+        for (ino, start) in [from, to] {
+            let range = start..start.saturating_add(len);
+            self.core.prefetch_content(ino.0, &range);
+        }
         // A commit that runs beside this call may drop a block that the copy is about to share: it
         // writes windows of many pieces anew. So the call waits for it.
         let _commit = self.committer.lock();
@@ -206,15 +229,24 @@ impl WritableFs for Volume {
     }
 
     fn seek(&self, ino: Ino, offset: u64, wants_hole: bool) -> Outcome<u64> {
+        // The end of data is sought, or its begin, which is here as a rule.
+        let end = if wants_hole {
+            u64::MAX
+        } else {
+            offset.saturating_add(1)
+        };
+        self.core.prefetch_content(ino.0, &(offset..end));
         let state = self.core.state.read();
         self.core.seek(&state, ino.0, offset, wants_hole)
     }
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Outcome<Vec<u8>> {
+        self.core.prefetch_xattr(ino.0, name);
         self.core.xattr(&self.core.state.read(), ino.0, name)
     }
 
     fn xattr_names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
+        self.core.prefetch_xattr_names(ino.0);
         self.core.xattr_names(&self.core.state.read(), ino.0)
     }
 
@@ -227,6 +259,7 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<()> {
         self.admit(value.len() as u64)?;
+        self.core.prefetch_xattr(ino.0, name);
         self.change(now, |core, state| {
             core.set_xattr(state, ino.0, (name, value), mode, now)
         })
@@ -234,6 +267,7 @@ impl WritableFs for Volume {
 
     fn remove_xattr(&self, ino: Ino, name: &[u8], now: Nanoseconds) -> Outcome<()> {
         self.admit_memory()?;
+        self.core.prefetch_xattr(ino.0, name);
         self.change(now, |core, state| {
             core.remove_xattr(state, ino.0, name, now)
         })

@@ -92,7 +92,7 @@ fn a_copy_waits_for_the_commit_beside_it() {
         let done = done.expect("commit");
         assert!(!done.dead.is_empty(), "the commit dropped no block");
         let core = &volume.core;
-        core.thaw(&layer, sequence, &done.windows, &done.dropped);
+        core.thaw(&layer, sequence, &done.windows);
         let freed = volume.core.shared.free(&writing, &done.dead);
         freed.expect("free");
         drop(writing);

@@ -1,0 +1,124 @@
+//! Rows that an operation needs are read before it takes the lock of the volume, so that a slow row
+//! holds up only those that need it.
+//!
+//! These functions fill the caches of the tables and tell no errors: under the lock the operation
+//! looks again. There it finds the rows in the caches, except in the rare case that a commit
+//! changed one meanwhile or that the cache had no place for it, and then it reads with the lock. It
+//! also does so where the number of rows has no bound: in truncating and in seeking through files
+//! of more than [`WINDOWS_KEPT_MAX`] windows, in counting the members of a new quota.
+
+use crate::climb::Climb;
+use crate::core::Core;
+use crate::properties::INHERITED;
+use crate::tables::WINDOWS_KEPT_MAX;
+use std::ops::Range;
+use std::sync::Arc;
+use weald_format::FileKind;
+use weald_format::volume::{NAME_LEN_MAX, NameRow};
+
+impl Core {
+    /// Reads the row of an inode.
+    pub fn prefetch_inode(&self, ino: u64) {
+        let _ = self.tables.inode(ino);
+    }
+
+    /// Reads the rows of the directory `dir`, of `name` in it, and of the inode of that name, which
+    /// it returns.
+    pub fn prefetch_name(&self, dir: u64, name: &[u8]) -> Option<Arc<NameRow>> {
+        self.prefetch_inode(dir);
+        if name.len() > NAME_LEN_MAX {
+            return None;
+        }
+        let _ = self.tables.slots(dir, self.base_cookie(name));
+        let found = self.find(&self.state.read(), dir, name);
+        let (_, row) = found.ok()??;
+        self.prefetch_inode(row.ino);
+        Some(row)
+    }
+
+    /// Reads what the removal of `name` needs.
+    pub fn prefetch_removal(&self, dir: u64, name: &[u8]) -> Option<Arc<NameRow>> {
+        let row = self.prefetch_name(dir, name)?;
+        if row.kind == FileKind::Directory {
+            let _ = self.tables.first_names(row.ino);
+        }
+        Some(row)
+    }
+
+    /// Reads what a new inode in `dir` needs.
+    pub fn prefetch_new(&self, dir: u64) {
+        self.prefetch_inode(dir);
+        let row = self.inode(&self.state.read(), dir);
+        if row.is_ok_and(|row| row.xattr_count > 0) {
+            for name in INHERITED {
+                self.prefetch_xattr(dir, name);
+            }
+        }
+    }
+
+    /// Reads what a rename needs.
+    pub fn prefetch_rename(&self, (from_dir, from): (u64, &[u8]), (to_dir, to): (u64, &[u8])) {
+        let source = self.prefetch_removal(from_dir, from);
+        let target = self.prefetch_removal(to_dir, to);
+        if from_dir == to_dir {
+            return;
+        }
+        let is_dir = |row: &Arc<NameRow>| row.kind == FileKind::Directory;
+        if source.as_ref().is_some_and(is_dir) {
+            self.prefetch_parents(to_dir);
+        }
+        if target.as_ref().is_some_and(is_dir) {
+            self.prefetch_parents(from_dir);
+        }
+    }
+
+    /// Reads the rows of `dir` and of all directories above it.
+    fn prefetch_parents(&self, dir: u64) {
+        let mut climb = Climb::new(dir);
+        loop {
+            self.prefetch_inode(climb.at());
+            let row = self.inode(&self.state.read(), climb.at());
+            let Ok(row) = row else { return };
+            if row.parent == climb.at() || row.parent == 0 || climb.step(row.parent).is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reads the row of an inode and those of its windows in `range`, if they are few.
+    pub fn prefetch_content(&self, ino: u64, range: &Range<u64>) {
+        // The tables have no window behind the end that they know.
+        let Ok(Some(row)) = self.tables.inode(ino) else {
+            return;
+        };
+        let range = range.start..range.end.min(row.size);
+        if range.is_empty() {
+            return;
+        }
+        let window_len = u64::from(self.tables.chunk_len());
+        let (first, last) = (range.start / window_len, (range.end - 1) / window_len);
+        if last - first < WINDOWS_KEPT_MAX {
+            for window in first..=last {
+                let _ = self.tables.window(ino, window);
+            }
+        }
+    }
+
+    /// Reads the row of an inode and an extended attribute of it.
+    pub fn prefetch_xattr(&self, ino: u64, name: &[u8]) {
+        self.prefetch_inode(ino);
+        let row = self.inode(&self.state.read(), ino);
+        if row.is_ok_and(|row| row.xattr_count > 0) {
+            let _ = self.tables.xattr(ino, name);
+        }
+    }
+
+    /// Reads the row of an inode and the names of its extended attributes.
+    pub fn prefetch_xattr_names(&self, ino: u64) {
+        self.prefetch_inode(ino);
+        let row = self.inode(&self.state.read(), ino);
+        if row.is_ok_and(|row| row.xattr_count > 0) {
+            let _ = self.tables.xattr_names(ino);
+        }
+    }
+}
