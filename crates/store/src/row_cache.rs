@@ -1,9 +1,10 @@
 //! Values in memory: shards, a budget in bytes, and one read for all that miss the same value at
 //! once.
 
+use hashbrown::DefaultHashBuilder;
 use quick_cache::sync::{Cache, DefaultLifecycle, GuardResult};
 use quick_cache::{OptionsBuilder, Weighter};
-use std::hash::{BuildHasherDefault, DefaultHasher, Hash};
+use std::hash::Hash;
 use weald_format::Result;
 
 /// Memory that an entry takes beside its value, bytes, roughly.
@@ -23,13 +24,10 @@ impl<K, V> Weighter<K, V> for MemoryLen<V> {
     }
 }
 
-/// The same hash in each process, so that a simulation can be repeated.
-type Hasher = BuildHasherDefault<DefaultHasher>;
-
 /// The values that were used last and those that are used often.
 ///
 /// Several threads use it, and no lock is held while a value is read.
-pub struct RowCache<K, V>(Cache<K, V, MemoryLen<V>, Hasher>);
+pub struct RowCache<K, V>(Cache<K, V, MemoryLen<V>, DefaultHashBuilder>);
 
 /// Memory that a cache and its values take, bytes.
 #[derive(Debug, Clone, Copy)]
@@ -58,7 +56,7 @@ impl<K: Hash + Eq + Clone, V: Clone> RowCache<K, V> {
             .build();
         let options = options.expect("all that must be set is set");
         let weighter = MemoryLen(memory_len);
-        let (hasher, lifecycle) = (Hasher::default(), DefaultLifecycle::default());
+        let (hasher, lifecycle) = (DefaultHashBuilder::default(), DefaultLifecycle::default());
         Self(Cache::with_options(options, weighter, hasher, lifecycle))
     }
 

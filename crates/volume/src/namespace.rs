@@ -117,12 +117,8 @@ impl Core {
             let version = self.tables.version();
             let first = after.saturating_add(1);
             let page = self.tables.names_page(dir, first, LIST_BATCH)?;
-            let names = {
-                let state = self.state.read();
-                self.directory(&state, dir)?;
-                self.names_after(&state, dir, after, LIST_BATCH, Some(&page))?
-            };
-            for (_, row) in &names {
+            // Inodes of names that the layers have are there, too.
+            for (_, row) in &page.names {
                 self.prefetch_inode(row.ino);
             }
             let state = self.state.read();
