@@ -26,6 +26,7 @@ pub mod directory;
 pub mod entries;
 pub mod error;
 pub mod history;
+mod ids;
 pub mod inode_flags;
 pub mod limits;
 pub mod names;
@@ -41,5 +42,6 @@ pub mod volume;
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Ids, permissions_without, permissions_without_acl};
 pub use error::{Error, ErrorKind, Place, Result};
+pub use ids::VolumeNo;
 pub use inode_flags::InodeFlags;
 pub use types::*;

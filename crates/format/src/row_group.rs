@@ -10,8 +10,8 @@ mod rows;
 pub use columns::Shape;
 pub use rows::{GROUP_LEN_MAX, GROUP_ROWS_MAX, RAW_LEN_MAX, Rows};
 
-use crate::Result;
 use crate::cursor::{Cursor, put_varint};
+use crate::{Result, VolumeNo};
 use rows::bad;
 use std::ops::Range;
 
@@ -222,7 +222,7 @@ mod tests {
             xattr_count: 0,
             target: vec![b't'; usize::from(is_symlink) * n as usize],
         };
-        (number_key(1, n), row.encode())
+        (number_key(VolumeNo(1), n), row.encode())
     }
 
     fn name_row(n: u64) -> (Vec<u8>, Vec<u8>) {
@@ -232,7 +232,7 @@ mod tests {
             kind: FileKind::Regular,
         };
         let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        (pair_key(1, n, hash << 7 | 2), row.encode())
+        (pair_key(VolumeNo(1), n, hash << 7 | 2), row.encode())
     }
 
     fn extents_row(n: u64) -> (Vec<u8>, Vec<u8>) {
@@ -243,7 +243,7 @@ mod tests {
             offset: n as u32 * 100,
         };
         let pieces = vec![piece(0, 70), piece(2000, 69 + n)];
-        (pair_key(1, n, n % 2), ExtentsRow(pieces).encode())
+        (pair_key(VolumeNo(1), n, n % 2), ExtentsRow(pieces).encode())
     }
 
     /// Rows 1 to `count` of a table of this shape.

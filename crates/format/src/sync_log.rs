@@ -10,7 +10,7 @@ use crate::cursor::{Cursor, put_varint};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::store::Uuid;
 use crate::volume::{InodeRow, NameRow, QuotaRow, put_time, split_key, time};
-use crate::{Digest, Error, Result};
+use crate::{Digest, Error, Result, VolumeNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -44,7 +44,7 @@ record! {
         /// Identity of the store.
         uuid: [u8; 16] = 16,
         /// Number of the volume.
-        snapshot: U32 = 32,
+        volume_no: U32 = 32,
         /// Zero.
         reserved: [u8; 4] = 36,
         /// Bytes of each half.
@@ -62,7 +62,7 @@ record! {
         /// Identity of the store.
         uuid: [u8; 16] = 8,
         /// Number of the volume.
-        snapshot: U32 = 24,
+        volume_no: U32 = 24,
         /// Bytes of this header.
         header_len: U32 = 28,
         /// Number of the commit that takes these changes.
@@ -97,7 +97,7 @@ pub struct SyncLogId {
     /// Identity of the store.
     pub uuid: Uuid,
     /// Number of the volume.
-    pub snapshot: u32,
+    pub volume_no: VolumeNo,
 }
 
 impl SyncLogId {
@@ -108,7 +108,7 @@ impl SyncLogId {
             version: U32::new(SYNC_LOG_VERSION),
             superblock_len: U32::new(SYNC_LOG_SUPERBLOCK_LEN as u32),
             uuid: self.uuid,
-            snapshot: U32::new(self.snapshot),
+            volume_no: U32::new(self.volume_no.0),
             reserved: [0; 4],
             half_len: U64::new(half_len),
             checksum: [0; 16],
@@ -137,7 +137,7 @@ impl SyncLogId {
                 SYNC_LOG_VERSION,
             ));
         }
-        if (record.uuid, record.snapshot.get()) != (self.uuid, self.snapshot) {
+        if (record.uuid, record.volume_no.get()) != (self.uuid, self.volume_no.0) {
             return Err(bad("V-6.2", "it belongs to another volume"));
         }
         let half_len = record.half_len.get();
@@ -153,7 +153,7 @@ impl SyncLogId {
         let record = DeltaRecord {
             magic: DELTA_MAGIC,
             uuid: self.uuid,
-            snapshot: U32::new(self.snapshot),
+            volume_no: U32::new(self.volume_no.0),
             header_len: U32::new(DELTA_HEADER_LEN as u32),
             layer: U64::new(delta.layer),
             base: U64::new(delta.base),
@@ -173,7 +173,7 @@ impl SyncLogId {
         let (record, _) = DeltaRecord::ref_from_prefix(bytes).ok()?;
         let is_good = record.magic == DELTA_MAGIC
             && record.has_checksum()
-            && (record.uuid, record.snapshot.get()) == (self.uuid, self.snapshot);
+            && (record.uuid, record.volume_no.get()) == (self.uuid, self.volume_no.0);
         is_good.then(|| DeltaHeader {
             layer: record.layer.get(),
             base: record.base.get(),
@@ -264,13 +264,13 @@ impl DeltaTable {
         all.into_iter().find(|table| *table as u8 == code)
     }
 
-    /// Splits the key of a row of the volume `snapshot`: its inode, and what follows.
+    /// Splits the key of a row of the volume `volume_no`: its inode, and what follows.
     ///
     /// # Errors
     /// `Corrupt` if the table cannot have it.
-    pub fn split_key(self, snapshot: u32, key: &[u8]) -> Result<(u64, &[u8])> {
+    pub fn split_key(self, volume_no: VolumeNo, key: &[u8]) -> Result<(u64, &[u8])> {
         let (of, number, rest) = split_key(key)?;
-        let is_right = of == snapshot
+        let is_right = of == volume_no
             && match self {
                 Self::Names => rest.len() == 8,
                 Self::Xattrs => !rest.is_empty(),
@@ -283,12 +283,12 @@ impl DeltaTable {
         }
     }
 
-    /// Checks key and value of a row of the volume `snapshot`.
+    /// Checks key and value of a row of the volume `volume_no`.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn check_row(self, snapshot: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        self.split_key(snapshot, key)?;
+    pub fn check_row(self, volume_no: VolumeNo, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.split_key(volume_no, key)?;
         let Some(value) = value else {
             return Ok(());
         };
@@ -459,7 +459,7 @@ mod tests {
 
     const ID: SyncLogId = SyncLogId {
         uuid: [7; 16],
-        snapshot: 3,
+        volume_no: VolumeNo(3),
     };
 
     // Would catch: a change that is read as another one.
@@ -516,7 +516,10 @@ mod tests {
             let parsed = ID.parse_header(&other);
             assert_eq!(parsed.and_then(|header| header.body(&other)), None, "{at}");
         }
-        let other = SyncLogId { snapshot: 4, ..ID };
+        let other = SyncLogId {
+            volume_no: VolumeNo(4),
+            ..ID
+        };
         assert_eq!(other.parse_header(&bytes), None);
     }
 }

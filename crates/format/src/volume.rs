@@ -1,13 +1,12 @@
 //! Rows of volumes: trees that can change, in the tables of a store.
 //!
-//! Every key of a volume's row begins with the number of a snapshot in big-endian order. The volume
-//! itself has such a number, so that snapshots and clones need no other tables.
+//! Every key of a volume's row begins with the number of the volume in big-endian order.
 
 use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
-use crate::{Digest, Error, FileKind, InodeFlags, Result};
+use crate::{Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
@@ -34,7 +33,7 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRow {
     /// Number that the keys of its rows begin with.
-    pub snapshot: u32,
+    pub volume_no: VolumeNo,
     /// The root directory.
     pub root: u64,
     /// The number that the next new inode gets.
@@ -79,7 +78,7 @@ impl VolumeRow {
             0
         };
         put_varint(&mut out, version.saturating_add(above));
-        for number in [self.snapshot.into(), self.root, self.next_ino] {
+        for number in [self.volume_no.0.into(), self.root, self.next_ino] {
             put_varint(&mut out, number);
         }
         out.extend_from_slice(&self.secret);
@@ -114,7 +113,7 @@ impl VolumeRow {
             version
         };
         let row = Self {
-            snapshot: cursor.bounded(u32::MAX.into(), "snapshot")? as u32,
+            volume_no: VolumeNo(cursor.bounded(u32::MAX.into(), "number of the volume")? as u32),
             root: cursor.varint()?,
             next_ino: cursor.varint()?,
             secret: array(cursor.bytes(16)?),
@@ -517,51 +516,51 @@ pub fn counted_xattr_len(name: &[u8], value: &[u8]) -> u64 {
 }
 
 /// Key of an inode, of an orphan, of a quota, and of a commit in the log.
-pub fn number_key(snapshot: u32, number: u64) -> Vec<u8> {
+pub fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(20);
-    key.extend_from_slice(&snapshot.to_be_bytes());
+    key.extend_from_slice(&volume_no.to_be_bytes());
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
 /// Key of a name (directory and cookie) and of extents (inode and window).
-pub fn pair_key(snapshot: u32, ino: u64, second: u64) -> Vec<u8> {
-    let mut key = number_key(snapshot, ino);
+pub fn pair_key(volume_no: VolumeNo, ino: u64, second: u64) -> Vec<u8> {
+    let mut key = number_key(volume_no, ino);
     key.extend_from_slice(&second.to_be_bytes());
     key
 }
 
 /// Key of an extended attribute.
-pub fn xattr_key(snapshot: u32, ino: u64, name: &[u8]) -> Vec<u8> {
-    let mut key = number_key(snapshot, ino);
+pub fn xattr_key(volume_no: VolumeNo, ino: u64, name: &[u8]) -> Vec<u8> {
+    let mut key = number_key(volume_no, ino);
     key.extend_from_slice(name);
     key
 }
 
-/// Splits a key into the snapshot, the number behind it, and the rest.
+/// Splits a key into the volume, the number behind it, and the rest.
 ///
 /// # Errors
 /// `Corrupt` if the key is too short.
-pub fn split_key(key: &[u8]) -> Result<(u32, u64, &[u8])> {
+pub fn split_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
     let short = || bad("V-5.1", "a key is too short");
-    let (snapshot, rest) = key.split_first_chunk().ok_or_else(short)?;
+    let (volume_no, rest) = key.split_first_chunk().ok_or_else(short)?;
     let (number, rest) = rest.split_first_chunk().ok_or_else(short)?;
     Ok((
-        u32::from_be_bytes(*snapshot),
+        VolumeNo(u32::from_be_bytes(*volume_no)),
         u64::from_be_bytes(*number),
         rest,
     ))
 }
 
-/// Splits the key of a name or of extents: snapshot, inode, cookie or window.
+/// Splits the key of a name or of extents: volume, inode, cookie or window.
 ///
 /// # Errors
 /// `Corrupt` if the key does not have 20 bytes.
-pub fn split_pair_key(key: &[u8]) -> Result<(u32, u64, u64)> {
-    let (snapshot, ino, rest) = split_key(key)?;
+pub fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, u64, u64)> {
+    let (volume_no, ino, rest) = split_key(key)?;
     let second = rest.try_into().map(u64::from_be_bytes);
     let second = second.map_err(|_| bad("V-5.1", "a key does not have 20 bytes"))?;
-    Ok((snapshot, ino, second))
+    Ok((volume_no, ino, second))
 }
 
 #[cfg(test)]
@@ -594,7 +593,7 @@ mod tests {
     #[test]
     fn rows_come_back_and_every_shorter_value_is_refused() {
         let volume = VolumeRow {
-            snapshot: 9,
+            volume_no: VolumeNo(9),
             root: 1,
             next_ino: 2,
             secret: [7; 16],
@@ -681,11 +680,14 @@ mod tests {
 
     #[test]
     fn keys_sort_by_number_and_come_apart() {
-        assert!(pair_key(1, 2, 300) > pair_key(1, 2, 255));
-        assert!(number_key(2, 0) > pair_key(1, u64::MAX, u64::MAX));
-        assert_eq!(split_pair_key(&pair_key(1, 2, 3)).unwrap(), (1, 2, 3));
-        let key = xattr_key(1, 2, b"user.a");
-        assert_eq!(split_key(&key).unwrap(), (1, 2, &b"user.a"[..]));
+        assert!(pair_key(VolumeNo(1), 2, 300) > pair_key(VolumeNo(1), 2, 255));
+        assert!(number_key(VolumeNo(2), 0) > pair_key(VolumeNo(1), u64::MAX, u64::MAX));
+        assert_eq!(
+            split_pair_key(&pair_key(VolumeNo(1), 2, 3)).unwrap(),
+            (VolumeNo(1), 2, 3)
+        );
+        let key = xattr_key(VolumeNo(1), 2, b"user.a");
+        assert_eq!(split_key(&key).unwrap(), (VolumeNo(1), 2, &b"user.a"[..]));
         assert!(split_pair_key(&key[..11]).is_err());
     }
 }

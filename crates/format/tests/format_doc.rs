@@ -7,10 +7,10 @@ use weald_format::container::{Codec, FOOTER_FIELDS, HEADER_FIELDS, RecordType, S
 use weald_format::cursor::Cursor;
 use weald_format::directory::{Category, items_max, raw_len_max};
 use weald_format::entries::EntryKind;
-use weald_format::limits;
 use weald_format::names::Names;
 use weald_format::store::{MAP_FIELDS, MARK_FIELDS, SEGMENT_FIELDS, STORE_FIELDS};
 use weald_format::sync_log::{DELTA_FIELDS, SYNC_LOG_FIELDS};
+use weald_format::{VolumeNo, limits};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -242,7 +242,7 @@ fn the_group_of_two_names_is_the_one_in_the_document() {
             ino,
             kind: weald_format::FileKind::Regular,
         };
-        rows.push(&pair_key(1, 2, hash * 128), &row.encode())
+        rows.push(&pair_key(VolumeNo(1), 2, hash * 128), &row.encode())
             .unwrap();
     }
     let document = document();

@@ -6,8 +6,8 @@ use crate::volume::parse_extents;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use weald_format::Result;
 use weald_format::volume::split_pair_key;
+use weald_format::{Result, VolumeNo};
 
 impl StoreWriter {
     /// Names of the images and volumes that use one of the blocks `ids`.
@@ -30,16 +30,17 @@ impl StoreWriter {
             }
         }
         let volumes = self.volume_rows()?.into_iter();
-        let volumes: BTreeMap<u32, String> = volumes.map(|(n, row)| (row.snapshot, n)).collect();
+        let volumes: BTreeMap<VolumeNo, String> =
+            volumes.map(|(n, row)| (row.volume_no, n)).collect();
         self.engine.scan(Table::Extents, &[], &mut |key, value| {
-            let (snapshot, _, _) = split_pair_key(key)?;
+            let (volume_no, _, _) = split_pair_key(key)?;
             let has = |id: &u64| ids.contains(id);
             if parse_extents(value)?
                 .0
                 .iter()
                 .any(|piece| has(&piece.block))
             {
-                names.extend(volumes.get(&snapshot).cloned());
+                names.extend(volumes.get(&volume_no).cloned());
             }
             Ok(ControlFlow::Continue(()))
         })?;

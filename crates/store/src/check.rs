@@ -10,7 +10,7 @@ use crate::named_rows::NamedRows;
 use crate::segment::{self, each_noted};
 use crate::store::{ENGINE_CACHE_LEN, Store};
 use crate::sync_log::DAMAGED_LOG_HINT;
-use crate::volume::{NEXT_SNAPSHOT, parse_extents};
+use crate::volume::{NEXT_VOLUME_NO, parse_extents};
 use crate::writer::{self, StoreWriter, WriteOptions, counter};
 use damage::{RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged};
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use weald_format::store::{
     check_segment_superblock,
 };
 use weald_format::volume::{VolumeRow, split_pair_key};
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result, VolumeNo};
 
 /// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -317,7 +317,7 @@ impl StoreWriter {
         let last_volume = state
             .volumes
             .iter()
-            .map(|(_, row)| row.snapshot.into())
+            .map(|(_, row)| row.volume_no.into())
             .max();
         let last = [
             (
@@ -329,7 +329,7 @@ impl StoreWriter {
                 state.segments.keys().next_back().copied(),
             ),
             (writer::NEXT_IMAGE, last_image),
-            (NEXT_SNAPSHOT, last_volume),
+            (NEXT_VOLUME_NO, last_volume),
         ];
         for (key, last) in last {
             let name = String::from_utf8_lossy(key).into_owned();
@@ -536,10 +536,10 @@ impl StoreWriter {
     /// Counts the references to each block in the extents of volumes, and finds the blocks that
     /// cannot be read.
     fn check_extents(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
-        let names: BTreeMap<u32, String> = state
+        let names: BTreeMap<VolumeNo, String> = state
             .volumes
             .iter()
-            .map(|(name, row)| (row.snapshot, name.clone()))
+            .map(|(name, row)| (row.volume_no, name.clone()))
             .collect();
         let mut found = Vec::new();
         let of_blocks = &state.of_blocks;
@@ -548,13 +548,13 @@ impl StoreWriter {
             Table::Extents,
             &[],
             &mut |key, value| {
-                let (snapshot, ino, _) = split_pair_key(key)?;
+                let (volume_no, ino, _) = split_pair_key(key)?;
                 for piece in parse_extents(value)?.0 {
                     *references.entry(piece.block).or_default() += 1;
                     let end = u64::from(piece.offset) + u64::from(piece.len);
                     if let Some(why) = of_blocks.why_unreadable(piece.block, end) {
                         found.push(Finding {
-                            image: Some(names.get(&snapshot).cloned().unwrap_or_default()),
+                            image: Some(names.get(&volume_no).cloned().unwrap_or_default()),
                             what: format!("inode {ino}: {why}"),
                         });
                     }
@@ -616,9 +616,9 @@ impl StoreWriter {
         let mut count = 0;
         for body in records.first.iter().chain(&records.second) {
             count += 1;
-            match check_body(body, row.snapshot, raw_len) {
+            match check_body(body, row.volume_no, raw_len) {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    let path = layout::sync_log(row.snapshot);
+                    let path = layout::sync_log(row.volume_no);
                     wrong.push(format!("{path}: record {count}: {error}"));
                 }
                 other => other?,

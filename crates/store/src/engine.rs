@@ -230,11 +230,11 @@ pub trait Engine: Debug + Send + Sync {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>>;
+    fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>>;
 }
 
 /// All tables as they were at one moment, while commits go on.
-pub trait Snapshot: Debug + Send {
+pub trait ReadView: Debug + Send {
     /// As [`Engine::scan`], of the tables at that moment.
     ///
     /// # Errors

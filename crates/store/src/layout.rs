@@ -1,6 +1,6 @@
 //! Names of the files of a store.
 
-use weald_format::{Error, Result};
+use weald_format::{Error, Result, VolumeNo};
 
 /// The superblock. Readers lock bytes of this file, at offsets from [`IMAGE_LOCKS`] on.
 pub const SUPERBLOCK: &str = "store";
@@ -49,14 +49,14 @@ pub fn volume(name: &str) -> String {
 }
 
 /// Path of the sync log of the volume with this number.
-pub fn sync_log(snapshot: u32) -> String {
-    format!("{VOLUMES}/.{snapshot:08x}.log")
+pub fn sync_log(volume_no: VolumeNo) -> String {
+    format!("{VOLUMES}/.{volume_no:08x}.log")
 }
 
 /// Parses the file name of a sync log; `None` if `name` is not one.
-pub fn sync_log_number(name: &str) -> Option<u32> {
+pub fn sync_log_number(name: &str) -> Option<VolumeNo> {
     let digits = name.strip_prefix('.')?.strip_suffix(".log")?;
-    let number = u32::from_str_radix(digits, 16).ok()?;
+    let number = VolumeNo(u32::from_str_radix(digits, 16).ok()?);
     (sync_log(number).strip_prefix(VOLUMES)?.strip_prefix('/')? == name).then_some(number)
 }
 
@@ -127,7 +127,7 @@ mod tests {
 
     #[test]
     fn names_of_sync_logs_are_numbers_and_back() {
-        for number in [0, 1, 0x1234, u32::MAX] {
+        for number in [0, 1, 0x1234, u32::MAX].map(VolumeNo) {
             let name = sync_log(number);
             let name = name.strip_prefix("volumes/").expect("a prefix");
             assert_eq!(sync_log_number(name), Some(number));

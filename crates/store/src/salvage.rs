@@ -24,7 +24,7 @@ use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::layout;
 use crate::mark::Mark;
 use crate::store::{Store, create_engine, is_bad_file, read_file, write_file};
-use crate::volume::NEXT_SNAPSHOT;
+use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use logged::Logged;
 use segments::Segments;
@@ -37,7 +37,7 @@ use weald_format::store::{
     SegmentRow,
 };
 use weald_format::volume::VolumeRow;
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result, VolumeNo};
 
 /// Options of a salvage.
 #[derive(Debug, Clone, Default)]
@@ -287,7 +287,7 @@ impl Store {
         {
             damaged.note(*id, why);
         }
-        let numbers: Vec<u32> = old.volumes.iter().map(|v| v.row.snapshot).collect();
+        let numbers: Vec<VolumeNo> = old.volumes.iter().map(|v| v.row.volume_no).collect();
         self.keep_logs(&numbers)?;
         self.write_metadata((&found, &segments), &rows, old)?;
         for (row, body) in &new_logs {
@@ -434,10 +434,10 @@ impl Store {
     }
 
     /// Renames the sync logs of volumes that are lost, which the next writer would remove.
-    fn keep_logs(&self, volumes: &[u32]) -> Result<()> {
-        for snapshot in self.sync_logs()? {
-            if !volumes.contains(&snapshot) {
-                let name = layout::sync_log(snapshot);
+    fn keep_logs(&self, volumes: &[VolumeNo]) -> Result<()> {
+        for volume_no in self.sync_logs()? {
+            if !volumes.contains(&volume_no) {
+                let name = layout::sync_log(volume_no);
                 self.disk.rename(&name, &format!("{name}.damaged"))?;
                 self.disk.sync_dir(layout::VOLUMES)?;
             }
@@ -495,10 +495,10 @@ impl Store {
             batch.put(Table::Images, name.as_bytes(), row.encode());
         }
         let counters = old.counters;
-        let numbers = old.volumes.iter().map(|volume| volume.row.snapshot);
+        let numbers = old.volumes.iter().map(|volume| volume.row.volume_no);
         let numbers = numbers.chain(self.sync_logs()?);
-        let next_snapshot = numbers.map(|number| u64::from(number) + 1).max();
-        let next_snapshot = next_snapshot.unwrap_or(1).max(counters.next_snapshot);
+        let next_volume_no = numbers.map(|number| u64::from(number) + 1).max();
+        let next_volume_no = next_volume_no.unwrap_or(1).max(counters.next_volume_no);
         for volume in old.volumes {
             for change in volume.into_batch().0 {
                 batch.0.push(change);
@@ -512,7 +512,7 @@ impl Store {
             (writer::NEXT_BLOCK, found.next_block),
             (writer::NEXT_SEGMENT, found.nowhere + 2),
             (writer::NEXT_IMAGE, next_image),
-            (NEXT_SNAPSHOT, next_snapshot),
+            (NEXT_VOLUME_NO, next_volume_no),
             (
                 writer::COMMIT,
                 self.newest_commit(segments.commit, counters.commit) + 1,

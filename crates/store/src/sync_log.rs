@@ -17,7 +17,7 @@ use weald_format::sync_log::{
     chain_start, delta_len,
 };
 use weald_format::volume::{LogRow, VolumeRow, number_key};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, VolumeNo};
 use zerocopy::IntoBytes;
 
 /// Records that may be under way: written, and their syncs did not return yet. Two syncs at a time
@@ -119,8 +119,8 @@ impl SyncLogRecords {
 type ChainOf<'a> = dyn Fn(u64) -> Result<Option<[u8; 16]>> + 'a;
 
 /// [`ChainOf`] a volume in these tables.
-fn chain_of(tables: &dyn Engine, snapshot: u32, commit: u64) -> Result<Option<[u8; 16]>> {
-    let value = tables.get(Table::Log, &number_key(snapshot, commit))?;
+fn chain_of(tables: &dyn Engine, volume_no: VolumeNo, commit: u64) -> Result<Option<[u8; 16]>> {
+    let value = tables.get(Table::Log, &number_key(volume_no, commit))?;
     let row = value.map(|value| LogRow::parse(&value)).transpose()?;
     Ok(row.map(|row| chain_start(&row.chain)))
 }
@@ -138,32 +138,32 @@ struct Found {
 }
 
 impl Store {
-    fn sync_log_id(&self, snapshot: u32) -> SyncLogId {
+    fn sync_log_id(&self, volume_no: VolumeNo) -> SyncLogId {
         SyncLogId {
             uuid: self.uuid(),
-            snapshot,
+            volume_no,
         }
     }
 
-    fn shown_sync_log(&self, snapshot: u32) -> String {
-        format!("{}/{}", self.shown(), layout::sync_log(snapshot))
+    fn shown_sync_log(&self, volume_no: VolumeNo) -> String {
+        format!("{}/{}", self.shown(), layout::sync_log(volume_no))
     }
 
     fn sync_log_of(
         &self,
         first: Box<dyn DiskFile>,
-        snapshot: u32,
+        volume_no: VolumeNo,
         half_len: u64,
     ) -> Result<SyncLog> {
         let mut files = vec![Arc::from(first)];
         while files.len() < SYNCS_MAX {
-            let name = layout::sync_log(snapshot);
+            let name = layout::sync_log(volume_no);
             files.push(Arc::from(self.disk.open(&name, Access::Write)?));
         }
         Ok(SyncLog {
             files,
-            shown: self.shown_sync_log(snapshot),
-            id: self.sync_log_id(snapshot),
+            shown: self.shown_sync_log(volume_no),
+            id: self.sync_log_id(volume_no),
             half_len,
             next: DeltaHeader::default(),
             count: 0,
@@ -173,13 +173,13 @@ impl Store {
         })
     }
 
-    /// Opens the sync log of the volume `snapshot`, if it has one.
+    /// Opens the sync log of the volume `volume_no`, if it has one.
     ///
     /// # Errors
     /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
-    fn open_sync_log(&self, snapshot: u32) -> Result<Option<SyncLog>> {
-        let shown = self.shown_sync_log(snapshot);
-        let name = layout::sync_log(snapshot);
+    fn open_sync_log(&self, volume_no: VolumeNo) -> Result<Option<SyncLog>> {
+        let shown = self.shown_sync_log(volume_no);
+        let name = layout::sync_log(volume_no);
         let file = match self.disk.open(&name, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other?,
@@ -194,10 +194,10 @@ impl Store {
             return Err(short(0));
         }
         file.read_at(&mut superblock, 0)?;
-        let half_len = self.sync_log_id(snapshot).check_superblock(&superblock);
+        let half_len = self.sync_log_id(volume_no).check_superblock(&superblock);
         let half_len = half_len.map_err(|error| error.context(&shown))?;
         if len >= ALIGN + 2 * half_len {
-            self.sync_log_of(file, snapshot, half_len).map(Some)
+            self.sync_log_of(file, volume_no, half_len).map(Some)
         } else {
             Err(short(half_len))
         }
@@ -222,10 +222,10 @@ impl Store {
         if !row.has_sync_log {
             return Ok(SyncLogRecords::default());
         }
-        match self.open_sync_log(row.snapshot) {
+        match self.open_sync_log(row.volume_no) {
             Ok(Some(log)) => prepare(log).read(row, chain_of),
             Ok(None) => {
-                let shown = self.shown_sync_log(row.snapshot);
+                let shown = self.shown_sync_log(row.volume_no);
                 let what = format!("{shown}: the sync log is missing: synced changes are lost");
                 Ok(of_damage(Error::corrupt("sync log", 0, "V-6.1", what)))
             }
@@ -238,7 +238,7 @@ impl Store {
     fn write_empty_log(
         &self,
         name: &str,
-        snapshot: u32,
+        volume_no: VolumeNo,
         half_len: u64,
     ) -> Result<Box<dyn DiskFile>> {
         let file = self.disk.open(name, Access::Create)?;
@@ -252,7 +252,7 @@ impl Store {
         }
         // The superblock says that the rest is there.
         file.sync()?;
-        let superblock = self.sync_log_id(snapshot).encode_superblock(half_len);
+        let superblock = self.sync_log_id(volume_no).encode_superblock(half_len);
         file.write_at(superblock.as_bytes(), 0)?;
         file.sync()?;
         Ok(file)
@@ -264,7 +264,7 @@ impl Store {
     /// # Errors
     /// `Full`, and then the log is as before; `Io`, `Corrupt`.
     pub(crate) fn replace_sync_log(&self, row: &VolumeRow, body: &[u8]) -> Result<()> {
-        let Some(old) = self.open_sync_log(row.snapshot)? else {
+        let Some(old) = self.open_sync_log(row.volume_no)? else {
             return Ok(());
         };
         let len = delta_len(body.len() as u64);
@@ -277,7 +277,7 @@ impl Store {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let file = self.write_empty_log(name, row.snapshot, half_len)?;
+        let file = self.write_empty_log(name, row.volume_no, half_len)?;
         let header = DeltaHeader {
             layer: row.commit.saturating_add(1),
             base: row.commit,
@@ -286,25 +286,25 @@ impl Store {
             ..DeltaHeader::default()
         };
         let at = ALIGN + header.layer % 2 * half_len;
-        let header = self.sync_log_id(row.snapshot).encode_header(&header, body);
+        let header = self.sync_log_id(row.volume_no).encode_header(&header, body);
         let mut bytes = header.as_bytes().to_vec();
         bytes.extend_from_slice(body);
         bytes.resize(len as usize, 0);
         file.write_at(&bytes, at)?;
         file.sync()?;
         drop(file);
-        self.disk.rename(name, &layout::sync_log(row.snapshot))?;
+        self.disk.rename(name, &layout::sync_log(row.volume_no))?;
         self.disk.sync_dir(layout::VOLUMES)
     }
 }
 
 impl StoreWriter {
-    /// Opens the sync log of the volume `snapshot`, if it has one.
+    /// Opens the sync log of the volume `volume_no`, if it has one.
     ///
     /// # Errors
     /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
-    pub fn open_sync_log(&self, snapshot: u32) -> Result<Option<SyncLog>> {
-        self.store.open_sync_log(snapshot)
+    pub fn open_sync_log(&self, volume_no: VolumeNo) -> Result<Option<SyncLog>> {
+        self.store.open_sync_log(volume_no)
     }
 
     /// Reads the sync log of the volume with this row. No record counts unless the row says that
@@ -319,29 +319,29 @@ impl StoreWriter {
         prepare: &dyn Fn(SyncLog) -> SyncLog,
     ) -> Result<SyncLogRecords> {
         let engine = self.engine();
-        let chain_of = |commit| chain_of(&*engine, row.snapshot, commit);
+        let chain_of = |commit| chain_of(&*engine, row.volume_no, commit);
         self.store.read_sync_log(row, &chain_of, prepare)
     }
 
-    /// Makes the sync log of the volume `snapshot`, with two halves of `half_len` bytes, which the
+    /// Makes the sync log of the volume `volume_no`, with two halves of `half_len` bytes, which the
     /// disk gives now. A later sync of a record then changes no metadata of the disk.
     ///
     /// # Errors
     /// `Full`, and then there is no log; `Io`.
-    pub fn create_sync_log(&self, snapshot: u32, half_len: u64) -> Result<SyncLog> {
-        let created = self.write_sync_log(snapshot, half_len);
+    pub fn create_sync_log(&self, volume_no: VolumeNo, half_len: u64) -> Result<SyncLog> {
+        let created = self.write_sync_log(volume_no, half_len);
         if created.is_err() {
             // The file is not whole, and the next writer makes it anew.
-            let _left = self.remove_sync_log(snapshot);
+            let _left = self.remove_sync_log(volume_no);
         }
         let file = created?;
-        self.store.sync_log_of(file, snapshot, half_len)
+        self.store.sync_log_of(file, volume_no, half_len)
     }
 
-    fn write_sync_log(&self, snapshot: u32, half_len: u64) -> Result<Box<dyn DiskFile>> {
-        self.remove_sync_log(snapshot)?;
-        let name = layout::sync_log(snapshot);
-        let file = self.store.write_empty_log(&name, snapshot, half_len)?;
+    fn write_sync_log(&self, volume_no: VolumeNo, half_len: u64) -> Result<Box<dyn DiskFile>> {
+        self.remove_sync_log(volume_no)?;
+        let name = layout::sync_log(volume_no);
+        let file = self.store.write_empty_log(&name, volume_no, half_len)?;
         self.store.disk.sync_dir(layout::VOLUMES)?;
         Ok(file)
     }
@@ -350,8 +350,8 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`.
-    pub fn remove_sync_log(&self, snapshot: u32) -> Result<()> {
-        match self.store.disk.remove(&layout::sync_log(snapshot)) {
+    pub fn remove_sync_log(&self, volume_no: VolumeNo) -> Result<()> {
+        match self.store.disk.remove(&layout::sync_log(volume_no)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

@@ -20,10 +20,10 @@ use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{BlockRow, Part, SegmentRow};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{Digest, Error, ErrorKind, Result, limits};
+use weald_format::{Digest, Error, ErrorKind, Result, VolumeNo, limits};
 
 /// Counts the numbers in front of the keys of volumes.
-pub(crate) const NEXT_SNAPSHOT: &[u8] = b"next_snapshot";
+pub(crate) const NEXT_VOLUME_NO: &[u8] = b"next_snapshot";
 /// Rows that one transaction of a removal removes.
 const REMOVE_BATCH: usize = 1 << 15;
 /// Number of segments that a [`BlockReader`] keeps open.
@@ -53,6 +53,13 @@ pub struct BlockReader {
 pub(crate) fn punched_len(dead: &[Dead]) -> u64 {
     let lens = dead.iter().map(|(_, row)| row.record.stored_len);
     lens.filter(|len| *len >= PUNCH_LEN_MIN).sum()
+}
+
+/// The number of a new volume.
+fn new_volume_no(next: u64) -> Result<VolumeNo> {
+    let number = u32::try_from(next);
+    let number = number.map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
+    Ok(VolumeNo(number))
 }
 
 impl BlockReader {
@@ -191,7 +198,7 @@ impl Store {
     }
 
     /// Numbers of the volumes that have a sync log.
-    pub(crate) fn sync_logs(&self) -> Result<Vec<u32>> {
+    pub(crate) fn sync_logs(&self) -> Result<Vec<VolumeNo>> {
         let names = match self.disk.list(layout::VOLUMES) {
             Err(error) if error.kind() == ErrorKind::NotFound => Vec::new(),
             other => other?,
@@ -422,18 +429,17 @@ impl StoreWriter {
         &mut self,
         name: &str,
         mut row: VolumeRow,
-        first: &dyn Fn(u32) -> Batch,
+        first: &dyn Fn(VolumeNo) -> Batch,
     ) -> Result<()> {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
         self.refuse_after_failure(|writer| {
-            let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
-            row.snapshot = u32::try_from(number)
-                .map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
+            let number = counter(&*writer.engine, NEXT_VOLUME_NO)?;
+            row.volume_no = new_volume_no(number)?;
             writer.show_volume(name, &row.encode())?;
-            let mut batch = first(row.snapshot);
+            let mut batch = first(row.volume_no);
             let next = (number + 1).to_le_bytes().to_vec();
-            batch.put(Table::Counters, NEXT_SNAPSHOT, next);
+            batch.put(Table::Counters, NEXT_VOLUME_NO, next);
             batch.put(Table::Volumes, name.as_bytes(), row.encode());
             writer.commit(batch)
         })
@@ -449,18 +455,17 @@ impl StoreWriter {
         &mut self,
         name: &str,
         mut row: VolumeRow,
-        first: &dyn Fn(u32) -> Batch,
+        first: &dyn Fn(VolumeNo) -> Batch,
     ) -> Result<(String, VolumeRow)> {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
         self.refuse_after_failure(|writer| {
-            let number = counter(&*writer.engine, NEXT_SNAPSHOT)?;
-            row.snapshot = u32::try_from(number)
-                .map_err(|_| Error::limit("the store has had 4 billion volumes"))?;
-            let hidden = layout::replaced_key(&row.snapshot.to_string());
-            let mut batch = first(row.snapshot);
+            let number = counter(&*writer.engine, NEXT_VOLUME_NO)?;
+            row.volume_no = new_volume_no(number)?;
+            let hidden = layout::replaced_key(&row.volume_no.to_string());
+            let mut batch = first(row.volume_no);
             let next = (number + 1).to_le_bytes().to_vec();
-            batch.put(Table::Counters, NEXT_SNAPSHOT, next);
+            batch.put(Table::Counters, NEXT_VOLUME_NO, next);
             batch.put(Table::Volumes, hidden.as_bytes(), row.encode());
             writer.commit(batch)?;
             Ok((hidden, row))
@@ -515,22 +520,22 @@ impl StoreWriter {
     pub fn remove_volume(&mut self, name: &str) -> Result<()> {
         let row = self.volume_row(name)?;
         self.refuse_after_failure(|writer| {
-            let hidden = layout::replaced_key(&row.snapshot.to_string());
+            let hidden = layout::replaced_key(&row.volume_no.to_string());
             let mut batch = Batch::default();
             batch.remove(Table::Volumes, name.as_bytes());
             batch.put(Table::Volumes, hidden.as_bytes(), row.encode());
             writer.commit(batch)?;
             writer.hide_volume(name)?;
-            writer.finish_volume_removal(&hidden, row.snapshot)
+            writer.finish_volume_removal(&hidden, row.volume_no)
         })
     }
 
-    fn finish_volume_removal(&mut self, hidden: &str, snapshot: u32) -> Result<()> {
+    fn finish_volume_removal(&mut self, hidden: &str, volume_no: VolumeNo) -> Result<()> {
         loop {
             let mut batch = Batch::default();
             let mut counts = BTreeMap::new();
             for table in Table::OF_VOLUMES {
-                self.take_rows(table, snapshot, &mut batch, &mut counts)?;
+                self.take_rows(table, volume_no, &mut batch, &mut counts)?;
             }
             if batch.0.is_empty() {
                 break;
@@ -543,7 +548,7 @@ impl StoreWriter {
             }
             self.commit(batch)?;
         }
-        self.remove_sync_log(snapshot)?;
+        self.remove_sync_log(volume_no)?;
         let mut batch = Batch::default();
         batch.remove(Table::Volumes, hidden.as_bytes());
         self.commit(batch)
@@ -554,7 +559,7 @@ impl StoreWriter {
     fn take_rows(
         &self,
         table: Table,
-        snapshot: u32,
+        volume_no: VolumeNo,
         batch: &mut Batch,
         counts: &mut BTreeMap<u64, i64>,
     ) -> Result<()> {
@@ -562,8 +567,8 @@ impl StoreWriter {
             return Ok(());
         }
         self.engine
-            .scan(table, &snapshot.to_be_bytes(), &mut |key, value| {
-                if split_key(key)?.0 != snapshot || batch.0.len() >= REMOVE_BATCH {
+            .scan(table, &volume_no.to_be_bytes(), &mut |key, value| {
+                if split_key(key)?.0 != volume_no || batch.0.len() >= REMOVE_BATCH {
                     return Ok(ControlFlow::Break(()));
                 }
                 if table == Table::Extents {
@@ -589,10 +594,10 @@ impl StoreWriter {
             };
         };
         let has_hidden = |(key, row): &(String, VolumeRow)| {
-            row.snapshot == first.snapshot && layout::is_replaced_key(key)
+            row.volume_no == first.volume_no && layout::is_replaced_key(key)
         };
-        let next = counter(&*self.engine, NEXT_SNAPSHOT)?;
-        Ok(u64::from(first.snapshot) < next && !rows.iter().any(has_hidden))
+        let next = counter(&*self.engine, NEXT_VOLUME_NO)?;
+        Ok(u64::from(first.volume_no) < next && !rows.iter().any(has_hidden))
     }
 
     /// Makes the files in `volumes` agree with the rows, and completes removals.
@@ -616,15 +621,15 @@ impl StoreWriter {
             }
         }
         // A volume whose row is lost may have a log, which a salvage needs.
-        for snapshot in self.store.sync_logs()? {
-            if !is_lost && !rows.iter().any(|(_, row)| row.snapshot == snapshot) {
-                self.remove_sync_log(snapshot)?;
+        for volume_no in self.store.sync_logs()? {
+            if !is_lost && !rows.iter().any(|(_, row)| row.volume_no == volume_no) {
+                self.remove_sync_log(volume_no)?;
             }
         }
         for (name, row) in &rows {
             if layout::is_replaced_key(name) {
                 let done = self.refuse_after_failure(|writer| {
-                    writer.finish_volume_removal(name, row.snapshot)
+                    writer.finish_volume_removal(name, row.volume_no)
                 });
                 self.tell_item(format_args!("a volume is not removed"), done)?;
             } else if !shown.contains(name) {

@@ -18,7 +18,7 @@ use rows::Rows;
 use scan::VisitRow;
 use std::ops::ControlFlow;
 use weald_format::volume::{VolumeRow, counted_xattr_len, split_key};
-use weald_format::{ErrorKind, Result};
+use weald_format::{ErrorKind, Result, VolumeNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, DAMAGED_LOG_HINT, Store, StoreWriter};
 
@@ -36,12 +36,12 @@ pub(crate) struct Usage {
 fn each_row_of(
     engine: &dyn Engine,
     table: Table,
-    snapshot: u32,
+    volume_no: VolumeNo,
     visit: &mut VisitRow<'_>,
 ) -> Result<()> {
-    let start = snapshot.to_be_bytes();
+    let start = volume_no.to_be_bytes();
     engine.scan(table, &start, &mut |key, value| {
-        if split_key(key)?.0 != snapshot {
+        if split_key(key)?.0 != volume_no {
             return Ok(ControlFlow::Break(()));
         }
         visit(key, value)?;
@@ -51,10 +51,10 @@ fn each_row_of(
 
 /// Adds up what the extents of a volume refer to, beside its commits: a block that a commit removes
 /// meanwhile does not count.
-pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
+pub(crate) fn usage(reader: &BlockReader, volume_no: VolumeNo) -> Result<Usage> {
     let mut usage = Usage::default();
     let engine = reader.engine();
-    let uses = uses_of(engine, snapshot, &mut |piece| {
+    let uses = uses_of(engine, volume_no, &mut |piece| {
         usage.logical_len += u64::from(piece.len);
     })?;
     let mut unused_len = 0;
@@ -66,7 +66,7 @@ pub(crate) fn usage(reader: &BlockReader, snapshot: u32) -> Result<Usage> {
             usage.unshared_len += block.len;
         }
     }
-    each_row_of(engine, Table::Xattrs, snapshot, &mut |key, value| {
+    each_row_of(engine, Table::Xattrs, volume_no, &mut |key, value| {
         let (_, _, name) = split_key(key)?;
         usage.attribute_len += counted_xattr_len(name, value);
         Ok(())

@@ -29,8 +29,8 @@ use crate::rebuild::Rebuild;
 use crate::tables::Counts;
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
-use weald_format::Result;
 use weald_format::volume::{VolumeRow, number_key, pair_key, xattr_key};
+use weald_format::{Result, VolumeNo};
 use weald_store::Dead;
 use weald_store::engine::{Batch, Table};
 use work::Work;
@@ -107,7 +107,7 @@ impl Committer {
     /// `Io`, `Corrupt`.
     pub fn find_garbage(&mut self, core: &Core) -> Result<(bool, bool)> {
         let windows_max = self.windows_at_once(core)?;
-        let volume = (core.tables.snapshot(), core.tables.chunk_len());
+        let volume = (core.tables.volume_no(), core.tables.chunk_len());
         let engine = core.shared.reader.engine();
         match self.settling.next(engine, volume, windows_max)? {
             Found::Nothing => Ok((false, false)),
@@ -148,7 +148,7 @@ impl Committer {
         self.place_runs(core, &mut work)?;
         work.close_pack();
         self.store_blocks(core, &mut work)?;
-        put_rows(core.tables.snapshot(), layer, &mut work.batch);
+        put_rows(core.tables.volume_no(), layer, &mut work.batch);
         self.put_windows(core, &mut work)?;
         self.drop_files(core, layer, &mut work)?;
         let row = self.put_log(layer, &mut work.batch);
@@ -168,7 +168,7 @@ impl Committer {
             core.hook.reach(crate::hook::Stage::Written)
         }
         let keep = &mut |dead: &[Dead]| core.shared.reader.keep_removed_rows(dead);
-        let keeps_dead = core.shared.keeps_dead(writing, core.tables.snapshot());
+        let keeps_dead = core.shared.keeps_dead(writing, core.tables.volume_no());
         let writer = &mut writing.writer;
         let mut dead = writer.commit_counts(&counts, batch, keeps_dead, keep)?;
         if keeps_dead {
@@ -213,31 +213,31 @@ fn plant(core: &Core, work: &mut Work<'_>) -> Result<()> {
 }
 
 /// Adds the rows of a layer.
-pub fn put_rows(snapshot: u32, layer: &Layer, batch: &mut Batch) {
+pub fn put_rows(volume_no: VolumeNo, layer: &Layer, batch: &mut Batch) {
     let mut set = |table, key: Vec<u8>, value: Option<Vec<u8>>| match value {
         Some(value) => batch.put(table, &key, value),
         None => batch.remove(table, &key),
     };
     for (ino, row) in &layer.inodes {
         let value = row.as_ref().map(|row| row.encode());
-        set(Table::Inodes, number_key(snapshot, *ino), value);
+        set(Table::Inodes, number_key(volume_no, *ino), value);
     }
     for ((dir, cookie), row) in &layer.names {
         let value = row.as_ref().map(|row| row.encode());
-        set(Table::Names, pair_key(snapshot, *dir, *cookie), value);
+        set(Table::Names, pair_key(volume_no, *dir, *cookie), value);
     }
     for ((ino, name), value) in &layer.xattrs {
         if !matches!(layer.inodes.get(ino), Some(None)) {
             let value = value.as_ref().map(|value| value.to_vec());
-            set(Table::Xattrs, xattr_key(snapshot, *ino, name), value);
+            set(Table::Xattrs, xattr_key(volume_no, *ino, name), value);
         }
     }
     for (ino, is_orphan) in &layer.orphans {
         let value = is_orphan.then(Vec::new);
-        set(Table::Orphans, number_key(snapshot, *ino), value);
+        set(Table::Orphans, number_key(volume_no, *ino), value);
     }
     for (dir, row) in &layer.quotas {
         let value = row.map(|row| row.encode());
-        set(Table::Quotas, number_key(snapshot, *dir), value);
+        set(Table::Quotas, number_key(volume_no, *dir), value);
     }
 }

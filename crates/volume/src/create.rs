@@ -6,7 +6,7 @@ use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
 use weald_format::volume::{InodeRow, VolumeRow, number_key, xattr_key};
-use weald_format::{Digest, Error, FileKind, InodeFlags, Result};
+use weald_format::{Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::{Store, WriteOptions};
 
@@ -104,8 +104,8 @@ pub fn create(
 ) -> Result<()> {
     let (row, root) = first_rows(options, secret, now)?;
     let mut writer = writer(store)?;
-    writer.create_volume(name, row, &|snapshot| {
-        root_batch(snapshot, &root, options.chunking)
+    writer.create_volume(name, row, &|volume_no| {
+        root_batch(volume_no, &root, options.chunking)
     })?;
     writer.renew_reserve();
     Ok(())
@@ -129,7 +129,7 @@ pub fn first_rows(
     }
     let (codec, level) = codec_row(options.codec)?;
     let row = VolumeRow {
-        snapshot: 0,
+        volume_no: VolumeNo(0),
         root: 1,
         next_ino: 2,
         secret,
@@ -167,11 +167,11 @@ pub fn first_rows(
 }
 
 /// The rows that a new volume begins with, its own aside.
-pub fn root_batch(snapshot: u32, root: &InodeRow, chunking: Chunking) -> Batch {
+pub fn root_batch(volume_no: VolumeNo, root: &InodeRow, chunking: Chunking) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Table::Inodes, &number_key(snapshot, 1), root.encode());
+    batch.put(Table::Inodes, &number_key(volume_no, 1), root.encode());
     if chunking != Chunking::Auto {
-        let key = xattr_key(snapshot, 1, CHUNKING);
+        let key = xattr_key(volume_no, 1, CHUNKING);
         batch.put(Table::Xattrs, &key, chunking.word().into());
     }
     batch

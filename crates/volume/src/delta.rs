@@ -5,15 +5,15 @@ use crate::layer::{Layer, Segment, Source};
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use std::sync::Arc;
-use weald_format::Result;
 use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
 use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_pair_key};
+use weald_format::{Result, VolumeNo};
 use weald_store::engine::{Batch, Table};
 
-/// Encodes all changes of `layer`, which belongs to the volume `snapshot`.
+/// Encodes all changes of `layer`, which belongs to the volume `volume_no`.
 pub fn encode(
     layer: &Layer,
-    snapshot: u32,
+    volume_no: VolumeNo,
     #[cfg(any(test, feature = "planted-bugs"))] bug: Option<PlantedBug>,
 ) -> Vec<u8> {
     let mut builder = DeltaBuilder::new(DeltaStart {
@@ -21,7 +21,7 @@ pub fn encode(
         now: layer.now,
     });
     let mut batch = Batch::default();
-    put_rows(snapshot, layer, &mut batch);
+    put_rows(volume_no, layer, &mut batch);
     for change in &batch.0 {
         let table = match change.table {
             Table::Inodes => DeltaTable::Inodes,
@@ -62,11 +62,11 @@ pub fn encode(
     builder.finish()
 }
 
-/// Decodes a body of the volume `snapshot`.
+/// Decodes a body of the volume `volume_no`.
 ///
 /// # Errors
 /// `Corrupt`.
-pub fn decode(body: &[u8], snapshot: u32) -> Result<Layer> {
+pub fn decode(body: &[u8], volume_no: VolumeNo) -> Result<Layer> {
     let mut layer = Layer {
         is_changed: true,
         ..Layer::default()
@@ -74,7 +74,7 @@ pub fn decode(body: &[u8], snapshot: u32) -> Result<Layer> {
     let start = parse_body(body, &mut |item| {
         let (ino, range, source) = match item {
             DeltaItem::Row(table, key, value) => {
-                return put_row(&mut layer, snapshot, table, (key, value));
+                return put_row(&mut layer, volume_no, table, (key, value));
             }
             DeltaItem::Drop(ino) => {
                 layer.drops.insert(ino);
@@ -99,11 +99,11 @@ pub fn decode(body: &[u8], snapshot: u32) -> Result<Layer> {
 
 fn put_row(
     layer: &mut Layer,
-    snapshot: u32,
+    volume_no: VolumeNo,
     table: DeltaTable,
     (key, value): (&[u8], Option<&[u8]>),
 ) -> Result<()> {
-    let (number, rest) = table.split_key(snapshot, key)?;
+    let (number, rest) = table.split_key(volume_no, key)?;
     match table {
         DeltaTable::Inodes => {
             let row = value.map(InodeRow::parse).transpose()?;

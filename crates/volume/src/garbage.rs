@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
 use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
-use weald_format::{Result, limits};
+use weald_format::{Result, VolumeNo, limits};
 use weald_store::engine::{Engine, Table};
 
 /// Share of a block, per cent, below which what is used of it is written again. Garbage is then at
@@ -227,10 +227,10 @@ impl Settling {
     pub fn next(
         &mut self,
         engine: &dyn Engine,
-        (snapshot, chunk_len): (u32, u32),
+        (volume_no, chunk_len): (VolumeNo, u32),
         windows_max: usize,
     ) -> Result<Found> {
-        let result = self.try_next(engine, (snapshot, chunk_len), windows_max);
+        let result = self.try_next(engine, (volume_no, chunk_len), windows_max);
         if result.is_err() {
             self.phase = Phase::Idle;
             self.uses.clear();
@@ -242,7 +242,7 @@ impl Settling {
     fn try_next(
         &mut self,
         engine: &dyn Engine,
-        (snapshot, chunk_len): (u32, u32),
+        (volume_no, chunk_len): (VolumeNo, u32),
         windows_max: usize,
     ) -> Result<Found> {
         match self.phase {
@@ -251,7 +251,7 @@ impl Settling {
                 let uses = &mut self.uses;
                 let (first, mut end) = (self.first_block, self.end_block);
                 let (count, next) =
-                    each_window(engine, (snapshot, chunk_len), from, &mut |_, row| {
+                    each_window(engine, (volume_no, chunk_len), from, &mut |_, row| {
                         for piece in &row.0 {
                             if !(first..end).contains(&piece.block) {
                                 continue;
@@ -278,7 +278,7 @@ impl Settling {
                 let chosen = &self.chosen;
                 let mut stopped = None;
                 let (_, next) =
-                    each_window(engine, (snapshot, chunk_len), from, &mut |window, row| {
+                    each_window(engine, (volume_no, chunk_len), from, &mut |window, row| {
                         if windows.len() >= windows_max {
                             stopped = Some(window);
                             return Ok(ControlFlow::Break(()));
@@ -350,15 +350,15 @@ impl Settling {
 /// next window, if there is one.
 fn each_window(
     engine: &dyn Engine,
-    (snapshot, chunk_len): (u32, u32),
+    (volume_no, chunk_len): (VolumeNo, u32),
     from: Window,
     visit: &mut dyn FnMut(Window, &ExtentsRow) -> Result<ControlFlow<()>>,
 ) -> Result<(u64, Option<Window>)> {
-    let start = pair_key(snapshot, from.0, from.1);
+    let start = pair_key(volume_no, from.0, from.1);
     let (mut count, mut next) = (0, None);
     engine.scan(Table::Extents, &start, &mut |key, value| {
         let (of, ino, window) = split_pair_key(key)?;
-        if of != snapshot {
+        if of != volume_no {
             return Ok(ControlFlow::Break(()));
         }
         if count as usize >= STEP_ROWS {
@@ -377,13 +377,13 @@ fn each_window(
 /// `Io`, `Corrupt`.
 pub fn uses_of(
     engine: &dyn Engine,
-    snapshot: u32,
+    volume_no: VolumeNo,
     visit: &mut dyn FnMut(&Piece),
 ) -> Result<BlockUses> {
     let mut uses = BlockUses::new();
-    let start = snapshot.to_be_bytes();
+    let start = volume_no.to_be_bytes();
     engine.scan(Table::Extents, &start, &mut |key, value| {
-        if split_pair_key(key)?.0 != snapshot {
+        if split_pair_key(key)?.0 != volume_no {
             return Ok(ControlFlow::Break(()));
         }
         for piece in ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?.0 {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
+use weald_format::VolumeNo;
 use weald_store::Dead;
 
 /// Whether a reader has lost its state.
@@ -12,7 +13,7 @@ pub type IsOver = Arc<AtomicBool>;
 #[derive(Debug, Default)]
 pub struct Holds {
     /// Each with the number of the volume that it reads.
-    readers: Vec<(u32, IsOver)>,
+    readers: Vec<(VolumeNo, IsOver)>,
     /// Blocks that lost their last reference meanwhile.
     dead: BTreeSet<u64>,
     /// The collection that is under way.
@@ -27,7 +28,7 @@ impl Holds {
 
     /// Whether a reader of this volume is there, for a deliberate bug.
     #[cfg(any(test, feature = "planted-bugs"))]
-    pub fn keeps_dead_of(&self, volume: u32) -> bool {
+    pub fn keeps_dead_of(&self, volume: VolumeNo) -> bool {
         self.readers.iter().any(|(of, _)| *of == volume)
     }
 
@@ -53,7 +54,7 @@ impl Holds {
     }
 
     /// Adds a reader of the volume with this number.
-    pub fn begin(&mut self, volume: u32) -> IsOver {
+    pub fn begin(&mut self, volume: VolumeNo) -> IsOver {
         let is_over = IsOver::default();
         self.readers.push((volume, is_over.clone()));
         is_over
@@ -66,7 +67,7 @@ impl Holds {
 
     /// Removes the readers of the volume with this number, as [`Holds::end`]. They lose their
     /// states.
-    pub fn end_of(&mut self, volume: u32) -> BTreeSet<u64> {
+    pub fn end_of(&mut self, volume: VolumeNo) -> BTreeSet<u64> {
         self.end_if(|of, _| of == volume)
     }
 
@@ -75,7 +76,7 @@ impl Holds {
         self.end_if(|_, _| true)
     }
 
-    fn end_if(&mut self, is_ended: impl Fn(u32, &IsOver) -> bool) -> BTreeSet<u64> {
+    fn end_if(&mut self, is_ended: impl Fn(VolumeNo, &IsOver) -> bool) -> BTreeSet<u64> {
         self.readers.retain(|(volume, is_over)| {
             let is_ended = is_ended(*volume, is_over);
             if is_ended {

@@ -106,7 +106,7 @@ pub fn create_from(
     let writer_name = format!("process {} (weald volume create)", std::process::id());
     let mut writer = store.write(WriteOptions::new(writer_name.clone()))?;
     let (row, root) = first_rows(options, secret, now)?;
-    let first = &|snapshot| root_batch(snapshot, &root, options.chunking);
+    let first = &|volume_no| root_batch(volume_no, &root, options.chunking);
     let shared = match source.name {
         Some(name) => SharedBlocks::of(source.image, &store.map(name)?)?,
         None => SharedBlocks::default(),

@@ -6,7 +6,7 @@ use crate::options::OpenOptions;
 #[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use weald_format::volume::VolumeRow;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, VolumeNo};
 #[cfg(any(test, feature = "planted-bugs"))]
 use weald_store::SyncLogBug;
 use weald_store::{DAMAGED_LOG_HINT, StoreWriter, SyncLog};
@@ -52,10 +52,10 @@ impl Logger {
 /// `Unsupported`, `Io`.
 pub fn open_log(
     writer: &StoreWriter,
-    snapshot: u32,
+    volume_no: VolumeNo,
     options: &OpenOptions,
 ) -> Result<Option<SyncLog>> {
-    match writer.open_sync_log(snapshot) {
+    match writer.open_sync_log(volume_no) {
         Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
         Ok(Some(log)) => Ok(Some(with_bug(log, options))),
         other => other,
@@ -120,7 +120,7 @@ impl Replay {
                 ..Layer::default()
             };
             for body in bodies {
-                match decode(&body, row.snapshot) {
+                match decode(&body, row.volume_no) {
                     Ok(mut newer) => {
                         // A salvage gives inodes to what has lost its own.
                         newer.next_ino = newer.next_ino.max(row.next_ino);

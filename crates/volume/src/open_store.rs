@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, VolumeNo};
 use weald_store::{BlockReader, Dead, Store, StoreWriter, WriteOptions};
 
 /// Most bytes of the disk that are kept free for removals and commits.
@@ -58,7 +58,7 @@ pub struct Writing {
     /// Readers of older states.
     pub holds: Holds,
     /// Numbers of the open volumes.
-    pub open: BTreeSet<u32>,
+    pub open: BTreeSet<VolumeNo>,
 }
 
 /// A store that is open for volumes.
@@ -209,11 +209,11 @@ impl OpenStore {
     pub(crate) fn enter(
         &self,
         writing: &mut Writing,
-        snapshot: u32,
+        volume_no: VolumeNo,
         options: &OpenOptions,
     ) -> Result<()> {
         self.accept(options)?;
-        if writing.open.contains(&snapshot) {
+        if writing.open.contains(&volume_no) {
             let pid = std::process::id();
             let what = format!("the volume is open already, in process {pid}: unmount it first");
             return Err(Error::new(ErrorKind::Busy, what));
@@ -221,7 +221,7 @@ impl OpenStore {
         if self.ignores_barriers && !options.is_read_only {
             self.store.mark_unsynced()?;
         }
-        writing.open.insert(snapshot);
+        writing.open.insert(volume_no);
         self.is_closed.store(false, Ordering::Relaxed);
         Ok(())
     }
@@ -231,8 +231,8 @@ impl OpenStore {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn leave(&self, writing: &mut Writing, snapshot: u32) -> Result<()> {
-        if !self.give_up(writing, snapshot) || !self.ignores_barriers {
+    pub(crate) fn leave(&self, writing: &mut Writing, volume_no: VolumeNo) -> Result<()> {
+        if !self.give_up(writing, volume_no) || !self.ignores_barriers {
             return Ok(());
         }
         if writing.open.is_empty() {
@@ -244,8 +244,8 @@ impl OpenStore {
     }
 
     /// Notes that the volume with this number is closed. Returns false if it was not open.
-    pub(crate) fn give_up(&self, writing: &mut Writing, snapshot: u32) -> bool {
-        let was_open = writing.open.remove(&snapshot);
+    pub(crate) fn give_up(&self, writing: &mut Writing, volume_no: VolumeNo) -> bool {
+        let was_open = writing.open.remove(&volume_no);
         self.is_closed
             .store(writing.open.is_empty(), Ordering::Relaxed);
         was_open
@@ -464,12 +464,12 @@ impl OpenStore {
     pub(crate) fn keeps_dead(
         &self,
         writing: &Writing,
-        #[allow(unused, reason = "a planted bug")] snapshot: u32,
+        #[allow(unused, reason = "a planted bug")] volume_no: VolumeNo,
     ) -> bool {
         #[cfg(any(test, feature = "planted-bugs"))]
         match self.bug {
             Some(PlantedBug::HeldBlocksFreed) => return false,
-            Some(PlantedBug::HoldOfOthersIgnored) => return writing.holds.keeps_dead_of(snapshot),
+            Some(PlantedBug::HoldOfOthersIgnored) => return writing.holds.keeps_dead_of(volume_no),
             _ => {}
         }
         writing.holds.keeps_dead()
@@ -479,8 +479,8 @@ impl OpenStore {
     ///
     /// # Errors
     /// `Io`, `Full`.
-    pub(crate) fn return_space(&self, writing: &mut Writing, snapshot: u32) -> Result<()> {
-        if self.keeps_dead(writing, snapshot) || !self.has_dead.swap(false, Ordering::Relaxed) {
+    pub(crate) fn return_space(&self, writing: &mut Writing, volume_no: VolumeNo) -> Result<()> {
+        if self.keeps_dead(writing, volume_no) || !self.has_dead.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         if writing.writer.dead_segments()?.is_empty() {

@@ -68,7 +68,7 @@ impl VolumeReader {
 
     fn of(engine: Arc<dyn Engine>, blocks: BlockReader, row: VolumeRow) -> Self {
         Self {
-            tables: Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino),
+            tables: Tables::new(engine, row.volume_no, row.chunk_len, row.next_ino),
             blocks: Blocks::new(Arc::new(blocks), READER_CACHE_LEN),
             row,
         }

@@ -82,14 +82,14 @@ impl Rebuild {
         let Some((ino, window)) = self.next.take() else {
             return Ok(());
         };
-        let (snapshot, chunk_len) = (core.tables.snapshot(), core.tables.chunk_len());
-        let start = pair_key(snapshot, ino, window);
+        let (volume_no, chunk_len) = (core.tables.volume_no(), core.tables.chunk_len());
+        let start = pair_key(volume_no, ino, window);
         let mut runs: Vec<Found> = Vec::new();
         let mut next = None;
         let open = &mut self.open;
         engine.scan(Table::Extents, &start, &mut |key, value| {
             let (of, ino, window) = split_pair_key(key)?;
-            if of != snapshot {
+            if of != volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             if runs.len() >= STEP_COUNT {

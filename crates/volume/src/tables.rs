@@ -9,12 +9,12 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weald_format::Result;
 use weald_format::limits::XATTR_NAME_LEN_MAX;
 use weald_format::volume::{
     ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, number_key, pair_key, split_key,
     split_pair_key, xattr_key,
 };
+use weald_format::{Result, VolumeNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::row_cache::{CacheSize, RowCache};
 
@@ -54,7 +54,7 @@ pub struct NamesPage {
 #[derive(Debug)]
 pub struct Tables {
     engine: Arc<dyn Engine>,
-    snapshot: u32,
+    volume_no: VolumeNo,
     chunk_len: u32,
     /// Inodes from here on have no row.
     next_ino: AtomicU64,
@@ -87,11 +87,16 @@ fn names_len<'a>(names: impl IntoIterator<Item = &'a (u64, Arc<NameRow>)>) -> us
 }
 
 impl Tables {
-    /// The rows of the volume `snapshot`.
-    pub fn new(engine: Arc<dyn Engine>, snapshot: u32, chunk_len: u32, next_ino: u64) -> Self {
+    /// The rows of the volume `volume_no`.
+    pub fn new(
+        engine: Arc<dyn Engine>,
+        volume_no: VolumeNo,
+        chunk_len: u32,
+        next_ino: u64,
+    ) -> Self {
         Self {
             engine,
-            snapshot,
+            volume_no,
             chunk_len,
             next_ino: AtomicU64::new(next_ino),
             version: AtomicU64::new(0),
@@ -123,8 +128,8 @@ impl Tables {
     }
 
     /// Number in front of all keys.
-    pub fn snapshot(&self) -> u32 {
-        self.snapshot
+    pub fn volume_no(&self) -> VolumeNo {
+        self.volume_no
     }
 
     /// Whether the tables can have rows of `ino`.
@@ -143,7 +148,7 @@ impl Tables {
         self.inodes.get_or_read(&ino, || {
             let value = self
                 .engine
-                .get(Table::Inodes, &number_key(self.snapshot, ino))?;
+                .get(Table::Inodes, &number_key(self.volume_no, ino))?;
             let row = value.map(|value| InodeRow::parse(&value)).transpose()?;
             Ok(row.map(Arc::new))
         })
@@ -183,10 +188,10 @@ impl Tables {
         if !self.may_have(dir) {
             return Ok(());
         }
-        let start = pair_key(self.snapshot, dir, first);
+        let start = pair_key(self.volume_no, dir, first);
         self.engine.scan(Table::Names, &start, &mut |key, value| {
-            let (snapshot, of, cookie) = split_pair_key(key)?;
-            if (snapshot, of) != (self.snapshot, dir) {
+            let (volume_no, of, cookie) = split_pair_key(key)?;
+            if (volume_no, of) != (self.volume_no, dir) {
                 return Ok(ControlFlow::Break(()));
             }
             Ok(visit(cookie, Arc::new(NameRow::parse(value)?)))
@@ -238,7 +243,7 @@ impl Tables {
             return Ok(None);
         }
         self.xattrs.get_or_read(&(ino, name.into()), || {
-            let key = xattr_key(self.snapshot, ino, name);
+            let key = xattr_key(self.volume_no, ino, name);
             let value = self.engine.get(Table::Xattrs, &key)?;
             Ok(value.map(Arc::from))
         })
@@ -267,10 +272,10 @@ impl Tables {
         if !self.may_have(ino) {
             return Ok(());
         }
-        let start = number_key(self.snapshot, ino);
+        let start = number_key(self.volume_no, ino);
         self.engine.scan(Table::Xattrs, &start, &mut |key, value| {
-            let (snapshot, of, name) = split_key(key)?;
-            if (snapshot, of) != (self.snapshot, ino) {
+            let (volume_no, of, name) = split_key(key)?;
+            if (volume_no, of) != (self.volume_no, ino) {
                 return Ok(ControlFlow::Break(()));
             }
             visit(name, value);
@@ -303,9 +308,9 @@ impl Tables {
 
     /// Visits all rows of the volume in a table.
     fn each_row(&self, table: Table, visit: &mut VisitRow<'_>) -> Result<()> {
-        let start = self.snapshot.to_be_bytes();
+        let start = self.volume_no.to_be_bytes();
         self.engine.scan(table, &start, &mut |key, value| {
-            if split_key(key)?.0 != self.snapshot {
+            if split_key(key)?.0 != self.volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             visit(key, value)?;
@@ -319,10 +324,10 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn orphans(&self) -> Result<Vec<u64>> {
         let mut orphans = Vec::new();
-        let start = number_key(self.snapshot, 0);
+        let start = number_key(self.volume_no, 0);
         self.engine.scan(Table::Orphans, &start, &mut |key, _| {
-            let (snapshot, ino, _) = split_key(key)?;
-            if snapshot != self.snapshot {
+            let (volume_no, ino, _) = split_key(key)?;
+            if volume_no != self.volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             orphans.push(ino);
@@ -337,10 +342,10 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn quotas(&self) -> Result<BTreeMap<u64, QuotaRow>> {
         let mut quotas = BTreeMap::new();
-        let start = number_key(self.snapshot, 0);
+        let start = number_key(self.volume_no, 0);
         self.engine.scan(Table::Quotas, &start, &mut |key, value| {
-            let (snapshot, dir, _) = split_key(key)?;
-            if snapshot != self.snapshot {
+            let (volume_no, dir, _) = split_key(key)?;
+            if volume_no != self.volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             quotas.insert(dir, QuotaRow::parse(value)?);
@@ -358,7 +363,7 @@ impl Tables {
             return Ok(None);
         }
         self.extents.get_or_read(&(ino, window), || {
-            let key = pair_key(self.snapshot, ino, window);
+            let key = pair_key(self.volume_no, ino, window);
             let value = self.engine.get(Table::Extents, &key)?;
             let row = value.map(|value| ExtentsRow::parse(&value, self.chunk_len));
             Ok(row.transpose()?.map(Arc::new))
@@ -378,10 +383,10 @@ impl Tables {
         if !self.may_have(ino) {
             return Ok(());
         }
-        let start = pair_key(self.snapshot, ino, first);
+        let start = pair_key(self.volume_no, ino, first);
         self.engine.scan(Table::Extents, &start, &mut |key, value| {
-            let (snapshot, of, window) = split_pair_key(key)?;
-            if (snapshot, of) != (self.snapshot, ino) {
+            let (volume_no, of, window) = split_pair_key(key)?;
+            if (volume_no, of) != (self.volume_no, ino) {
                 return Ok(ControlFlow::Break(()));
             }
             Ok(visit(window, ExtentsRow::parse(value, self.chunk_len)?))
@@ -393,9 +398,9 @@ impl Tables {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn each_piece(&self, visit: &mut dyn FnMut(&Piece)) -> Result<()> {
-        let start = self.snapshot.to_be_bytes();
+        let start = self.volume_no.to_be_bytes();
         self.engine.scan(Table::Extents, &start, &mut |key, value| {
-            if split_key(key)?.0 != self.snapshot {
+            if split_key(key)?.0 != self.volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             let row = ExtentsRow::parse(value, self.chunk_len)?;
@@ -512,7 +517,7 @@ mod tests {
     use std::sync::OnceLock;
     use weald_format::{FileKind, InodeFlags};
     use weald_store::engine::memory::MemoryEngine;
-    use weald_store::engine::{Batch, Snapshot, VisitDamage, VisitRow as VisitEngineRow};
+    use weald_store::engine::{Batch, ReadView, VisitDamage, VisitRow as VisitEngineRow};
 
     const VOLUME: u32 = 1;
     const WINDOW_LEN: u32 = 4096;
@@ -562,7 +567,7 @@ mod tests {
             Ok(())
         }
 
-        fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+        fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
             unreachable!("nothing takes one")
         }
     }
@@ -608,7 +613,7 @@ mod tests {
 
     fn batch(layer: &Layer, n: u64) -> Batch {
         let mut batch = Batch::default();
-        put_rows(VOLUME, layer, &mut batch);
+        put_rows(VolumeNo(VOLUME), layer, &mut batch);
         let piece = Piece {
             start: 0,
             len: 100,
@@ -616,7 +621,11 @@ mod tests {
             offset: 0,
         };
         let row = ExtentsRow(vec![piece]);
-        batch.put(Table::Extents, &pair_key(VOLUME, 5, 0), row.encode());
+        batch.put(
+            Table::Extents,
+            &pair_key(VolumeNo(VOLUME), 5, 0),
+            row.encode(),
+        );
         batch
     }
 
@@ -646,7 +655,12 @@ mod tests {
             let engine = Arc::new(Overtaken::default());
             let old = layer(1);
             engine.rows.commit(&batch(&old, 1)).expect("a commit");
-            let tables = Arc::new(Tables::new(engine.clone(), VOLUME, WINDOW_LEN, 100));
+            let tables = Arc::new(Tables::new(
+                engine.clone(),
+                VolumeNo(VOLUME),
+                WINDOW_LEN,
+                100,
+            ));
             assert!(engine.tables.set(tables.clone()).is_ok());
             assert_eq!(look(&tables), 1, "{name}: the rows before the commit");
             assert_eq!(look(&tables), 2, "{name}: an old row stayed");

@@ -614,9 +614,9 @@ fn a_check_goes_on_behind_a_table_that_cannot_be_read() {
     let store = place.store();
     let writer = store.write(weald_store::WriteOptions::new("damage"));
     let writer = writer.expect("write");
-    let snapshot = writer.volume_row("v").expect("a row").snapshot;
+    let volume_no = writer.volume_row("v").expect("a row").volume_no;
     let mut damage = Batch::default();
-    let key = |ino: u64| [&snapshot.to_be_bytes()[..], &ino.to_be_bytes()].concat();
+    let key = |ino: u64| [&volume_no.to_be_bytes()[..], &ino.to_be_bytes()].concat();
     // No row of a quota looks like this; and a file that is no inode has an attribute.
     damage.put(Table::Quotas, &key(9), b"damage".to_vec());
     let xattr = [&key(4711)[..], b"user.a"].concat();

@@ -103,11 +103,11 @@ impl Volume {
         let (volume, replay) = {
             let mut writing = shared.writing.lock();
             let row = writing.writer.keyed_volume_row(key)?;
-            let snapshot = row.snapshot;
-            shared.enter(&mut writing, snapshot, &options)?;
+            let volume_no = row.volume_no;
+            shared.enter(&mut writing, volume_no, &options)?;
             let read = Self::read(shared, &writing, (key, row), options);
             if read.is_err() {
-                shared.give_up(&mut writing, snapshot);
+                shared.give_up(&mut writing, volume_no);
             }
             read?
         };
@@ -129,7 +129,7 @@ impl Volume {
             Some(gate) => gate.before(engine),
             None => engine,
         };
-        let tables = Tables::new(engine, row.snapshot, row.chunk_len, row.next_ino);
+        let tables = Tables::new(engine, row.volume_no, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
         let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
         let mut state = State::new(row.next_ino, tables.quotas()?);
@@ -312,7 +312,7 @@ impl Volume {
             self.commit_locked(&mut committer, &mut writing, true)?;
         }
         let shared = &self.core.shared;
-        shared.return_space(&mut writing, self.core.tables.snapshot())
+        shared.return_space(&mut writing, self.core.tables.volume_no())
     }
 
     /// Notes further pieces of committed files in the dedup index. Returns whether there are more.
@@ -338,10 +338,10 @@ impl Volume {
             self.end_log()?;
             self.commit()?;
         }
-        let (shared, snapshot) = (&self.core.shared, self.core.tables.snapshot());
+        let (shared, volume_no) = (&self.core.shared, self.core.tables.volume_no());
         let mut writing = shared.writing.lock();
-        shared.close_holds(&mut writing, snapshot)?;
-        shared.leave(&mut writing, snapshot)
+        shared.close_holds(&mut writing, volume_no)?;
+        shared.leave(&mut writing, volume_no)
     }
 
     /// The store of the volume, for further volumes of it.
@@ -369,8 +369,8 @@ impl Volume {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn status(&self) -> Result<Status> {
-        let snapshot = self.core.tables.snapshot();
-        let usage = crate::check::usage(self.core.blocks.reader(), snapshot)?;
+        let volume_no = self.core.tables.volume_no();
+        let usage = crate::check::usage(self.core.blocks.reader(), volume_no)?;
         let state = self.core.state.read();
         Ok(Status {
             logical_len: usage.logical_len,
@@ -473,7 +473,7 @@ impl Drop for Volume {
         if let Err(error) = self.close() {
             log::error!("the last changes of a volume are lost: {error}");
             let shared = &self.core.shared;
-            shared.give_up(&mut shared.writing.lock(), self.core.tables.snapshot());
+            shared.give_up(&mut shared.writing.lock(), self.core.tables.volume_no());
         }
     }
 }

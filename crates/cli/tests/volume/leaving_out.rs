@@ -3,6 +3,7 @@
 use super::*;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use weald_format::VolumeNo;
 use weald_format::limits::{FILE_LEN_MAX, XATTR_SET_LEN_MAX};
 use weald_format::volume::{InodeRow, NameRow};
 use weald_store::disk::HostDisk;
@@ -182,7 +183,7 @@ fn an_image_is_added_beside_a_mount_although_an_older_one_is_damaged() {
 /// The rows of the volume, changed past its server.
 struct Rows {
     writer: weald_store::StoreWriter,
-    snapshot: u32,
+    volume_no: VolumeNo,
     batch: Batch,
 }
 
@@ -190,16 +191,16 @@ impl Rows {
     fn open(ground: &Ground) -> Self {
         let store = Store::open(Arc::new(HostDisk::new(&ground.at("store")))).expect("a store");
         let writer = store.write(WriteOptions::new("damage")).expect("a writer");
-        let snapshot = writer.volume_row("v").expect("a row").snapshot;
+        let volume_no = writer.volume_row("v").expect("a row").volume_no;
         Self {
             writer,
-            snapshot,
+            volume_no,
             batch: Batch::default(),
         }
     }
 
     fn key(&self, ino: u64) -> Vec<u8> {
-        [&self.snapshot.to_be_bytes()[..], &ino.to_be_bytes()].concat()
+        [&self.volume_no.to_be_bytes()[..], &ino.to_be_bytes()].concat()
     }
 
     /// Replaces or removes the row of a name.
@@ -212,7 +213,7 @@ impl Rows {
             }
             Ok(ControlFlow::Continue(()))
         };
-        let start = self.snapshot.to_be_bytes();
+        let start = self.volume_no.to_be_bytes();
         self.writer
             .engine()
             .scan(Table::Names, &start, &mut look)

@@ -1,10 +1,10 @@
 //! The sync log of a volume.
 
 use crate::{rule, sum};
-use weald_format::ErrorKind;
 use weald_format::cursor::put_varint;
 use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::sync_log::{DeltaBuilder, DeltaStart, SyncLogId, parse_body};
+use weald_format::{ErrorKind, VolumeNo};
 use zerocopy::IntoBytes;
 
 /// The records of a sync log that count are judged by the store, whose tests have V-6.4.
@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 fn sync_logs() {
     let id = SyncLogId {
         uuid: [3; 16],
-        snapshot: 9,
+        volume_no: VolumeNo(9),
     };
     let good = id.encode_superblock(8192);
     let edited = |at: usize, value: u8| {

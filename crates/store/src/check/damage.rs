@@ -8,7 +8,7 @@ use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::BlockRow;
 use weald_format::sync_log::{DeltaItem, parse_body};
 use weald_format::volume::VolumeRow;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, VolumeNo};
 
 /// Why the record of `block` cannot be read in the first `end` bytes of a segment. Without
 /// `reads_data`, only its header is read.
@@ -67,8 +67,8 @@ pub fn damaged_rows(
         (Table::Counters, _) => format!("{:?}", String::from_utf8_lossy(key)),
         _ => match key.split_first_chunk() {
             Some((number, rest)) => {
-                let number = u32::from_be_bytes(*number);
-                let named = volumes.iter().find(|(_, row)| row.snapshot == number);
+                let number = VolumeNo(u32::from_be_bytes(*number));
+                let named = volumes.iter().find(|(_, row)| row.volume_no == number);
                 let name = named.map_or_else(|| number.to_string(), |(name, _)| name.clone());
                 let ino = rest.first_chunk().map_or(0, |ino| u64::from_be_bytes(*ino));
                 format!("of volume {name} from inode {ino} on")
@@ -88,10 +88,10 @@ pub fn damaged_rows(
 pub type RawLen<'a> = dyn Fn(u64) -> Result<Option<u64>> + 'a;
 
 /// Checks the changes of a record of the sync log: rows, ranges, and the blocks that it names.
-pub fn check_body(body: &[u8], snapshot: u32, raw_len: &RawLen<'_>) -> Result<()> {
+pub fn check_body(body: &[u8], volume_no: VolumeNo, raw_len: &RawLen<'_>) -> Result<()> {
     let bad = |what: String| Error::corrupt("sync log", 0, "V-6.6", what);
     parse_body(body, &mut |item| match item {
-        DeltaItem::Row(table, key, value) => table.check_row(snapshot, key, value),
+        DeltaItem::Row(table, key, value) => table.check_row(volume_no, key, value),
         DeltaItem::Block(ino, _, len, block, offset) => match raw_len(block)? {
             None => Err(bad(format!("inode {ino}: block {block} has no row"))),
             Some(raw_len) if raw_len < len.saturating_add(offset.into()) => Err(bad(format!(

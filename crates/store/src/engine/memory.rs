@@ -1,6 +1,6 @@
 //! Tables in memory, lost when the process ends: for tests that simulate no crash.
 
-use super::{Batch, Engine, Snapshot, Table, VisitDamage, VisitRow};
+use super::{Batch, Engine, ReadView, Table, VisitDamage, VisitRow};
 use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -52,13 +52,13 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+    fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
         let rows = RwLock::new(self.rows.read().clone());
         Ok(Box::new(Self { rows }))
     }
 }
 
-impl Snapshot for MemoryEngine {
+impl ReadView for MemoryEngine {
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
         Engine::scan(self, table, start, visit)
     }

@@ -15,7 +15,7 @@ pub(crate) use verify::verify_pages;
 use super::group_cache::GroupCache;
 use super::groups::{Editor, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
-use super::{Batch, Change, Engine, Snapshot, Table, VisitDamage, VisitRow};
+use super::{Batch, Change, Engine, ReadView, Table, VisitDamage, VisitRow};
 use crate::disk::DiskFile;
 use ::redb::{
     Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
@@ -552,20 +552,20 @@ impl Engine for RedbEngine {
         self.commit(&Batch::default())
     }
 
-    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+    fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
         let read = self.call(|database| database.begin_read().map_err(|e| self.failed(e)))?;
-        Ok(Box::new(RedbSnapshot { read, engine: self }))
+        Ok(Box::new(RedbReadView { read, engine: self }))
     }
 }
 
 /// A transaction that reads, and the file that it reads, which is closed after it.
 #[derive(Debug)]
-struct RedbSnapshot {
+struct RedbReadView {
     read: ReadTransaction,
     engine: Arc<RedbEngine>,
 }
 
-impl Snapshot for RedbSnapshot {
+impl ReadView for RedbReadView {
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
         let engine = &*self.engine;
         if engine.has_panicked.load(Ordering::Relaxed) {
@@ -608,7 +608,7 @@ mod tests {
 
     // Would catch a state that follows later commits, and a compaction that fails beside it.
     #[test]
-    fn a_snapshot_stays_as_it_was() {
+    fn a_read_view_stays_as_it_was() {
         let disk = SimDisk::new(1);
         drop(disk.open("meta", Access::Create).expect("create"));
         let engine = Arc::new(open(&disk).expect("open"));
@@ -624,7 +624,7 @@ mod tests {
             engine.commit(&batch).expect("commit");
         };
         put(1);
-        let snapshot = engine.clone().snapshot().expect("snapshot");
+        let view = engine.clone().read_view().expect("a view");
         for value in [2, 0, 3] {
             put(value);
             engine.compact().expect("compact");
@@ -635,9 +635,9 @@ mod tests {
             assert_eq!(value, [1; 40]);
             Ok(std::ops::ControlFlow::Continue(()))
         };
-        snapshot.scan(Table::Names, &[], &mut visit).expect("scan");
+        view.scan(Table::Names, &[], &mut visit).expect("scan");
         assert_eq!(count, 2000);
-        drop(snapshot);
+        drop(view);
         put(0);
         engine.compact().expect("compact");
         assert_eq!(rows_of(&engine, Table::Names).0, 0);

@@ -5,7 +5,7 @@
 //! order of table and key, each as [`HEAD_LEN`] bytes, key and value. An end mark and the number of
 //! rows follow, so that a cut is noticed.
 
-use super::{Batch, Engine, Snapshot, Table, VisitDamage, VisitRow};
+use super::{Batch, Engine, ReadView, Table, VisitDamage, VisitRow};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -231,7 +231,7 @@ impl Engine for RowsFile {
         Ok(())
     }
 
-    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
+    fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
         Ok(Box::new(Copy(self)))
     }
 }
@@ -239,7 +239,7 @@ impl Engine for RowsFile {
 #[derive(Debug)]
 struct Copy(Arc<RowsFile>);
 
-impl Snapshot for Copy {
+impl ReadView for Copy {
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
         self.0.scan(table, start, visit)
     }

@@ -77,7 +77,7 @@ impl Logged {
     pub fn read(store: &Store, volume: &OldVolume) -> Result<Self> {
         let row = &volume.row;
         let chain_of = |commit: u64| {
-            let key = number_key(row.snapshot, commit);
+            let key = number_key(row.volume_no, commit);
             let value = volume.tables.get(&Table::Log).and_then(|t| t.get(&key));
             let row = value.and_then(|value| LogRow::parse(value).ok());
             Ok(row.map(|row| chain_start(&row.chain)))
@@ -90,7 +90,7 @@ impl Logged {
         };
         for body in records.first.iter().chain(&records.second) {
             let checked = parse_body(body, &mut |item| match item {
-                DeltaItem::Row(table, key, value) => table.check_row(row.snapshot, key, value),
+                DeltaItem::Row(table, key, value) => table.check_row(row.volume_no, key, value),
                 _ => Ok(()),
             });
             if checked.is_err() {
@@ -152,7 +152,7 @@ impl Logged {
             }
         }
         for ino in &self.removed {
-            let key = number_key(volume.row.snapshot, *ino);
+            let key = number_key(volume.row.volume_no, *ino);
             let rows = volume.tables.entry(Table::Inodes).or_default();
             if let Some(value) = rows.get_mut(&key)
                 && let Ok(mut row) = InodeRow::parse(value)

@@ -5,7 +5,7 @@ use crate::engine::Table;
 use crate::engine::redb::{From, ReadableTables, Stored};
 use crate::layout;
 use crate::store::{ENGINE_CACHE_LEN, Store, UUID_KEY};
-use crate::volume::NEXT_SNAPSHOT;
+use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub struct Counters {
     pub names_store: bool,
     pub next_block: u64,
     pub next_segment: u64,
-    pub next_snapshot: u64,
+    pub next_volume_no: u64,
     pub commit: u64,
 }
 
@@ -90,7 +90,7 @@ impl<'a> OldTables<'a> {
             names_store: uuid == Some(self.store.superblock.uuid.as_slice()),
             next_block: number(writer::NEXT_BLOCK).unwrap_or(1),
             next_segment: number(writer::NEXT_SEGMENT).unwrap_or(1),
-            next_snapshot: number(NEXT_SNAPSHOT)
+            next_volume_no: number(NEXT_VOLUME_NO)
                 .filter(|number| *number <= COUNTER_MAX >> 16)
                 .unwrap_or(1),
             commit: number(writer::COMMIT).unwrap_or(0),

@@ -548,15 +548,15 @@ impl<'a> Tree<'a> {
         lost_block: &mut dyn FnMut(u32) -> u64,
     ) -> String {
         let chunk_len = u64::from(self.volume.row.chunk_len);
-        let snapshot = self.volume.row.snapshot;
+        let volume_no = self.volume.row.volume_no;
         let window_count = size.div_ceil(chunk_len);
         let mut missing = Vec::new();
         let mut missing_len = 0;
         if window_count <= WINDOWS_MAX {
             let rows = self.volume.tables.entry(Table::Extents).or_default();
             let (first, last) = (
-                pair_key(snapshot, ino, 0),
-                pair_key(snapshot, ino, u64::MAX),
+                pair_key(volume_no, ino, 0),
+                pair_key(volume_no, ino, u64::MAX),
             );
             let known = rows.range(first..=last);
             let known = known.map(|(key, _)| split_pair_key(key).map_or(0, |(_, _, at)| at));
@@ -589,7 +589,7 @@ impl<'a> Tree<'a> {
         }
         let extents = self.volume.tables.entry(Table::Extents).or_default();
         for (window, pieces) in rows {
-            let key = pair_key(snapshot, ino, window);
+            let key = pair_key(volume_no, ino, window);
             extents.insert(key, ExtentsRow(pieces).encode());
         }
         if let Some(row) = self.inodes.get_mut(&ino) {
@@ -601,15 +601,20 @@ impl<'a> Tree<'a> {
 
     /// The body of the record that the log gets: its contents, and the rows that count them.
     fn log_body(&self) -> Option<Vec<u8>> {
-        let snapshot = self.volume.row.snapshot;
+        let volume_no = self.volume.row.volume_no;
         let files = self.logged.files();
         let files = files.filter_map(|ino| {
             let row = self.inodes.get(&ino)?.encode();
-            Some((DeltaTable::Inodes, number_key(snapshot, ino), row))
+            Some((DeltaTable::Inodes, number_key(volume_no, ino), row))
         });
         let quotas = self.quotas.iter();
-        let quotas =
-            quotas.map(|(dir, row)| (DeltaTable::Quotas, number_key(snapshot, *dir), row.encode()));
+        let quotas = quotas.map(|(dir, row)| {
+            (
+                DeltaTable::Quotas,
+                number_key(volume_no, *dir),
+                row.encode(),
+            )
+        });
         let rows: Vec<_> = files.chain(quotas).collect();
         let rows = rows.iter();
         self.logged
@@ -633,7 +638,7 @@ impl<'a> Tree<'a> {
 
     /// Writes the rows, and names what is lost.
     fn finish(self) -> Repaired {
-        let snapshot = self.volume.row.snapshot;
+        let volume_no = self.volume.row.volume_no;
         let root = self.root();
         let mut names = Names::new();
         // The other names of files with several.
@@ -671,17 +676,17 @@ impl<'a> Tree<'a> {
         self.volume.row.has_flags |= self.inodes.values().any(is_flagged);
         let tables = &mut self.volume.tables;
         let inodes = self.inodes.iter();
-        let inodes = inodes.map(|(ino, row)| (number_key(snapshot, *ino), row.encode()));
+        let inodes = inodes.map(|(ino, row)| (number_key(volume_no, *ino), row.encode()));
         tables.insert(Table::Inodes, inodes.collect());
         let names = self.names.iter();
         let names =
-            names.map(|((dir, cookie), row)| (pair_key(snapshot, *dir, *cookie), row.encode()));
+            names.map(|((dir, cookie), row)| (pair_key(volume_no, *dir, *cookie), row.encode()));
         tables.insert(Table::Names, names.collect());
         let orphans = self.orphans.iter();
-        let orphans = orphans.map(|ino| (number_key(snapshot, *ino), Vec::new()));
+        let orphans = orphans.map(|ino| (number_key(volume_no, *ino), Vec::new()));
         tables.insert(Table::Orphans, orphans.collect());
         let quotas = self.quotas.iter();
-        let quotas = quotas.map(|(dir, row)| (number_key(snapshot, *dir), row.encode()));
+        let quotas = quotas.map(|(dir, row)| (number_key(volume_no, *dir), row.encode()));
         tables.insert(Table::Quotas, quotas.collect());
         Repaired {
             losses,

@@ -6,7 +6,7 @@ use crate::layout;
 use crate::store::Store;
 use std::collections::BTreeMap;
 use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_key};
-use weald_format::{ErrorKind, Result, limits};
+use weald_format::{ErrorKind, Result, VolumeNo, limits};
 
 /// References to a block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -49,7 +49,7 @@ impl OldVolume {
             let Some(row) = store.first_volume_row(&name)? else {
                 continue;
             };
-            let is_of = |volume: &Self| volume.key == name || volume.row.snapshot == row.snapshot;
+            let is_of = |volume: &Self| volume.key == name || volume.row.volume_no == row.volume_no;
             if volumes.iter().any(is_of) {
                 continue;
             }
@@ -66,7 +66,7 @@ impl OldVolume {
 
     /// Brings the row of a new volume to the last commit in `log`; `logs` are the volumes with a
     /// sync log. The repair counts the rest.
-    fn renew_row(&mut self, logs: &[u32]) {
+    fn renew_row(&mut self, logs: &[VolumeNo]) {
         let last = self.rows(Table::Log).filter_map(|(key, value)| {
             let (_, commit, _) = split_key(key).ok()?;
             Some((commit, LogRow::parse(value).ok()?.chain))
@@ -74,7 +74,7 @@ impl OldVolume {
         if let Some((commit, chain)) = last.max_by_key(|(commit, _)| *commit) {
             (self.row.commit, self.row.chain) = (commit, chain);
         }
-        self.row.has_sync_log = logs.contains(&self.row.snapshot);
+        self.row.has_sync_log = logs.contains(&self.row.volume_no);
     }
 
     fn read(old: &mut OldTables<'_>, key: String, row: VolumeRow) -> Result<Self> {
@@ -85,7 +85,7 @@ impl OldVolume {
         };
         for table in Table::OF_VOLUMES {
             // The recount tells the rows of the volume that are damaged from those of neighbours.
-            let read = old.read(table, &volume.row.snapshot.to_be_bytes())?;
+            let read = old.read(table, &volume.row.volume_no.to_be_bytes())?;
             volume.tables.insert(table, read);
         }
         Ok(volume)

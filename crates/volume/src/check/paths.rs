@@ -76,7 +76,7 @@ fn read_names(
     if wanted.is_empty() {
         return Ok(());
     }
-    let of = (Table::Names, volume.snapshot);
+    let of = (Table::Names, volume.volume_no);
     // What is wrong with the rows is known.
     each_row(&*writer.engine(), of, &mut |key, value| {
         let (_, dir, _) = split_pair_key(key)?;

@@ -71,7 +71,7 @@ impl Rows {
 
     /// Visits the rows of a table; those that cannot be read are findings.
     fn each(&mut self, writer: &StoreWriter, table: Table, visit: &mut VisitRow<'_>) -> Result<()> {
-        let wrong = each_row(&*writer.engine(), (table, self.volume.snapshot), visit)?;
+        let wrong = each_row(&*writer.engine(), (table, self.volume.volume_no), visit)?;
         let found = wrong.into_iter().map(|what| (Subject::Nothing, what));
         self.found.extend(found);
         Ok(())
@@ -87,7 +87,7 @@ impl Rows {
     /// `Io`.
     pub fn blocks(&self, writer: &StoreWriter) -> Result<BTreeSet<u64>> {
         let mut blocks = BTreeSet::new();
-        let of = (Table::Extents, self.volume.snapshot);
+        let of = (Table::Extents, self.volume.volume_no);
         each_row(&*writer.engine(), of, &mut |_, value| {
             let pieces = ExtentsRow::parse(value, self.volume.chunk_len)?.0;
             blocks.extend(pieces.iter().map(|piece| piece.block));
@@ -106,7 +106,7 @@ impl Rows {
             let mut missing: Vec<u64> = Vec::new();
             each_row(
                 &*engine,
-                (table, self.volume.snapshot),
+                (table, self.volume.volume_no),
                 &mut |key, value| {
                     let is_found = match engine.get(table, key) {
                         Err(error) if error.kind() == ErrorKind::Corrupt => false,
@@ -323,7 +323,7 @@ impl Rows {
             let targets = targets.map(|(ino, row)| (*ino, row.target.len() as u64));
             attributes.extend(targets.filter(|(_, len)| *len > 0));
             // The check of attributes tells what cannot be read of them.
-            let of = (Table::Xattrs, self.volume.snapshot);
+            let of = (Table::Xattrs, self.volume.volume_no);
             each_row(&*writer.engine(), of, &mut |key, value| {
                 let (_, ino, name) = split_key(key)?;
                 let len = attributes.entry(ino).or_default();

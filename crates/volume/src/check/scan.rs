@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use weald_format::volume::split_key;
-use weald_format::{ErrorKind, Result};
+use weald_format::{ErrorKind, Result, VolumeNo};
 use weald_store::engine::{Engine, Table};
 
 /// Gets the key and the value of a row.
@@ -11,17 +11,17 @@ pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 /// Visits the rows of a table of a volume that can be read. Returns what is wrong with the others.
 pub fn each_row(
     engine: &dyn Engine,
-    (table, snapshot): (Table, u32),
+    (table, volume_no): (Table, VolumeNo),
     visit: &mut VisitRow<'_>,
 ) -> Result<Vec<String>> {
-    let prefix = snapshot.to_be_bytes();
+    let prefix = volume_no.to_be_bytes();
     let (mut wrong, mut damaged) = (Vec::new(), Vec::new());
     let read = engine.scan_readable(
         table,
         &prefix,
         &mut |key, value| {
             let (of, number, _) = split_key(key)?;
-            if of != snapshot {
+            if of != volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             match visit(key, value) {

@@ -63,7 +63,7 @@ impl Committer {
             let dropped = dropped.values().filter(|len| **len > 0);
             let dropped = dropped.filter(|len| **len < i64::from(chunk_len));
             self.settling.note_dropped(dropped.sum::<i64>() as u64);
-            let key = pair_key(core.tables.snapshot(), *ino, *window);
+            let key = pair_key(core.tables.volume_no(), *ino, *window);
             if pieces.is_empty() {
                 work.batch.remove(Table::Extents, &key)
             } else {
@@ -82,19 +82,19 @@ impl Committer {
         work: &mut Work<'_>,
     ) -> Result<()> {
         self.drops.extend(&layer.drops);
-        let snapshot = core.tables.snapshot();
+        let volume_no = core.tables.volume_no();
         let engine = work.writer.engine();
         let mut removed = 0;
         let mut dropped_len = 0;
         while let Some(ino) = self.drops.first().copied() {
             if core.tables.may_have(ino) {
                 for table in [Table::Extents, Table::Xattrs] {
-                    let start = number_key(snapshot, ino);
+                    let start = number_key(volume_no, ino);
                     let batch = &mut work.batch;
                     let counts = &mut work.counts;
                     engine.scan(table, &start, &mut |key, value| {
                         let (of, number, _) = split_key(key)?;
-                        if (of, number) != (snapshot, ino) || removed >= DROP_ROWS_MAX {
+                        if (of, number) != (volume_no, ino) || removed >= DROP_ROWS_MAX {
                             return Ok(ControlFlow::Break(()));
                         }
                         if table == Table::Extents {
@@ -117,7 +117,7 @@ impl Committer {
                 break;
             }
             work.batch
-                .remove(Table::Orphans, &number_key(snapshot, ino));
+                .remove(Table::Orphans, &number_key(volume_no, ino));
             self.drops.remove(&ino);
         }
         self.settling.note_dropped(dropped_len);
@@ -152,9 +152,9 @@ impl Committer {
             chain: row.chain,
             time: layer.now,
         };
-        batch.put(Table::Log, &number_key(row.snapshot, commit), log.encode());
+        batch.put(Table::Log, &number_key(row.volume_no, commit), log.encode());
         if let Some(oldest) = commit.checked_sub(COMMIT_ROW_COUNT_MAX) {
-            batch.remove(Table::Log, &number_key(row.snapshot, oldest));
+            batch.remove(Table::Log, &number_key(row.volume_no, oldest));
         }
         batch.put(Table::Volumes, self.name.as_bytes(), row.encode());
         row

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
-use weald_store::engine::{Engine, Snapshot, VisitDamage, VisitRow};
+use weald_store::engine::{Engine, ReadView, VisitDamage, VisitRow};
 
 /// Operations at once.
 const CLIENT_COUNT: usize = 32;
@@ -138,8 +138,8 @@ impl Engine for Gated {
         self.engine.compact()
     }
 
-    fn snapshot(self: Arc<Self>) -> Result<Box<dyn Snapshot>> {
-        self.engine.clone().snapshot()
+    fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
+        self.engine.clone().read_view()
     }
 }
 

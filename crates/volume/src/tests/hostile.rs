@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
-use weald_format::FileKind;
 use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, number_key};
+use weald_format::{FileKind, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{Store, WriteOptions};
@@ -37,20 +37,20 @@ fn within_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 }
 
 /// Changes rows of the volume `v`, with right checksums.
-fn change_rows(store: &Store, change: impl FnOnce(u32, &mut Batch)) {
+fn change_rows(store: &Store, change: impl FnOnce(VolumeNo, &mut Batch)) {
     let writer = store.write(WriteOptions::new("test")).expect("a writer");
-    let snapshot = writer.volume_row("v").expect("a row").snapshot;
+    let volume_no = writer.volume_row("v").expect("a row").volume_no;
     let mut batch = Batch::default();
-    change(snapshot, &mut batch);
+    change(volume_no, &mut batch);
     writer.engine().commit(&batch).expect("a commit");
 }
 
 fn inode_row(store: &Store, ino: Ino) -> InodeRow {
     let writer = store.write(WriteOptions::new("test")).expect("a writer");
-    let snapshot = writer.volume_row("v").expect("a row").snapshot;
+    let volume_no = writer.volume_row("v").expect("a row").volume_no;
     let value = writer
         .engine()
-        .get(Table::Inodes, &number_key(snapshot, ino.0));
+        .get(Table::Inodes, &number_key(volume_no, ino.0));
     InodeRow::parse(&value.expect("a read").expect("a row")).expect("an inode")
 }
 
@@ -72,15 +72,15 @@ fn circles_of_parents_and_quotas_are_errors() {
     let store = place.store();
     let mut row = inode_row(&store, one);
     row.parent = two.0;
-    change_rows(&store, |snapshot, batch| {
-        batch.put(Table::Inodes, &number_key(snapshot, one.0), row.encode());
+    change_rows(&store, |volume_no, batch| {
+        batch.put(Table::Inodes, &number_key(volume_no, one.0), row.encode());
         let quota_row = QuotaRow {
             parent: quota.0,
             len_max: 1 << 20,
             count: 1,
             ..QuotaRow::default()
         };
-        let key = number_key(snapshot, quota.0);
+        let key = number_key(volume_no, quota.0);
         batch.put(Table::Quotas, &key, quota_row.encode());
     });
     within_time(move || {

@@ -449,7 +449,7 @@ fn accounts_of_an_older_version_are_counted_again() {
         };
         batch.put(
             Table::Quotas,
-            &number_key(row.snapshot, dir.0),
+            &number_key(row.volume_no, dir.0),
             old.encode(),
         );
     }

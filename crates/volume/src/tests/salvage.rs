@@ -5,6 +5,7 @@ use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use weald_format::VolumeNo;
 use weald_format::volume::VolumeRow;
 use weald_store::disk::{Access, Disk, HostDisk, ReadOnlyDisk};
 use weald_store::engine::redb::RedbEngine;
@@ -99,9 +100,9 @@ pub(super) fn rows(place: &Place) -> Option<AllRows> {
     };
     let volumes = scan(Table::Volumes, &[]).unwrap_or_default();
     let all = volumes.into_iter().filter_map(|(key, value)| {
-        let snapshot = VolumeRow::parse(&value).ok()?.snapshot.to_be_bytes();
+        let volume_no = VolumeRow::parse(&value).ok()?.volume_no.to_be_bytes();
         let mut tables =
-            BTreeMap::from(Table::OF_VOLUMES.map(|table| (table, scan(table, &snapshot))));
+            BTreeMap::from(Table::OF_VOLUMES.map(|table| (table, scan(table, &volume_no))));
         // Those of all volumes lie in one group.
         tables.insert(Table::Blocks, scan(Table::Blocks, &[]));
         Some((String::from_utf8(key).ok()?, tables))
@@ -259,7 +260,10 @@ fn a_volume_without_its_row_is_named_and_its_log_stays() {
     // The number of the lost volume is not given away again.
     create(&store, "x", &VolumeOptions::default(), [7; 16], 5).expect("a volume");
     let writer = store.write(WriteOptions::new("a look")).expect("write");
-    assert_eq!(writer.volume_row("x").expect("a row").snapshot, 3);
+    assert_eq!(
+        writer.volume_row("x").expect("a row").volume_no,
+        VolumeNo(3)
+    );
     drop(writer);
     let report = check(&store, "x", &CheckOptions { reads_data: true });
     assert!(report.expect("a check").findings.is_empty());
@@ -392,7 +396,7 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
             let row = NameRow::parse(&value).expect("a row");
             if row.ino == d {
                 batch.remove(Table::Names, &key);
-                let (snapshot, _, cookie) = split_pair_key(&key).expect("a key");
+                let (volume_no, _, cookie) = split_pair_key(&key).expect("a key");
                 let inner = rows_of(engine, Table::Names)
                     .into_iter()
                     .find_map(|(key, value)| {
@@ -401,9 +405,9 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
                         (dir == d && row.name == b"inner").then_some(row.ino)
                     });
                 let inner = inner.expect("a directory");
-                let key = weald_format::volume::pair_key(snapshot, inner, cookie);
+                let key = weald_format::volume::pair_key(volume_no, inner, cookie);
                 batch.put(Table::Names, &key, value);
-                let key = number_key(snapshot, d);
+                let key = number_key(volume_no, d);
                 let inode = engine
                     .get(Table::Inodes, &key)
                     .expect("get")

@@ -19,7 +19,7 @@ use crate::open_store::{OpenStore, Writing};
 use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, VolumeNo};
 use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy};
 
 /// Blocks without references that one step removes.
@@ -307,7 +307,7 @@ fn lock(shared: &OpenStore) -> Result<Option<MutexGuard<'_, Writing>>> {
     if shared.bug == Some(PlantedBug::HeldBlocksMoved) {
         return Ok(Some(writing));
     }
-    let is_held = shared.keeps_dead(&writing, 0);
+    let is_held = shared.keeps_dead(&writing, VolumeNo(0));
     Ok((!is_held).then_some(writing))
 }
 

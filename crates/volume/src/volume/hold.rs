@@ -16,9 +16,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{Error, ErrorKind, Result, limits};
+use weald_format::{Error, ErrorKind, Result, VolumeNo, limits};
 use weald_store::Dead;
-use weald_store::engine::{RowsWriter, Snapshot, Table};
+use weald_store::engine::{ReadView, RowsWriter, Table};
 
 /// Tables whose rows belong to one volume and whose rows a seal reads.
 const TABLES: [Table; 4] = [Table::Inodes, Table::Names, Table::Extents, Table::Xattrs];
@@ -29,7 +29,7 @@ pub struct Hold {
     pub(super) shared: Weak<OpenStore>,
     name: String,
     row: VolumeRow,
-    snapshot: Option<Box<dyn Snapshot>>,
+    view: Option<Box<dyn ReadView>>,
     pub(super) is_over: IsOver,
 }
 
@@ -71,13 +71,13 @@ impl Volume {
             }
             true => {}
         }
-        let snapshot = writing.writer.engine().snapshot()?;
+        let view = writing.writer.engine().read_view()?;
         Ok(Hold {
             shared: Arc::downgrade(&self.core.shared),
             name: committer.name.clone(),
             row: committer.row.clone(),
-            snapshot: Some(snapshot),
-            is_over: writing.holds.begin(committer.row.snapshot),
+            view: Some(view),
+            is_over: writing.holds.begin(committer.row.volume_no),
         })
     }
 
@@ -93,13 +93,13 @@ impl Volume {
             shared: Arc::downgrade(&self.core.shared),
             name: committer.name.clone(),
             row: committer.row.clone(),
-            snapshot: None,
-            is_over: writing.holds.begin(committer.row.snapshot),
+            view: None,
+            is_over: writing.holds.begin(committer.row.volume_no),
         })
     }
 
     fn refuse_closed(&self, writing: &Writing) -> Result<()> {
-        if writing.open.contains(&self.core.tables.snapshot()) {
+        if writing.open.contains(&self.core.tables.volume_no()) {
             Ok(())
         } else {
             Err(over())
@@ -125,8 +125,8 @@ impl OpenStore {
     }
 
     /// Ends the holds of the volume with this number, because it is closed.
-    pub(super) fn close_holds(&self, writing: &mut Writing, snapshot: u32) -> Result<()> {
-        let ids = writing.holds.end_of(snapshot);
+    pub(super) fn close_holds(&self, writing: &mut Writing, volume_no: VolumeNo) -> Result<()> {
+        let ids = writing.holds.end_of(volume_no);
         self.forget_held(writing, &ids)
     }
 
@@ -162,8 +162,8 @@ impl Hold {
     /// Reads the tables once. A bit of memory for each block, more if the blocks of the volume lie
     /// far apart.
     pub fn copy_rows(&mut self, put: &mut dyn FnMut(&[u8]) -> Result<()>) -> Result<()> {
-        let taken = self.snapshot.take();
-        let snapshot = taken.ok_or_else(|| Error::invalid("the rows were copied already"))?;
+        let taken = self.view.take();
+        let view = taken.ok_or_else(|| Error::invalid("the rows were copied already"))?;
         // A reader of the tables must not outlive the volume for long: it keeps the store open.
         let is_over = self.is_over.clone();
         let mut checked = |bytes: &[u8]| {
@@ -175,13 +175,13 @@ impl Hold {
         };
         let mut rows = RowsWriter::new(&mut checked);
         let mut ids = Ids::default();
-        self.each_extent(&*snapshot, &mut |block| ids.insert(block))?;
+        self.each_extent(&*view, &mut |block| ids.insert(block))?;
         for table in Table::ALL {
             match table {
                 Table::Volumes => {
                     rows.row(table, self.name.as_bytes(), &self.row.encode())?;
                 }
-                Table::Blocks => snapshot.scan(table, &[], &mut |key, value| {
+                Table::Blocks => view.scan(table, &[], &mut |key, value| {
                     let id = weald_store::engine::number_of(key);
                     if id.is_some_and(|id| ids.contains(id)) {
                         rows.row(table, key, value)?;
@@ -189,9 +189,9 @@ impl Hold {
                     Ok(ControlFlow::Continue(()))
                 })?,
                 table if TABLES.contains(&table) => {
-                    let start = self.row.snapshot.to_be_bytes();
-                    snapshot.scan(table, &start, &mut |key, value| {
-                        if split_key(key)?.0 != self.row.snapshot {
+                    let start = self.row.volume_no.to_be_bytes();
+                    view.scan(table, &start, &mut |key, value| {
+                        if split_key(key)?.0 != self.row.volume_no {
                             return Ok(ControlFlow::Break(()));
                         }
                         rows.row(table, key, value)?;
@@ -204,10 +204,10 @@ impl Hold {
         rows.finish()
     }
 
-    fn each_extent(&self, snapshot: &dyn Snapshot, visit: &mut dyn FnMut(u64)) -> Result<()> {
-        let start = self.row.snapshot.to_be_bytes();
-        snapshot.scan(Table::Extents, &start, &mut |key, value| {
-            if split_key(key)?.0 != self.row.snapshot {
+    fn each_extent(&self, view: &dyn ReadView, visit: &mut dyn FnMut(u64)) -> Result<()> {
+        let start = self.row.volume_no.to_be_bytes();
+        view.scan(Table::Extents, &start, &mut |key, value| {
+            if split_key(key)?.0 != self.row.volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             let row = ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?;
@@ -233,8 +233,8 @@ impl Hold {
 
 impl Drop for Hold {
     fn drop(&mut self) {
-        // The tables give pages of the snapshot back with the commit that follows.
-        self.snapshot = None;
+        // The tables give pages of the view back with the commit that follows.
+        self.view = None;
         if let Some(shared) = self.shared.upgrade() {
             shared.end_hold(&self.is_over);
         }

@@ -243,7 +243,7 @@ impl Volume {
     fn encoded(&self, layer: &Layer) -> Vec<u8> {
         encode(
             layer,
-            self.core.tables.snapshot(),
+            self.core.tables.volume_no(),
             #[cfg(any(test, feature = "planted-bugs"))]
             self.core.options.bug,
         )
@@ -302,8 +302,8 @@ impl Volume {
         if is_unused || logger.is_off || logger.log.is_some() {
             return Ok(());
         }
-        let snapshot = committer.row.snapshot;
-        let mut log = open_log(&writing.writer, snapshot, options)?;
+        let volume_no = committer.row.volume_no;
+        let mut log = open_log(&writing.writer, volume_no, options)?;
         if log.is_none() && logger.syncs > options.syncs_without_log {
             let wanted = options.log_len.saturating_mul(2);
             if shared.free_len() < wanted {
@@ -317,7 +317,7 @@ impl Volume {
             }
             shared.take_free(options.log_len);
             let writer = &writing.writer;
-            let made = writer.create_sync_log(snapshot, options.log_len / 2);
+            let made = writer.create_sync_log(volume_no, options.log_len / 2);
             log = match made {
                 Err(error) if error.kind() == ErrorKind::Full => {
                     logger.is_off = true;
@@ -393,7 +393,7 @@ impl Volume {
         let options = &self.core.options;
         let is_used = options.log_len > 0 && !options.ignores_barriers && !options.is_read_only;
         if committer.row.has_sync_log && is_used {
-            let log = open_log(&writing.writer, committer.row.snapshot, options)?;
+            let log = open_log(&writing.writer, committer.row.volume_no, options)?;
             let mut logger = self.logger.lock();
             logger.prepared = log;
             logger.committed(&committer.row);

@@ -1,0 +1,32 @@
+//! Numbers that name things, each of a type of its own, so that one is not taken for another.
+
+use std::fmt;
+
+/// Number of a volume in its store. It is never given to another volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct VolumeNo(pub u32);
+
+impl VolumeNo {
+    /// The first bytes of the keys of all rows of the volume.
+    pub fn to_be_bytes(self) -> [u8; 4] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl fmt::Display for VolumeNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::LowerHex for VolumeNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
+    }
+}
+
+impl From<VolumeNo> for u64 {
+    fn from(number: VolumeNo) -> Self {
+        number.0.into()
+    }
+}
