@@ -1,6 +1,6 @@
 //! Mounts a volume beside another one of its store, whose writer this server has.
 
-use crate::hold::lock_file;
+use crate::hold_server::lock_file;
 use crate::message::{MountRequest, Reply};
 use crate::opened_request::OpenedRequest;
 use crate::place::Place;

@@ -2,7 +2,7 @@
 
 use crate::beside::mount_volume;
 use crate::hand_over::give::give;
-use crate::hold::hold;
+use crate::hold_server::hold;
 use crate::message::{Hello, Refusal, Reply, Request, receive, send};
 use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;

@@ -38,7 +38,7 @@ mod client;
 mod connection;
 mod hand_over;
 mod held_volume;
-mod hold;
+mod hold_server;
 mod message;
 mod mount_lock;
 mod mount_server;

@@ -9,12 +9,10 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 use weald_format::{Error, Result};
 use weald_fuse::MountPoint;
-use weald_store::disk::HostDisk;
-use weald_store::{Store, StoredImage};
+use weald_store::{StoreLocation, StoredImage};
 
 /// How long a new server waits for the request of the process that has started it.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -49,7 +47,7 @@ impl OpenedRequest {
             None => path.into_os_string(),
             Some(name) => {
                 // The client reports a missing image, because it knows the path as given.
-                let store = Store::open(Arc::new(HostDisk::new(&path)))?;
+                let store = StoreLocation::Path(path.clone()).open()?;
                 is_volume = volume_mount::is_volume(&store, name)?;
                 if !is_volume {
                     StoredImage::open(store, name)?;

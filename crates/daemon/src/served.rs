@@ -19,8 +19,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_fuse::{Identity, Mount, MountOptions, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
-use weald_store::Store;
-use weald_store::disk::HostDisk;
+use weald_store::StoreLocation;
 use weald_volume::Volume;
 
 /// A mount in the list of its server.
@@ -104,9 +103,11 @@ impl Opened {
                 Image::open_file(holder.into(), path, options.start, &open_options)?
             }
             Some(name) => {
-                let disk = HostDisk::of_dir(holder, &holder_path(request));
-                let store = Store::open(Arc::new(disk))?;
-                Image::open_stored(store, name, options.start, &open_options)?
+                let location = StoreLocation::Dir {
+                    dir: holder,
+                    shown: holder_path(request),
+                };
+                Image::open_stored(location.open()?, name, options.start, &open_options)?
             }
         };
         Ok(Self {

@@ -223,7 +223,7 @@ impl Shared {
             state.mount_locks_until_exit.clear();
             state.next_id
         };
-        let _adding = Adding(self);
+        let _adding = MountInProgress(self);
         let log = request.log().map(Path::to_owned);
         let place = (&self.cache, self.runtime_dir.as_ref());
         let served = Served::mount(id, request, beside, place)?;
@@ -413,9 +413,9 @@ fn unmount(served: &Served) {
 }
 
 /// A mount request in progress; dropping it decrements the count.
-struct Adding<'a>(&'a Shared);
+struct MountInProgress<'a>(&'a Shared);
 
-impl Drop for Adding<'_> {
+impl Drop for MountInProgress<'_> {
     fn drop(&mut self) {
         self.0.state.lock().adding_count -= 1;
         self.0.added.notify_all();

@@ -1,7 +1,7 @@
 //! Changes the store of a mounted volume for a client, which shows that it could do so itself: it
 //! can open the store's lock for writing.
 
-use crate::hold::{refuse, volume_of_store};
+use crate::hold_server::{refuse, volume_of_store};
 use crate::message::{Reply, send};
 use crate::shared::Shared;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};

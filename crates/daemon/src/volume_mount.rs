@@ -10,8 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weald_format::{Error, Result};
 use weald_fuse::{Mount, MountPoint, RUNNING_SYNCS_MAX, Trace, WritableOptions};
-use weald_store::disk::HostDisk;
-use weald_store::{LOCK_FILE, SYNCS_MAX, Store};
+use weald_store::{LOCK_FILE, SYNCS_MAX, Store, StoreLocation};
 use weald_vfs::WritableFs;
 use weald_volume::{OpenStore, Volume};
 
@@ -76,8 +75,11 @@ pub(crate) fn mount(
         }
         Some(beside) => Arc::clone(&beside.store),
         None => {
-            let store = Store::open(Arc::new(HostDisk::of_dir(holder, store_path)))?;
-            OpenStore::open(&store, &open_options)?
+            let location = StoreLocation::Dir {
+                dir: holder,
+                shown: store_path.to_owned(),
+            };
+            OpenStore::open(&location.open()?, &open_options)?
         }
     };
     let info = store.info(name)?;

@@ -10,8 +10,8 @@ mod rows;
 pub use columns::Shape;
 pub use rows::{GROUP_LEN_MAX, GROUP_ROWS_MAX, RAW_LEN_MAX, Rows};
 
+use crate::Result;
 use crate::cursor::{Cursor, put_varint};
-use crate::{Result, VolumeNo};
 use rows::bad;
 use std::ops::Range;
 
@@ -118,6 +118,7 @@ pub fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::VolumeNo;
     use crate::container::{Codec, RecordRef, RecordType};
     use crate::store::{BlockRow, Location};
     use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};

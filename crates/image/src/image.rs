@@ -27,8 +27,7 @@ use weald_format::{
     Attributes, ByteLen, ByteOffset, ContentId, Digest, Error, FileKind, InodeNo, Result, XattrSet,
 };
 use weald_io::{FileSource, ReadAt};
-use weald_store::disk::HostDisk;
-use weald_store::{Store, StoredImage};
+use weald_store::{Store, StoreLocation, StoredImage};
 
 /// An open image. Cheap to share (`Arc`), usable from many threads.
 pub struct Image {
@@ -148,7 +147,7 @@ impl Image {
         options: &OpenOptions,
     ) -> Result<Self> {
         if let Some((dir, name)) = weald_store::split(path) {
-            let store = Store::open(Arc::new(HostDisk::new(&dir)))?;
+            let store = StoreLocation::Path(dir).open()?;
             return Self::open_stored(store, &name, start, options);
         }
         let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;

@@ -12,7 +12,9 @@ use crate::store::{ENGINE_CACHE_LEN, Store};
 use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::volume::{NEXT_VOLUME_NO, parse_extents};
 use crate::writer::{self, StoreWriter, WriteOptions, counter};
-use damage::{RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged};
+use damage::{
+    RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged, why_unopened,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -71,6 +73,9 @@ impl BlockStates {
         }
     }
 }
+
+/// A segment and its length, or why it cannot be read.
+type OpenedSegment = std::result::Result<(Box<dyn DiskFile>, u64), String>;
 
 /// Contents of all tables, and the results so far.
 #[derive(Default)]
@@ -365,24 +370,23 @@ impl StoreWriter {
                 Err(error) => return Err(error),
             }
         }
-        let mut open: Option<(u64, Option<Box<dyn DiskFile>>)> = None;
+        let mut open: Option<(u64, OpenedSegment)> = None;
         for ((segment, offset), id) in by_place {
             let name = layout::segment(segment);
             if open.as_ref().is_none_or(|(number, _)| *number != segment) {
-                let file = match segment::open(&*self.store.disk, segment, Access::Read) {
-                    Err(error) if error.kind() == ErrorKind::Lost => None,
-                    other => Some(other?),
-                };
-                open = Some((segment, file));
+                open = Some((segment, self.open_to_check(segment)?));
             }
-            let file = open.as_ref().and_then(|(_, file)| file.as_deref());
-            let (Some(row), Some(file)) = (states.blocks.get(&id), file) else {
-                let why = format!("{name}: the segment is missing");
-                states.damaged.insert(id, why);
+            let (Some(row), Some((_, opened))) = (states.blocks.get(&id), &open) else {
                 continue;
             };
-            let why = why_damaged(file, file.len()?, row, reads_data)?;
-            match why {
+            let (file, len) = match opened {
+                Ok((file, len)) => (&**file, *len),
+                Err(why) => {
+                    states.damaged.insert(id, format!("{name}: {why}"));
+                    continue;
+                }
+            };
+            match why_damaged(file, len, row, reads_data) {
                 Some(why) => {
                     let why = format!("{name}, byte {offset}: {why}");
                     states.damaged.insert(id, why);
@@ -392,6 +396,18 @@ impl StoreWriter {
             }
         }
         Ok(states)
+    }
+
+    /// Opens a segment.
+    ///
+    /// # Errors
+    /// `Io`, if the caller may not open it.
+    fn open_to_check(&self, number: u64) -> Result<OpenedSegment> {
+        let opened = segment::open(&*self.store.disk, number, Access::Read);
+        match opened.and_then(|file| file.len().map(|len| (file, len))) {
+            Ok(opened) => Ok(Ok(opened)),
+            Err(error) => why_unopened(error).map(Err),
+        }
     }
 
     fn check_segments(
@@ -438,22 +454,21 @@ impl StoreWriter {
                     .insert(*id, format!("{name}, byte {}: {why}", row.location.offset));
             }
         };
-        let file = match segment::open(&*self.store.disk, number, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::Lost => {
+        let (file, len) = match self.open_to_check(number)? {
+            Ok(opened) => opened,
+            Err(why) => {
                 // After a crash a segment that received no record may have a row without a file.
                 let is_needed = row.live_len > 0 && !row.is_emptied;
                 if row.len > SEGMENT_SUPERBLOCK_LEN as u64 && is_needed {
-                    state.find(None, format!("{name}: the segment is missing"));
-                    lost(state, "the segment is missing");
+                    state.find(None, format!("{name}: {why}"));
+                    lost(state, &why);
                 }
                 return Ok(());
             }
-            other => other?,
         };
         if row.len <= SEGMENT_SUPERBLOCK_LEN as u64 && blocks.is_empty() {
             return Ok(());
         }
-        let len = file.len()?;
         if len < row.len && row.live_len > 0 {
             state.find(
                 None,
@@ -469,7 +484,8 @@ impl StoreWriter {
         }
         let end = row.len.min(len);
         check_notes(state, (&name, &*file, (uuid, number)), end, blocks)?;
-        check_blocks(state, (&name, &*file), end, blocks, reads_data)
+        check_blocks(state, (&name, &*file), end, blocks, reads_data);
+        Ok(())
     }
 
     /// Checks rows and maps of the images, and counts the references to each block in the maps.
@@ -670,7 +686,7 @@ fn check_notes(
     });
     match walked {
         // Damage between the records of blocks harms nobody.
-        Err(error) if error.kind() == ErrorKind::Corrupt => Ok(()),
+        Err(error) if error.is_unreadable() => Ok(()),
         other => other,
     }
 }
@@ -683,9 +699,9 @@ fn check_blocks(
     end: u64,
     blocks: &[(u64, BlockRow)],
     reads_data: bool,
-) -> Result<()> {
+) {
     for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
-        match why_damaged(file, end, block, reads_data)? {
+        match why_damaged(file, end, block, reads_data) {
             Some(why) => {
                 let at = block.location.offset;
                 let why = format!("{name}, byte {at}: {why}");
@@ -695,7 +711,6 @@ fn check_blocks(
             None => {}
         }
     }
-    Ok(())
 }
 
 fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {

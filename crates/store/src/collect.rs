@@ -10,18 +10,21 @@
 //!    again.
 //!
 //! After a crash the store is in one of these states, and [`crate::recover`] continues from there.
+//!
+//! The steps are those of [`crate::collection`], which an open volume takes one at a time. Here are
+//! what they choose and rewrite, and [`StoreWriter::collect`], which takes all.
 
-use crate::disk::{Access, Disk, DiskFile};
+use crate::collection::{Collection, NextCopy};
+use crate::disk::Disk;
 use crate::engine::{Batch, Engine, Table};
 use crate::layout;
-use crate::segment::{self, read_record};
 use crate::store::{Store, is_bad_or_missing, read_file, write_file};
+use crate::volume::Dead;
 use crate::writer::StoreWriter;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
-use weald_format::container::HEADER_LEN;
 use weald_format::store::{
-    BlockRow, ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow,
+    ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow,
 };
 use weald_format::{Digest, Error, ErrorKind, Result};
 
@@ -66,14 +69,8 @@ pub struct Collected {
     pub maps_damaged: u64,
 }
 
-/// Shortest dead range to free in place, in bytes: the page size of most file systems.
-const PUNCH_LEN_MIN: u64 = 4 << 10;
-
-/// Number of segments whose blocks are found in one pass over the rows.
-const VICTIM_GROUP: usize = 32;
-
-/// The blocks of one segment: maps an offset to the block's id and row.
-type Blocks = BTreeMap<u64, (u64, BlockRow)>;
+/// Rows of blocks that one transaction removes.
+const FORGET_COUNT: usize = 1 << 15;
 
 /// Bytes of all records of blocks in a segment.
 fn blocks_len(row: &SegmentRow) -> u64 {
@@ -153,8 +150,9 @@ fn why_bad_map(store: &Store, engine: &dyn Engine, name: &str) -> Result<Option<
 }
 
 impl StoreWriter {
-    /// Frees the space of blocks that no image refers to. `tick` is called between steps; if it
-    /// returns `Break`, the collection ends, and the finished steps remain done.
+    /// Frees the space of blocks that no image refers to: all steps of a [`Collection`], one after
+    /// the other. `tick` is called between them; if it returns `Break`, the collection ends, and
+    /// the finished steps remain done.
     ///
     /// A segment of which a live block cannot be read stays as it is, apart from its dead blocks.
     /// Beside a damaged map, all segments with live blocks do.
@@ -163,73 +161,52 @@ impl StoreWriter {
     /// `Io`, `Full`, `Corrupt`.
     ///
     /// # Cost
-    /// One pass over the rows of blocks, and two reads and one write of the live bytes of the
-    /// copied segments. Each of their blocks takes 64 bytes of memory.
+    /// A pass over the rows of blocks for each 32 segments to empty and one more, two reads and one
+    /// write of the live bytes of the copied segments, and one read of all maps, or two if any
+    /// block moves. Each block of these segments takes about 50 bytes of memory.
     pub fn collect(
         &mut self,
         options: &CollectOptions,
         tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
     ) -> Result<Collected> {
-        self.refuse_after_failure(|writer| writer.collect_all(options, tick))
-    }
-
-    fn collect_all(
-        &mut self,
-        options: &CollectOptions,
-        tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
-    ) -> Result<Collected> {
-        // Commits waiting rows first, so that the engine has all rows.
-        self.commit(Batch::default())?;
-        let suspects = suspect_maps(&self.store, &*self.engine, &|| Ok(()))?;
-        let mut done = Collected {
-            maps_damaged: self.damaged_map_count(&suspects)?,
-            ..Collected::default()
-        };
-        let victims = self.choose_victims(options, done.maps_damaged)?;
-        let had_emptied = victims.iter().any(|(_, row)| row.is_emptied);
-        if !victims.is_empty() {
-            self.begin_new_segment();
-        }
-        let mut emptied = Vec::new();
-        'groups: for group in victims.chunks(VICTIM_GROUP) {
-            let numbers: Vec<u64> = group.iter().map(|(number, _)| *number).collect();
-            let mut blocks = self.blocks_of(&numbers)?;
-            for &(number, row) in group {
-                if tick(&done).is_break() {
-                    break 'groups;
+        let (store, engine) = (self.store.clone(), self.engine.clone());
+        let (goes_on, nobody_reads) = (|| Ok(()), &mut |_: &[Dead]| {});
+        let mut collection = Collection::begin(self, options);
+        collection.find_damaged_maps((&store, &*engine), &goes_on)?;
+        collection.choose(self)?;
+        while collection.find_group(&*engine, &goes_on)? {
+            while collection.next_copy() != NextCopy::None {
+                if tick(collection.done()).is_break() {
+                    collection.stop();
+                    break;
                 }
-                let blocks = blocks.remove(&number).unwrap_or_default();
-                if !self.can_be_emptied((number, &row), &blocks)? {
-                    done.segments_kept += 1;
-                    continue;
-                }
-                done.copied_len +=
-                    self.empty_segment(number, blocks, &mut done.blocks_forgotten)?;
-                done.segments_removed += 1;
-                done.removed_len += row.len;
-                emptied.push(number);
+                collection.empty_some(self, nobody_reads)?;
             }
         }
-        if !emptied.is_empty() {
+        if collection.has_emptied() {
             #[cfg(test)]
             if self.has_bug(crate::writer::Bug::SegmentRemovedBeforeMaps) {
-                self.remove_segments(&emptied)?;
+                collection.remove_emptied(self)?;
             }
-            if done.copied_len > 0 || had_emptied {
-                self.renew_maps()?;
+            // Beside a damaged map nothing has moved.
+            if collection.done().maps_damaged == 0 {
+                for (name, row) in self.image_rows()? {
+                    let is_shown = row.state == ImageState::Present;
+                    if is_shown && collection.has_moved(&store, &name)? {
+                        collection.renew(self, &name)?;
+                    }
+                }
             }
-            self.remove_segments(&emptied)?;
+            collection.remove_emptied(self)?;
         }
-        self.punch_dead(&mut done)?;
+        collection.find_dead(&*engine, &goes_on)?;
+        while collection.dead_count() > 0 {
+            let dead = collection.forget_some(self, FORGET_COUNT, nobody_reads)?;
+            self.free(&dead)?;
+        }
         self.keep_damaged();
-        let mut dead = 0;
-        let disk = self.store.disk.clone();
-        self.each_segment(&mut |number, row| {
-            dead += debt(&*disk, number, &row)?;
-            Ok(())
-        })?;
-        done.dead_len = dead;
-        Ok(done)
+        collection.finish(&store, &*engine)?;
+        Ok(*collection.done())
     }
 
     /// Number of those of the images `suspects` whose maps cannot follow when blocks move; each is
@@ -299,50 +276,6 @@ impl StoreWriter {
         Ok(victims)
     }
 
-    /// Returns the blocks in each of the segments `numbers`.
-    fn blocks_of(&self, numbers: &[u64]) -> Result<BTreeMap<u64, Blocks>> {
-        let mut blocks: BTreeMap<u64, Blocks> = numbers
-            .iter()
-            .map(|&number| (number, Blocks::new()))
-            .collect();
-        self.each_block(&mut |id, row| {
-            if let Some(blocks) = blocks.get_mut(&row.location.segment) {
-                blocks.insert(row.location.offset, (id, row));
-            }
-            Ok(())
-        })?;
-        Ok(blocks)
-    }
-
-    /// Whether all live blocks of segment `number` can be read; those that cannot are noted. A
-    /// segment of which the row counts other live bytes than its blocks have cannot be emptied.
-    fn can_be_emptied(&self, (number, row): (u64, &SegmentRow), blocks: &Blocks) -> Result<bool> {
-        let live = || blocks.values().filter(|(_, row)| row.references > 0);
-        let live_len: u64 = live().map(|(_, row)| row.len()).sum();
-        if live_len != row.live_len {
-            log::warn!("{}", self.other_live_len(number, row.live_len, live_len));
-            return Ok(false);
-        }
-        if live().next().is_none() {
-            return Ok(true);
-        }
-        let file = match segment::open(&*self.store.disk, number, Access::Read) {
-            Err(error) if error.is_unreadable() => {
-                log::warn!("{error}");
-                return Ok(false);
-            }
-            other => other?,
-        };
-        let mut is_whole = true;
-        for (id, row) in live() {
-            if let Err(error) = read_record(&*file, row.location, &row.record) {
-                is_whole = false;
-                self.note_damaged(*id, &error);
-            }
-        }
-        Ok(is_whole)
-    }
-
     /// The error of a segment that cannot be emptied, because its row is wrong.
     pub(crate) fn other_live_len(&self, number: u64, counted: u64, live_len: u64) -> Error {
         let what = format!(
@@ -350,59 +283,6 @@ impl StoreWriter {
             self.store.disk.shown()
         );
         Error::corrupt("store metadata", 0, "S-5.5", what)
-    }
-
-    /// Copies the live blocks of segment `number`, removes the rows of the dead ones, and marks the
-    /// segment as emptied. `blocks` are all blocks of the segment. Returns the bytes copied.
-    fn empty_segment(&mut self, number: u64, blocks: Blocks, forgotten: &mut u64) -> Result<u64> {
-        let mut batch = Batch::default();
-        let mut copied = 0;
-        let file = if blocks.values().any(|(_, row)| row.references > 0) {
-            Some(segment::open(&*self.store.disk, number, Access::Read)?)
-        } else {
-            None
-        };
-        for (id, row) in blocks.into_values() {
-            let Some(file) = file.as_ref().filter(|_| row.references > 0) else {
-                self.forget_block(&mut batch, id, &row.record.digest);
-                *forgotten += 1;
-                continue;
-            };
-            self.move_block(&**file, id, row)?;
-            copied += row.len();
-        }
-        let row = SegmentRow {
-            is_emptied: true,
-            ..self.segment_row(number)?
-        };
-        if row.live_len != 0 {
-            let what = format!(
-                "segment {number}: {} live bytes belong to no block",
-                row.live_len
-            );
-            return Err(Error::corrupt("store metadata", 0, "S-5.5", what));
-        }
-        self.set_segment(number, row);
-        self.commit(batch)?;
-        Ok(copied)
-    }
-
-    fn move_block(&mut self, file: &dyn DiskFile, id: u64, row: BlockRow) -> Result<()> {
-        let stored = read_record(file, row.location, &row.record).map_err(|error| {
-            let shown = self.store.disk.shown();
-            error.context(format!(
-                "{shown}: 'weald store check --data' names what is damaged"
-            ))
-        })?;
-        let location = self.append(id, &row.record, &stored)?;
-        let mut segment = self.segment_row(location.segment)?;
-        segment.live_len += row.len();
-        self.set_segment(location.segment, segment);
-        let mut old = self.segment_row(row.location.segment)?;
-        old.live_len = old.live_len.saturating_sub(row.len());
-        self.set_segment(row.location.segment, old);
-        self.set_block(id, BlockRow { location, ..row });
-        Ok(())
     }
 
     /// Rewrites the maps that refer to an old location of a block.
@@ -452,46 +332,5 @@ impl StoreWriter {
         self.commit(batch)?;
         disk.rename(&hidden, &layout::map(name))?;
         disk.sync_dir(layout::IMAGES)
-    }
-
-    /// Removes the dead blocks of remaining segments and frees their space in place. Record headers
-    /// remain, so that every segment can be walked.
-    fn punch_dead(&mut self, done: &mut Collected) -> Result<()> {
-        let mut dead = Vec::new();
-        self.each_block(&mut |id, row| {
-            if row.references == 0 {
-                dead.push((id, row));
-            }
-            Ok(())
-        })?;
-        let mut batch = Batch::default();
-        for (id, row) in &dead {
-            self.forget_block(&mut batch, *id, &row.record.digest);
-        }
-        // The rows are removed before the bytes, so that no row refers to freed space.
-        self.commit(batch)?;
-        done.blocks_forgotten += dead.len() as u64;
-        let mut file: Option<(u64, Box<dyn DiskFile>)> = None;
-        for (_, row) in dead
-            .iter()
-            .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
-        {
-            let number = row.location.segment;
-            if file.as_ref().is_none_or(|(open, _)| *open != number) {
-                file = match segment::open(&*self.store.disk, number, Access::Write) {
-                    // What is missing, or cannot be opened, has no space to free.
-                    Err(error) if error.is_unreadable() => continue,
-                    other => Some((number, other?)),
-                };
-            }
-            if let Some((_, file)) = &file {
-                file.punch(
-                    row.location.offset + HEADER_LEN as u64,
-                    row.record.stored_len,
-                )?;
-                done.punched_len += row.record.stored_len;
-            }
-        }
-        Ok(())
     }
 }

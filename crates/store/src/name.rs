@@ -1,11 +1,10 @@
 //! Parses `STORE:NAME`, which names an image of a store where a command expects an image file.
 
-use crate::disk::HostDisk;
-use crate::{Store, StoredImage, layout};
+use crate::location::StoreLocation;
+use crate::{StoredImage, layout};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use weald_format::Result;
 
 /// Splits `STORE:NAME` at the last colon that follows the directory of a store; names may contain
@@ -51,7 +50,7 @@ pub fn find(path: &Path) -> Result<Option<StoredImage>> {
     let Some((store, name)) = split(path) else {
         return Ok(None);
     };
-    let store = Store::open(Arc::new(HostDisk::new(&store)))?;
+    let store = StoreLocation::Path(store).open()?;
     StoredImage::open(store, &name).map(Some)
 }
 

@@ -87,6 +87,8 @@ struct FileState {
     durable: Vec<u8>,
     current: Vec<u8>,
     pending: Vec<Pending>,
+    /// Whether the medium cannot read it.
+    is_unreadable: bool,
 }
 
 impl FileState {
@@ -373,7 +375,7 @@ impl SimDisk {
         state.files[file] = FileState {
             durable: bytes.to_vec(),
             current: bytes.to_vec(),
-            pending: Vec::new(),
+            ..FileState::default()
         };
     }
 
@@ -389,13 +391,27 @@ impl SimDisk {
         file.map_or(Vec::new(), |file| state.files[file].current.clone())
     }
 
+    /// Makes reads of the file `name` fail, or succeed again.
+    pub fn set_unreadable(&self, name: &str, is_unreadable: bool) {
+        let mut state = self.0.lock();
+        let file = state.current.files[name];
+        state.files[file].is_unreadable = is_unreadable;
+    }
+
+    /// Whether reads of the file `name` fail.
+    pub fn is_unreadable(&self, name: &str) -> bool {
+        let state = self.0.lock();
+        let file = state.current.files.get(name);
+        file.is_some_and(|file| state.files[*file].is_unreadable)
+    }
+
     /// Makes the file `name`, durably.
     pub fn bring_back(&self, name: &str, bytes: &[u8]) {
         let mut state = self.0.lock();
         state.files.push(FileState {
             durable: bytes.to_vec(),
             current: bytes.to_vec(),
-            pending: Vec::new(),
+            ..FileState::default()
         });
         let file = state.files.len() - 1;
         state.current.files.insert(name.to_owned(), file);
@@ -630,6 +646,9 @@ impl DiskFile for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.with(|disk, state| {
             disk.plain_call(state)?;
+            if state.files[self.file].is_unreadable {
+                return Err(failed(EIO));
+            }
             let at = offset as usize;
             let bytes = state.files[self.file].current.get(at..at + buf.len());
             buf.copy_from_slice(bytes.ok_or_else(|| failed(EIO))?);

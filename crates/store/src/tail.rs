@@ -43,6 +43,21 @@ struct Tail {
     is_complete: bool,
 }
 
+/// What was found behind the bytes of the newest segment that the tables know.
+#[derive(Debug)]
+enum Behind {
+    /// Nothing, or the segment is given up.
+    Nothing,
+    /// The file is missing, too short, or no segment of this store.
+    NoSegment,
+    /// Bytes up to the length `len` of the file.
+    Bytes {
+        known_len: u64,
+        len: u64,
+        tail: Tail,
+    },
+}
+
 impl StoreWriter {
     /// Truncates what a crash left, and refuses tables that are older than the segments.
     pub(crate) fn settle_tails(&mut self) -> Result<()> {
@@ -90,35 +105,31 @@ impl StoreWriter {
         }
     }
 
-    /// Looks behind the known bytes of the newest segment.
+    /// Looks behind the known bytes of the newest segment. If that cannot be done, the segment gets
+    /// no more records: what lies there stays, and the store can be written to.
     fn settle_newest(&mut self) -> Result<()> {
         let number = self.next_segment.saturating_sub(1);
-        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
-            return Ok(());
-        };
-        let row = SegmentRow::parse(&value)?;
-        if row.is_lost || row.is_emptied {
-            return Ok(());
-        }
         let name = layout::segment(number);
-        let disk = self.store.disk.clone();
-        let file = match disk.open(&name, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        let (known_len, len, tail) = match self.look_behind(number, &name) {
+            Ok(Behind::Nothing) => return Ok(()),
+            Ok(Behind::Bytes {
+                known_len,
+                len,
+                tail,
+            }) => (known_len, len, tail),
+            // The check reports it. Nothing can be appended.
+            Ok(Behind::NoSegment) => {
                 self.resume_from = self.next_segment;
                 return Ok(());
             }
-            other => other?,
+            Err(error) if error.is_unreadable() => {
+                let shown = self.store.disk.shown();
+                log::warn!("{shown}/{name}: {error}: the segment gets no more records");
+                self.resume_from = self.next_segment;
+                return Ok(());
+            }
+            Err(error) => return Err(error),
         };
-        let (len, uuid) = (file.len()?, self.store.superblock.uuid);
-        if len == row.len {
-            return Ok(());
-        }
-        if len < row.len || !is_segment(&*file, (uuid, number), len)? {
-            // The check reports it. Nothing can be appended.
-            self.resume_from = self.next_segment;
-            return Ok(());
-        }
-        let tail = read_tail(&*file, (uuid, number), (row.len, len))?;
         let next = self.commit_no.saturating_add(1);
         // An earlier number is that of a commit that failed, and of which the tail stays.
         let is_ours = |note: &&Note| note.commit <= next && Some(note.epoch) == self.epoch;
@@ -131,19 +142,51 @@ impl StoreWriter {
         {
             return Err(self.older(&name, "has records of", note.commit));
         }
+        let disk = self.store.disk.clone();
         if tail.is_complete && self.epoch.is_some() || is_trusted {
             let file = disk.open(&name, Access::Write)?;
-            file.set_len(row.len)?;
+            file.set_len(known_len)?;
             // Durable before the tables reach the commit that the truncated notes name.
             return file.sync();
         }
         log::warn!(
             "{}/{name}: {} bytes are left of a crash, which cannot be told from records: they stay",
             disk.shown(),
-            len - row.len
+            len - known_len
         );
         self.resume_from = self.next_segment;
         Ok(())
+    }
+
+    /// Reads what lies behind the known bytes of segment `number`.
+    ///
+    /// # Errors
+    /// `Corrupt` for a damaged row, `Io`.
+    fn look_behind(&self, number: u64, name: &str) -> Result<Behind> {
+        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
+            return Ok(Behind::Nothing);
+        };
+        let row = SegmentRow::parse(&value)?;
+        if row.is_lost || row.is_emptied {
+            return Ok(Behind::Nothing);
+        }
+        let file = match self.store.disk.open(name, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Behind::NoSegment),
+            other => other?,
+        };
+        let (len, uuid) = (file.len()?, self.store.superblock.uuid);
+        if len == row.len {
+            return Ok(Behind::Nothing);
+        }
+        if len < row.len || !is_segment(&*file, (uuid, number), len)? {
+            return Ok(Behind::NoSegment);
+        }
+        let tail = read_tail(&*file, (uuid, number), (row.len, len))?;
+        Ok(Behind::Bytes {
+            known_len: row.len,
+            len,
+            tail,
+        })
     }
 }
 

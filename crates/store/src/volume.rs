@@ -28,7 +28,7 @@ pub(crate) const NEXT_VOLUME_NO: &[u8] = b"next_snapshot";
 const REMOVE_BATCH: usize = 1 << 15;
 /// Number of segments that a [`BlockReader`] keeps open.
 const READER_SEGMENTS_MAX: usize = 64;
-/// Shortest dead range whose space is freed in place, bytes.
+/// Shortest dead range whose space is freed in place, bytes: the page size of most file systems.
 const PUNCH_LEN_MIN: u64 = 4 << 10;
 
 /// Most bytes of the copy of a row in `volumes/`, and of its digest.

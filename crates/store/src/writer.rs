@@ -677,16 +677,6 @@ impl StoreWriter {
         BlockIndex::read(&*self.engine, self.options.index_len).map(|index| index.0)
     }
 
-    /// Visits the rows of all committed blocks, in order of id.
-    pub(crate) fn each_block(
-        &self,
-        visit: &mut dyn FnMut(u64, BlockRow) -> Result<()>,
-    ) -> Result<()> {
-        each_row(&*self.engine, Table::Blocks, &mut |id, value| {
-            visit(id, BlockRow::parse(value)?)
-        })
-    }
-
     /// Visits the rows of all committed segments, in order of number.
     pub(crate) fn each_segment(
         &self,

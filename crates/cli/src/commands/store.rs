@@ -18,10 +18,8 @@ use clap::{Args, Subcommand, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use weald_format::ErrorKind;
-use weald_store::Store;
-use weald_store::disk::HostDisk;
+use weald_store::{Store, StoreLocation};
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -161,7 +159,7 @@ pub(super) fn open(path: &Path) -> anyhow::Result<Store> {
 
 pub(super) fn open_dir(path: &Path) -> anyhow::Result<Store> {
     let words = show_path(path);
-    match Store::open(Arc::new(HostDisk::new(path))) {
+    match StoreLocation::from(path).open() {
         Err(_) if path.is_file() => {
             bail!("{words}: a file, and a store is a directory: 'weald store create' makes one")
         }

@@ -10,8 +10,7 @@ use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
 use weald_format::{Digest, Error, Result};
 use weald_io::ReadAt;
-use weald_store::disk::HostDisk;
-use weald_store::{Store, StoredImage};
+use weald_store::{Store, StoreLocation, StoredImage};
 
 /// Longest chain of images of which each is the base image of the next.
 const BASE_CHAIN_LEN_MAX: usize = 16;
@@ -107,7 +106,7 @@ pub enum Found {
 /// Reads the footers of all images in `dirs`, if no file of the name has the digest.
 pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Found> {
     let opened = dirs.iter().filter(|dir| weald_store::is_store(dir));
-    let opened = opened.filter_map(|dir| Store::open(Arc::new(HostDisk::new(dir))).ok());
+    let opened = opened.filter_map(|dir| StoreLocation::Path(dir.clone()).open().ok());
     if let Some(image) = store
         .cloned()
         .into_iter()

@@ -4,41 +4,58 @@ use crate::disk::DiskFile;
 use crate::engine::{Table, number_of};
 use crate::layout;
 use crate::segment::read_record;
+use std::io::ErrorKind::PermissionDenied;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::BlockRow;
 use weald_format::sync_log::{DeltaItem, parse_body};
 use weald_format::volume::VolumeRow;
 use weald_format::{Error, ErrorKind, Result, VolumeNo};
 
-/// Why the record of `block` cannot be read in the first `end` bytes of a segment. Without
-/// `reads_data`, only its header is read.
+/// Why the record of `block` cannot be read in the first `end` bytes of a segment; `None` if it
+/// can. Without `reads_data`, only its header is read.
 pub fn why_damaged(
     file: &dyn DiskFile,
     end: u64,
     block: &BlockRow,
     reads_data: bool,
-) -> Result<Option<String>> {
+) -> Option<String> {
     let at = block.location.offset;
     if at.saturating_add(block.len()) > end {
-        return Ok(Some("lies behind the end of the segment".to_owned()));
+        return Some("lies behind the end of the segment".to_owned());
     }
     if reads_data {
         return match read_record(file, block.location, &block.record) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Some(error.what().to_owned())),
-            Err(error) => Ok(Some(error.to_string())),
-            Ok(_) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::Corrupt => Some(error.what().to_owned()),
+            Err(error) => Some(error.to_string()),
+            Ok(_) => None,
         };
     }
     let mut header = [0; HEADER_LEN];
-    file.read_at(&mut header, at)?;
-    let why = match RecordRef::parse_header(&header, 0) {
+    if let Err(error) = file.read_at(&mut header, at) {
+        return Some(error.to_string());
+    }
+    match RecordRef::parse_header(&header, 0) {
         Err(_) => Some("no record begins here".to_owned()),
         Ok(header) if header != block.record => {
             Some("another record lies here than the table says".to_owned())
         }
         Ok(_) => None,
-    };
-    Ok(why)
+    }
+}
+
+/// Why a segment cannot be opened: it is missing, or the disk fails.
+///
+/// # Errors
+/// The error itself, if the caller may not open the file: that is no damage.
+pub fn why_unopened(error: Error) -> Result<String> {
+    let source = std::error::Error::source(&error);
+    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let is_refused = source.is_some_and(|source| source.kind() == PermissionDenied);
+    match error.kind() {
+        ErrorKind::Lost => Ok("the segment is missing".to_owned()),
+        _ if is_refused || !error.is_unreadable() => Err(error),
+        _ => Ok(error.to_string()),
+    }
 }
 
 pub fn unreadable_table(table: Table, error: &Error) -> String {

@@ -1,5 +1,5 @@
-//! Whole segments and maps that are lost, emptied and brought back at random moments, also between
-//! a power cut and the next writer.
+//! Whole segments and maps that are lost, emptied, unreadable, and brought back at random moments,
+//! also between a power cut and the next writer.
 //!
 //! The model says what may fail: reading an image whose map, or a segment that its map names, is
 //! not whole, and changing an image whose map is not whole. Everything else works as before, with
@@ -21,10 +21,17 @@ use weald_format::store::Part;
 /// it was before, and after.
 type Doubtful = (String, [Option<Vec<u8>>; 2]);
 
+/// An operation in words, without the bytes of its image.
+fn shown_start(operation: &Operation) -> String {
+    let mut shown = format!("{operation:?}");
+    shown.truncate(60);
+    shown
+}
+
 struct LostRun {
     run: Run,
     writer: Option<StoreWriter>,
-    /// Bytes of the files that are lost or emptied.
+    /// Bytes of the files that are lost, emptied or unreadable.
     away: BTreeMap<String, Vec<u8>>,
     doubtful: Option<Doubtful>,
 }
@@ -44,7 +51,7 @@ impl LostRun {
         Store::open(disk).map_err(|e| format!("store: {e}"))
     }
 
-    /// Loses or empties a file, but not the segment that the writer appends to.
+    /// Loses or empties a file, or makes it unreadable, but not the segment that the writer appends to.
     fn lose(&mut self) {
         let appended = self.writer.as_ref().and_then(|w| w.segment.as_ref());
         let appended = appended.map(|segment| layout::segment(segment.number()));
@@ -63,11 +70,18 @@ impl LostRun {
         }
         let name = &names[self.run.random.below(names.len() as u64) as usize];
         let bytes = self.run.disk.lose(name);
-        let is_emptied = self.run.random.is_one_in(3);
-        if is_emptied {
-            self.run.disk.bring_back(name, &[]);
-        }
-        let how = if is_emptied { "is empty" } else { "is lost" };
+        let how = match self.run.random.below(3) {
+            0 => {
+                self.run.disk.bring_back(name, &[]);
+                "is empty"
+            }
+            1 => {
+                self.run.disk.bring_back(name, &bytes);
+                self.run.disk.set_unreadable(name, true);
+                "cannot be read"
+            }
+            _ => "is lost",
+        };
         self.run.trace.push(format!("{name} {how}"));
         self.away.insert(name.clone(), bytes);
     }
@@ -86,6 +100,11 @@ impl LostRun {
         }
         // A map of which a power cut has left both names.
         let made_again = self.run.disk.contents().remove(name);
+        if self.run.disk.is_unreadable(name) {
+            self.run.disk.set_unreadable(name, false);
+            self.run.trace.push(format!("{name} can be read"));
+            return Ok(());
+        }
         if made_again.is_some_and(|bytes| !bytes.is_empty()) {
             self.run.trace.push(format!("{name} was made again"));
             return Ok(());
@@ -214,12 +233,10 @@ impl LostRun {
 
     fn step(&mut self) -> Outcome {
         let operation = self.run.choose();
-        let mut shown = format!("{operation:?}");
-        shown.truncate(60);
         if self.is_of_doubtful(&operation) {
             return Ok(());
         }
-        self.run.trace.push(shown);
+        self.run.trace.push(shown_start(&operation));
         let cut = (self.doubtful.is_none() && self.run.random.is_one_in(5))
             .then(|| self.run.random.below(80));
         if let Some(count) = cut {
@@ -237,7 +254,7 @@ impl LostRun {
         match done {
             Ok(()) => self.run.model = after,
             Err(_) if self.may_fail(&operation) => {}
-            Err(error) => return Err(format!("{operation:?}: {error:?}")),
+            Err(error) => return Err(format!("{}: {error:?}", shown_start(&operation))),
         }
         let is_usable = self.writer.as_ref().is_none_or(StoreWriter::is_usable);
         if is_usable {
@@ -264,7 +281,7 @@ impl LostRun {
         }
         let is_settled = self.away.is_empty();
         self.opened()
-            .map_err(|e| format!("after {operation:?}: {e}"))?;
+            .map_err(|e| format!("after {}: {e}", shown_start(operation)))?;
         if is_settled { self.settle() } else { Ok(()) }
     }
 

@@ -20,10 +20,10 @@ use weald_builder::{
     Added, BuildOptions, Observer, Problem, StoreSource, StoreTarget, build_into_store,
     image_to_continue,
 };
-use weald_format::Error;
 use weald_image::{Image, OpenOptions};
-use weald_store::disk::HostDisk;
-use weald_store::{SEGMENT_LEN_DEFAULT, Store, StoreWriter, StoredImage, WriteOptions, check_name};
+use weald_store::{
+    SEGMENT_LEN_DEFAULT, Store, StoreLocation, StoreWriter, StoredImage, WriteOptions, check_name,
+};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -195,7 +195,7 @@ fn add_to_mounted(
     if let Some(old) = &like {
         let opened = StoredImage::open(store.clone(), old);
         match opened.and_then(|image| writer.import(old, &*continued.insert(image))) {
-            Err(error) if is_damage(&error) => {
+            Err(error) if error.is_unreadable() => {
                 let what = messages::one_line(&error.context("damaged, and not continued"));
                 let path = old.as_bytes().to_vec();
                 observer.problem(&Problem { path, what });
@@ -221,15 +221,10 @@ fn add_to_mounted(
     Ok(added)
 }
 
-/// Whether an error is about bytes of an image that cannot be read.
-fn is_damage(error: &Error) -> bool {
-    error.is_unreadable()
-}
-
 /// Makes a store at `dir`.
 fn temporary_store(dir: &Path, index_len: u64) -> anyhow::Result<(Store, StoreWriter)> {
-    let disk = Arc::new(HostDisk::new(dir));
-    let store = Store::create(disk, random_uuid()?, SEGMENT_LEN_DEFAULT)?;
+    let location = StoreLocation::from(dir);
+    let store = location.create(random_uuid()?, SEGMENT_LEN_DEFAULT)?;
     let writer = store.write(WriteOptions {
         index_len,
         ..WriteOptions::new(writer_name("add"))

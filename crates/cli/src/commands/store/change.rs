@@ -17,12 +17,10 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Place};
 use weald_image::{Image, ImageStart, Members, OpenOptions};
 use weald_io::{FileSource, ReadAt};
-use weald_store::disk::HostDisk;
-use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, WriteOptions, check_name};
+use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, StoreLocation, WriteOptions, check_name};
 
 /// Sections of the help.
 pub const CREATE_HELP: Help = Help {
@@ -71,10 +69,9 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     if weald_store::is_store(path) {
         bail!("{words}: a store is here already: 'weald store info {words}' describes it");
     }
-    let disk = Arc::new(HostDisk::new(path));
     let segment_len = args.segment_size.unwrap_or(SEGMENT_LEN_DEFAULT);
     let was_there = path.exists();
-    let store = match Store::create(disk, random_uuid()?, segment_len) {
+    let store = match StoreLocation::from(path.as_path()).create(random_uuid()?, segment_len) {
         Err(error) if error.kind() == ErrorKind::Busy => {
             bail!("{error}: a store needs a directory of its own, which this command makes")
         }

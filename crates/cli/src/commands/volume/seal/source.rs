@@ -1,6 +1,6 @@
 //! The tree of a volume, as the builder takes it.
 
-use super::survey::{LeftOut, Survey, Tell, is_local};
+use super::survey::{LeftOut, Survey, Tell};
 use super::walk::{Directory, Walk};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -301,7 +301,7 @@ impl BlockTree for SealSource<'_> {
             let ino = name.ino;
             let (digest, extents) = match self.read(ino, row.size) {
                 Ok(read) => read,
-                Err(error) if self.is_strict || !is_local(&error) => {
+                Err(error) if self.is_strict || !error.is_unreadable() => {
                     return Err(error.context(weald_vfs::shown_path(&dir.path_of(&name.name))));
                 }
                 Err(error) => {
@@ -345,7 +345,7 @@ impl Used {
         source.each_file(&mut |_, _, name| {
             let extents = match source.reader.extents(name.ino) {
                 // The file is left out later.
-                Err(error) if is_local(&error) => return Ok(()),
+                Err(error) if error.is_unreadable() => return Ok(()),
                 extents => extents?,
             };
             for extent in extents {

@@ -16,11 +16,6 @@ const LEVELS_MAX: u64 = DEPTH_MAX as u64 - 1;
 /// Takes the path of something that is left out, and why. An error ends the seal.
 pub type Tell<'a> = dyn Fn(&[u8], &Error) -> Result<()> + 'a;
 
-/// Whether an error is about one place of the volume: the seal can go on without it.
-pub fn is_local(error: &Error) -> bool {
-    error.is_unreadable()
-}
-
 /// Parts of a volume that its image leaves out.
 #[derive(Debug, Default)]
 pub struct LeftOut {
@@ -86,7 +81,7 @@ impl<'a> Survey<'a> {
         while let Some(dir) = walk.next() {
             let names = match reader.names(dir.ino) {
                 Ok(names) => names,
-                Err(error) if is_local(&error) && dir.ino != reader.root() => {
+                Err(error) if error.is_unreadable() && dir.ino != reader.root() => {
                     survey.left_out.add_inode(dir.ino);
                     let what = "left out with everything below it";
                     tell(&walk.path_of(b""), &error.context(what))?;
@@ -111,7 +106,7 @@ impl<'a> Survey<'a> {
             let is_twin = twin.is_some_and(|twin| twin.name == name.name);
             match self.name(dir, name, is_twin) {
                 Ok(()) => kept.push(name.clone()),
-                Err(error) if is_local(&error) || error.kind() == ErrorKind::Limit => {
+                Err(error) if error.is_unreadable() || error.kind() == ErrorKind::Limit => {
                     self.left_out.add_name(dir.ino, &name.name);
                     kept.retain(|kept| kept.name != name.name);
                     (self.tell)(&dir.path_of(&name.name), &error.context("left out"))?;
@@ -173,12 +168,13 @@ impl<'a> Survey<'a> {
             Ok(_) => return Ok(()),
             Err(error) => error,
         };
-        if !is_local(&error) && !matches!(error.kind(), ErrorKind::Limit | ErrorKind::Invalid) {
+        if !error.is_unreadable() && !matches!(error.kind(), ErrorKind::Limit | ErrorKind::Invalid)
+        {
             return Err(error);
         }
         let permissions = match self.reader.xattr(ino, ACL_ACCESS) {
             Ok(Some(acl)) => permissions_without(row.permissions, &acl, Ids::Kept),
-            Ok(None) if !is_local(&error) => row.permissions,
+            Ok(None) if !error.is_unreadable() => row.permissions,
             // An ACL that is lost may have denied any user.
             _ => row.permissions & 0o7700,
         };
