@@ -4,7 +4,7 @@
 //! that need it (`prefetch.rs`). A commit changes rows while they are read; [`Tables::committed`],
 //! which runs under the lock, then makes the caches refuse what was read before.
 
-use crate::layer::{Layer, Segment, Source};
+use crate::layer::{Layer, Segment, Source, XattrChange};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -41,6 +41,9 @@ type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 /// Pieces of a window, if it has any.
 type Window = Option<Arc<ExtentsRow>>;
 
+/// Inode and name of an extended attribute.
+type XattrPlace = (u64, Arc<[u8]>);
+
 /// Names of a directory that follow each other.
 #[derive(Debug, Clone, Default)]
 pub struct NamesPage {
@@ -64,7 +67,7 @@ pub struct Tables {
     names: RowCache<(u64, u64), Slots>,
     first_names: RowCache<u64, Arc<NamesPage>>,
     extents: RowCache<(u64, u64), Window>,
-    xattrs: RowCache<(u64, Arc<[u8]>), Option<Arc<[u8]>>>,
+    xattrs: RowCache<XattrPlace, XattrChange>,
     xattr_names: RowCache<u64, Arc<Vec<Vec<u8>>>>,
 }
 
