@@ -52,6 +52,11 @@ begin_load() {
     done
 }
 
+# Waits until each load is at work.
+await_load() {
+    until [ "$(find "$work" -maxdepth 1 -name 'log-*' -size +0 | wc -l)" = "${#loads[@]}" ]; do sleep 0.02; done
+}
+
 end_load() { wait "${loads[@]}"; }
 
 # judge_loads [all]: compares what is left with the logs; all: no call may be lost.
@@ -235,7 +240,7 @@ try_ends() {
     make_disk 1500
     mount_volume
     begin_load 2
-    sleep 0.5
+    await_load
     exec 9>"$work/mnt/open"
     if "$weald" umount "$work/mnt" 2>"$work/umount.err"; then die "a mount in use was unmounted"; fi
     grep -q . "$work/umount.err" || die "umount gave no reason"
@@ -246,7 +251,7 @@ try_ends() {
     mount_volume
     judge_loads all
     begin_load 2
-    sleep 0.5
+    await_load
     umount --lazy "$work/mnt"
     end_load
     while ! "$weald" mount "$volume" "$work/mnt" 2>/dev/null; do sleep 0.1; done

@@ -185,6 +185,23 @@ fn files_do_not_use_each_other_in_circles() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Would catch: a crate that decides itself on which disk a store lies, so that a store elsewhere
+/// could not be opened through it.
+#[test]
+fn stores_are_opened_from_a_location() {
+    let mut wrong = Vec::new();
+    for package in &metadata().packages {
+        let name = crate_name(&package.name).expect("a crate");
+        let files = imports::read_files(&root().join("crates").join(name).join("src"));
+        for (file, text) in files.values() {
+            if name != "store" && text.contains("HostDisk") {
+                wrong.push(format!("{name}: {file} names HostDisk: use StoreLocation"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 #[test]
 fn dependencies_and_their_lines_agree() {
     let text =
