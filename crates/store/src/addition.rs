@@ -323,7 +323,6 @@ impl Addition {
     ///
     /// # Errors
     /// As [`Addition::show`].
-    #[cfg(feature = "planted-bugs")]
     pub fn show_early(&self, store: &Store) -> Result<()> {
         let (map, row) = self.complete.as_ref().ok_or_else(incomplete)?;
         if row.counted_parts > 0 {

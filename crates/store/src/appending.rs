@@ -1,10 +1,9 @@
 //! Records and notes that the writer appends to segments.
 
 use crate::engine::{Batch, Table, key_of};
+use crate::faults::Bug;
 use crate::layout;
 use crate::segment::SegmentWriter;
-#[cfg(test)]
-use crate::writer::Bug;
 use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
@@ -118,12 +117,10 @@ impl StoreWriter {
     pub(crate) fn put_note(&mut self) -> Result<()> {
         let (uuid, commit) = (self.store.superblock.uuid, self.commit_no + 1);
         let epoch = self.options.epoch;
-        #[cfg(test)]
-        let is_wrong = self.has_bug(Bug::NoteNamesOthers);
+        let is_wrong = self.faults.has(Bug::NoteNamesOthers);
         let Some(segment) = &mut self.segment else {
             return Ok(());
         };
-        #[cfg(test)]
         if is_wrong {
             segment.mix_up_ids();
         }

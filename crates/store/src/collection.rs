@@ -14,6 +14,7 @@
 use crate::collect::{CollectOptions, Collected, debt, suspect_maps};
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
+use crate::faults::Bug;
 use crate::segment::{self, read_record};
 use crate::steps::Steps;
 use crate::store::Store;
@@ -488,8 +489,7 @@ impl Victim {
             };
             writer.set_segment(self.number, emptied);
             before_commit(&dead);
-            #[cfg(feature = "planted-bugs")]
-            if writer.removes_early {
+            if writer.faults.has(Bug::SegmentRemovedEarly) {
                 writer
                     .store
                     .disk

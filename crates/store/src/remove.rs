@@ -6,6 +6,7 @@
 
 use crate::disk::DiskFile;
 use crate::engine::{Batch, Table};
+use crate::faults::Bug;
 use crate::import::COUNT_BATCH;
 use crate::layout;
 use crate::store::{Store, read_file};
@@ -206,16 +207,12 @@ impl StoreWriter {
             let what = format!("{name}: more parts are counted than the map has");
             Error::corrupt("store metadata", 0, "S-5.6", what)
         })?;
-        #[cfg(test)]
-        let skips = self.has_bug(crate::writer::Bug::LostDecrement);
-        #[cfg(not(test))]
-        let skips = false;
+        let skips = self.faults.has(Bug::LostDecrement);
         // The bug skips the first two parts: the superblock and one record.
         self.count_parts(if skips { &parts[2..] } else { parts }, Count::Down)?;
         row.counted_parts = start as u64;
         let mut batch = Batch::default();
-        #[cfg(feature = "planted-bugs")]
-        if self.skips_progress {
+        if self.faults.has(Bug::RemovalNotNoted) {
             self.commit(batch)?;
             return Ok(start > 0);
         }

@@ -2,6 +2,7 @@
 
 use crate::disk::DiskFile;
 use crate::engine::{Batch, Table};
+use crate::faults::Bug;
 use crate::layout;
 use crate::store::{read_file, write_file};
 use crate::users::in_use;
@@ -46,11 +47,7 @@ impl StoreWriter {
         let old_map = self.store.parse_map(name, &bytes)?;
         let key = layout::replaced_key(name);
         let row = self.count_hidden(&key, map, ImageState::Adding)?;
-        #[cfg(test)]
-        let skips = self.has_bug(crate::writer::Bug::ReplacedMapNotKept);
-        #[cfg(not(test))]
-        let skips = false;
-        if !skips {
+        if !self.faults.has(Bug::ReplacedMapNotKept) {
             write_file(&*disk, &layout::hidden_map(old_row.image_id), &bytes)?;
         }
         disk.sync_dir(layout::IMAGES)?;

@@ -128,7 +128,6 @@ impl SegmentWriter {
     }
 
     /// Deliberate bug: the note names other blocks.
-    #[cfg(test)]
     pub fn mix_up_ids(&mut self) {
         self.ids.rotate_left(1);
     }

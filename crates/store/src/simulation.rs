@@ -6,8 +6,8 @@
 mod lost;
 
 use crate::disk::Disk;
+use crate::faults::{Bug, Faults};
 use crate::simulated_disk::{Fault, Random, SimDisk};
-use crate::writer::Bug;
 use crate::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -121,7 +121,7 @@ impl Run {
     fn open(&self) -> Result<StoreWriter> {
         let store = Store::open(Arc::new(self.disk.clone()))?;
         let options = WriteOptions {
-            bug: self.bug,
+            faults: Faults::of(self.bug),
             index_len: 28 * 64,
             epoch: self.epoch.replace(self.epoch.get() + 1),
             ..WriteOptions::new("the simulation")

@@ -8,6 +8,7 @@
 
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Engine, Table};
+use crate::faults::{Bug, Faults};
 use crate::layout;
 use crate::store::Store;
 use crate::writer::StoreWriter;
@@ -33,22 +34,6 @@ const FILL: u8 = 0xa5;
 /// Bytes that one write fills.
 const FILL_LEN: u64 = 1 << 20;
 
-/// Deliberate bugs that prove that the simulation finds bugs.
-#[cfg(feature = "planted-bugs")]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncLogBug {
-    /// A record is acknowledged before it is synced.
-    Unsynced,
-    /// Records of commits that are done are read, too.
-    DeadRead,
-    /// A record that was written in part is read.
-    TornRead,
-    /// A layer takes the place of the layer before, whose commit is not done.
-    ReusedEarly,
-    /// A record says that all records before it are durable.
-    AheadCounted,
-}
-
 /// The sync log of a volume, for its writer.
 #[derive(Debug)]
 pub struct SyncLog {
@@ -64,9 +49,8 @@ pub struct SyncLog {
     count: u64,
     /// Where the next record goes, from the start of the half.
     at: u64,
-    /// A deliberate bug that a simulation must find.
-    #[cfg(feature = "planted-bugs")]
-    pub bug: Option<SyncLogBug>,
+    /// A deliberate bug, if a simulation must find it.
+    pub faults: Faults<Bug>,
 }
 
 /// A record that was written.
@@ -168,8 +152,7 @@ impl Store {
             next: DeltaHeader::default(),
             count: 0,
             at: 0,
-            #[cfg(feature = "planted-bugs")]
-            bug: None,
+            faults: Faults::default(),
         })
     }
 
@@ -410,8 +393,7 @@ impl SyncLog {
         assert!(body.len() as u64 <= self.free_len(), "a record has no room");
         self.next.sequence = self.count + 1;
         self.next.unsynced = unsynced;
-        #[cfg(feature = "planted-bugs")]
-        if self.bug == Some(SyncLogBug::AheadCounted) {
+        if self.faults.has(Bug::LogAheadCounted) {
             self.next.unsynced = 0;
         }
         let header = self.id.encode_header(&self.next, body);
@@ -425,10 +407,7 @@ impl SyncLog {
         let turn = self.count as usize % self.files.len();
         let file = self.files.get(turn).unwrap_or(&self.files[0]).clone();
         file.write_at(&bytes, at)?;
-        #[cfg(feature = "planted-bugs")]
-        let is_skipped = self.bug == Some(SyncLogBug::Unsynced);
-        #[cfg(not(feature = "planted-bugs"))]
-        let is_skipped = false;
+        let is_skipped = self.faults.has(Bug::LogUnsynced);
         self.at += len;
         self.count += 1;
         Ok(WrittenRecord { file, is_skipped })
@@ -436,8 +415,7 @@ impl SyncLog {
 
     /// Where the half of a layer begins.
     fn half(&self, layer: u64) -> u64 {
-        #[cfg(feature = "planted-bugs")]
-        if self.bug == Some(SyncLogBug::ReusedEarly) {
+        if self.faults.has(Bug::LogReusedEarly) {
             return ALIGN;
         }
         ALIGN + layer % 2 * self.half_len
@@ -485,10 +463,7 @@ impl SyncLog {
         let start = self.half(layer);
         let mut bytes = vec![0; self.half_len as usize];
         self.files[0].read_at(&mut bytes, start)?;
-        #[cfg(feature = "planted-bugs")]
-        let any = self.bug == Some(SyncLogBug::DeadRead);
-        #[cfg(not(feature = "planted-bugs"))]
-        let any = false;
+        let any = self.faults.has(Bug::LogDeadRead);
         let is_ours = |header: &DeltaHeader| {
             any || header.layer == layer && bases.contains(&(header.base, header.base_chain))
         };
@@ -521,8 +496,7 @@ impl SyncLog {
     }
 
     fn body<'a>(&self, header: &DeltaHeader, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        #[cfg(feature = "planted-bugs")]
-        if self.bug == Some(SyncLogBug::TornRead) {
+        if self.faults.has(Bug::LogTornRead) {
             return bytes.get(DELTA_HEADER_LEN..DELTA_HEADER_LEN + header.body_len as usize);
         }
         header.body(bytes)

@@ -322,7 +322,6 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    #[cfg(feature = "planted-bugs")]
     pub fn blocks_without_references(&self, counts: &BTreeMap<u64, i64>) -> Result<Vec<Dead>> {
         let mut dead = Vec::new();
         for (&id, &change) in counts {

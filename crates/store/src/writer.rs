@@ -11,6 +11,7 @@ mod change;
 use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::{Access, DiskFile};
 use crate::engine::{Batch, Engine, Table, key_of};
+use crate::faults::{Bug, Faults};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
 use crate::mark::Mark;
 use crate::segment::{self, SegmentWriter, read_record};
@@ -32,34 +33,6 @@ const COMMIT_LEN: u64 = 256 << 20;
 /// Rows of blocks that wait for a commit, with the same purpose.
 const COMMIT_ROWS: usize = 1 << 16;
 
-/// Deliberate bugs that prove that the simulation finds bugs.
-#[cfg(test)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bug {
-    /// Rows are committed before the bytes that they refer to are synced.
-    MetadataBeforeData,
-    /// The removal of an image does not drop the reference to one block.
-    LostDecrement,
-    /// The files of emptied segments are removed before the maps are rewritten.
-    SegmentRemovedBeforeMaps,
-    /// The map of a replaced image is not kept under its hidden name.
-    ReplacedMapNotKept,
-    /// A group of rows that is divided loses its last rows.
-    DividedRowsLost,
-    /// A note names the blocks of its records in another order.
-    NoteNamesOthers,
-    /// What lies behind the committed bytes of a segment is truncated, whoever wrote it.
-    TailTruncated,
-    /// The mark is written before the tables have the commit.
-    MarkBeforeCommit,
-    /// An item that is damaged or missing ends the writer.
-    ItemEndsWriter,
-    /// Rows that a failed change has set are not undone, and go into the next commit.
-    RowsNotUndone,
-    /// A segment is emptied, and its file removed, beside a map that is missing.
-    MissingMapIgnored,
-}
-
 /// Options of a writer.
 #[derive(Debug, Clone)]
 pub struct WriteOptions {
@@ -74,9 +47,8 @@ pub struct WriteOptions {
     pub epoch: u64,
     /// Sizes of steps, between which an open store does other things.
     pub steps: Steps,
-    /// A deliberate bug that the simulation must find.
-    #[cfg(test)]
-    pub bug: Option<Bug>,
+    /// A deliberate bug, if a simulation must find it.
+    pub faults: Faults<Bug>,
 }
 
 impl WriteOptions {
@@ -88,8 +60,7 @@ impl WriteOptions {
             verifies_duplicates: false,
             epoch: std::hash::RandomState::new().build_hasher().finish(),
             steps: Steps::default(),
-            #[cfg(test)]
-            bug: None,
+            faults: Faults::default(),
         }
     }
 }
@@ -128,18 +99,8 @@ pub struct StoreWriter {
     pub(crate) epoch: Option<u64>,
     /// Segments with a lower number receive no more records, because the collector empties them.
     pub(crate) resume_from: u64,
-    /// Deliberate bug: rows are committed before the bytes that they refer to are synced.
-    #[cfg(feature = "planted-bugs")]
-    pub skips_sync: bool,
-    /// Deliberate bug: the reference to one block of a new image is not counted.
-    #[cfg(feature = "planted-bugs")]
-    pub skips_reference: bool,
-    /// Deliberate bug: the file of an emptied segment is removed before the rows have moved.
-    #[cfg(feature = "planted-bugs")]
-    pub removes_early: bool,
-    /// Deliberate bug: the row of an image that is removed does not say what was dropped.
-    #[cfg(feature = "planted-bugs")]
-    pub skips_progress: bool,
+    /// A deliberate bug, which may come and go.
+    pub faults: Faults<Bug>,
     /// Whether this writer only checks.
     pub(crate) is_check: bool,
     /// Damage that a check found when it opened the store.
@@ -232,7 +193,6 @@ impl Store {
             mark: Mark::new(self),
             store: self.clone(),
             engine: Arc::new(engine),
-            options,
             _lock: lock,
             index: None,
             near: BTreeMap::new(),
@@ -241,14 +201,8 @@ impl Store {
             segments: BTreeMap::new(),
             appended_len: 0,
             resume_from: 0,
-            #[cfg(feature = "planted-bugs")]
-            skips_sync: false,
-            #[cfg(feature = "planted-bugs")]
-            skips_reference: false,
-            #[cfg(feature = "planted-bugs")]
-            skips_progress: false,
-            #[cfg(feature = "planted-bugs")]
-            removes_early: false,
+            faults: options.faults,
+            options,
             is_check,
             damage: Vec::new(),
             is_dead: false,
@@ -298,11 +252,6 @@ impl StoreWriter {
     /// The store, as readers see it.
     pub fn store(&self) -> &Store {
         &self.store
-    }
-
-    #[cfg(test)]
-    pub(crate) fn has_bug(&self, bug: Bug) -> bool {
-        self.options.bug == Some(bug)
     }
 
     /// Notes that block `id` cannot be read: content that is written again does not become this
@@ -640,13 +589,7 @@ impl StoreWriter {
     pub(crate) fn commit(&mut self, mut batch: Batch) -> Result<()> {
         self.put_note()?;
         if let Some(segment) = &mut self.segment {
-            #[cfg(test)]
-            let skips = self.options.bug == Some(Bug::MetadataBeforeData);
-            #[cfg(all(feature = "planted-bugs", not(test)))]
-            let skips = self.skips_sync;
-            #[cfg(not(any(test, feature = "planted-bugs")))]
-            let skips = false;
-            if skips {
+            if self.faults.has(Bug::MetadataBeforeData) {
                 segment.write_out()?
             } else {
                 segment.sync(&*self.store.disk)?
@@ -670,8 +613,7 @@ impl StoreWriter {
         if let Some(epoch) = self.epoch {
             batch.put(Table::Counters, EPOCH, epoch.to_le_bytes().to_vec());
         }
-        #[cfg(test)]
-        if self.has_bug(Bug::MarkBeforeCommit) {
+        if self.faults.has(Bug::MarkBeforeCommit) {
             self.mark.set(commit_no);
         }
         self.engine.commit(&batch)?;

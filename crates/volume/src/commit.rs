@@ -21,11 +21,9 @@ use crate::garbage::{Found, Settling, Window};
 use crate::index::Index;
 use crate::layer::Layer;
 use crate::open_store::Writing;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::parallel::Workers;
 use crate::rebuild::Rebuild;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::tables::Counts;
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
@@ -33,6 +31,7 @@ use weald_format::volume::{VolumeRow, number_key, pair_key, xattr_key};
 use weald_format::{Result, VolumeNo};
 use weald_store::Dead;
 use weald_store::engine::{Batch, Table};
+use weald_store::faults::Bug;
 use work::Work;
 
 /// Results of a commit.
@@ -152,7 +151,6 @@ impl Committer {
         self.put_windows(core, &mut work)?;
         self.drop_files(core, layer, &mut work)?;
         let row = self.put_log(layer, &mut work.batch);
-        #[cfg(any(test, feature = "planted-bugs"))]
         plant(core, &mut work)?;
         let Work {
             counts,
@@ -185,30 +183,28 @@ impl Committer {
     }
 }
 
-#[cfg(any(test, feature = "planted-bugs"))]
+/// Makes the deliberate bugs of a commit.
 fn plant(core: &Core, work: &mut Work<'_>) -> Result<()> {
     let first = |counts: &Counts, is_up: bool| {
         let mut hits = counts.iter().filter(|(_, change)| (**change > 0) == is_up);
         hits.next().map(|(id, _)| *id)
     };
-    match core.options.bug {
-        Some(PlantedBug::LostIncrement) => {
-            if let Some(id) = first(&work.counts, true) {
-                work.counts.entry(id).and_modify(|change| *change -= 1);
-            }
-        }
-        Some(PlantedBug::LostDecrement) => {
-            if let Some(id) = first(&work.counts, false) {
-                work.counts.entry(id).and_modify(|change| *change += 1);
-            }
-        }
-        Some(PlantedBug::FreedBeforeCommit) => {
-            let dead = work.writer.blocks_without_references(&work.counts)?;
-            work.writer.free(&dead)?;
-        }
-        Some(PlantedBug::MetadataBeforeData) => work.writer.skips_sync = true,
-        _ => {}
+    if core.has_bug(PlantedBug::LostIncrement)
+        && let Some(id) = first(&work.counts, true)
+    {
+        work.counts.entry(id).and_modify(|change| *change -= 1);
     }
+    if core.has_bug(PlantedBug::LostDecrement)
+        && let Some(id) = first(&work.counts, false)
+    {
+        work.counts.entry(id).and_modify(|change| *change += 1);
+    }
+    if core.has_bug(PlantedBug::FreedBeforeCommit) {
+        let dead = work.writer.blocks_without_references(&work.counts)?;
+        work.writer.free(&dead)?;
+    }
+    let faults = core.options.faults;
+    PlantedBug::MetadataBeforeData.plant(faults, work.writer, Bug::MetadataBeforeData);
     Ok(())
 }
 

@@ -3,7 +3,6 @@
 use crate::core::{Core, stat_of};
 use crate::flags::{check_attributes, check_content};
 use crate::layer::{Segment, Source};
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::quotas::{Limits, difference};
 use crate::state::State;
@@ -203,10 +202,7 @@ impl Core {
                 0 => self.inode(state, ino)?.allocated,
                 _ => self.allocated(state, ino, size..old)?,
             };
-            #[cfg(any(test, feature = "planted-bugs"))]
             let keeps = self.has_bug(PlantedBug::TruncateKeepsTail);
-            #[cfg(not(any(test, feature = "planted-bugs")))]
-            let keeps = false;
             if !keeps {
                 let hole = Segment {
                     range: size..old,

@@ -4,7 +4,6 @@ use crate::cache::Blocks;
 use crate::layer::{Layer, Segment};
 use crate::open_store::OpenStore;
 use crate::options::OpenOptions;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
@@ -42,9 +41,8 @@ pub struct Core {
 
 impl Core {
     /// Whether this deliberate bug is on.
-    #[cfg(any(test, feature = "planted-bugs"))]
     pub fn has_bug(&self, bug: PlantedBug) -> bool {
-        self.options.bug == Some(bug)
+        self.options.faults.has(bug)
     }
 
     /// Changes the state under the lock; no other thread sees a part of the change.
@@ -74,10 +72,7 @@ impl Core {
 
     /// The layers, newest first.
     pub fn layers<'a>(&self, state: &'a State) -> impl Iterator<Item = &'a Layer> {
-        #[cfg(any(test, feature = "planted-bugs"))]
         let hides_frozen = self.has_bug(PlantedBug::FrozenLayerIgnored);
-        #[cfg(not(any(test, feature = "planted-bugs")))]
-        let hides_frozen = false;
         let frozen = state.frozen.as_deref().filter(|_| !hides_frozen);
         let newer = std::iter::once(&state.active).chain(state.logging_layers());
         newer.chain([&state.logged]).chain(frozen)
@@ -173,9 +168,7 @@ impl Core {
         visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let maps = self.layers(state).filter_map(|layer| layer.files.get(&ino));
-        #[allow(unused_mut, reason = "a planted bug changes the order")]
         let mut maps: Vec<_> = maps.collect();
-        #[cfg(any(test, feature = "planted-bugs"))]
         if self.has_bug(PlantedBug::StaleOverlay) {
             maps.reverse();
         }

@@ -18,7 +18,6 @@ pub use runs::{Run, Sink};
 use crate::core::Core;
 use crate::layer::{RangeMap, Source};
 use crate::options::Chunking;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::properties::Rules;
 use archive::HEADER_LEN_MAX;
@@ -91,7 +90,6 @@ impl Cuts {
             return Ok(None);
         }
         let mut region = Region::new(core, ino, map, start..end)?;
-        #[cfg(any(test, feature = "planted-bugs"))]
         if core.has_bug(PlantedBug::TailOfRunLost) {
             region.forget_before(first);
         }

@@ -2,20 +2,16 @@
 
 use crate::commit::put_rows;
 use crate::layer::{Layer, Segment, Source};
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use std::sync::Arc;
 use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
 use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_pair_key};
 use weald_format::{Result, VolumeNo};
 use weald_store::engine::{Batch, Table};
+use weald_store::faults::Faults;
 
 /// Encodes all changes of `layer`, which belongs to the volume `volume_no`.
-pub fn encode(
-    layer: &Layer,
-    volume_no: VolumeNo,
-    #[cfg(any(test, feature = "planted-bugs"))] bug: Option<PlantedBug>,
-) -> Vec<u8> {
+pub fn encode(layer: &Layer, volume_no: VolumeNo, faults: Faults<PlantedBug>) -> Vec<u8> {
     let mut builder = DeltaBuilder::new(DeltaStart {
         next_ino: layer.next_ino,
         now: layer.now,
@@ -32,11 +28,13 @@ pub fn encode(
             // A layer has no other rows.
             _ => continue,
         };
-        #[cfg(any(test, feature = "planted-bugs"))]
-        match (bug, table, &change.value) {
-            (Some(PlantedBug::LogMissesOldNames), DeltaTable::Names, None)
-            | (Some(PlantedBug::LogMissesQuotas), DeltaTable::Quotas, _) => continue,
-            _ => {}
+        let is_left_out = match (table, &change.value) {
+            (DeltaTable::Names, None) => faults.has(PlantedBug::LogMissesOldNames),
+            (DeltaTable::Quotas, _) => faults.has(PlantedBug::LogMissesQuotas),
+            _ => false,
+        };
+        if is_left_out {
+            continue;
         }
         builder.push(&DeltaItem::Row(table, &change.key, change.value.as_deref()));
     }

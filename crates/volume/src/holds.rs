@@ -27,7 +27,6 @@ impl Holds {
     }
 
     /// Whether a reader of this volume is there, for a deliberate bug.
-    #[cfg(any(test, feature = "planted-bugs"))]
     pub fn keeps_dead_of(&self, volume: VolumeNo) -> bool {
         self.readers.iter().any(|(of, _)| *of == volume)
     }

@@ -57,7 +57,6 @@ pub use check::{CheckOptions, Finding, Report, StoreReport, check, check_store};
 pub use create::{VolumeInfo, create, list, remove};
 pub use import::{ImportObserver, ImportSource, VolumeImport, create_from};
 pub use open_store::OpenStore;
-#[cfg(any(test, feature = "planted-bugs"))]
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};

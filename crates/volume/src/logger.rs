@@ -3,12 +3,10 @@
 use crate::delta::decode;
 use crate::layer::Layer;
 use crate::options::OpenOptions;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use weald_format::volume::VolumeRow;
 use weald_format::{Error, ErrorKind, Result, VolumeNo};
-#[cfg(any(test, feature = "planted-bugs"))]
-use weald_store::SyncLogBug;
+use weald_store::faults::Bug;
 use weald_store::{DAMAGED_LOG_HINT, StoreWriter, SyncLog};
 
 /// Longest body of a record, bytes. A commit is faster for more.
@@ -63,26 +61,15 @@ pub fn open_log(
 }
 
 /// `log`, with the deliberate bug of the options.
-#[cfg_attr(
-    not(any(test, feature = "planted-bugs")),
-    expect(
-        unused_mut,
-        unused_variables,
-        reason = "only a deliberate bug changes it"
-    )
-)]
 pub fn with_bug(mut log: SyncLog, options: &OpenOptions) -> SyncLog {
-    #[cfg(any(test, feature = "planted-bugs"))]
-    {
-        log.bug = match options.bug {
-            Some(PlantedBug::LogUnsynced) => Some(SyncLogBug::Unsynced),
-            Some(PlantedBug::LogDeadRead) => Some(SyncLogBug::DeadRead),
-            Some(PlantedBug::LogTornRead) => Some(SyncLogBug::TornRead),
-            Some(PlantedBug::LogReusedEarly) => Some(SyncLogBug::ReusedEarly),
-            Some(PlantedBug::LogAheadCounted) => Some(SyncLogBug::AheadCounted),
-            _ => None,
-        };
-    }
+    log.faults = options.faults.map(|bug| match bug {
+        PlantedBug::LogUnsynced => Some(Bug::LogUnsynced),
+        PlantedBug::LogDeadRead => Some(Bug::LogDeadRead),
+        PlantedBug::LogTornRead => Some(Bug::LogTornRead),
+        PlantedBug::LogReusedEarly => Some(Bug::LogReusedEarly),
+        PlantedBug::LogAheadCounted => Some(Bug::LogAheadCounted),
+        _ => None,
+    });
     log
 }
 
@@ -102,12 +89,7 @@ impl Replay {
     /// `Io`, `Unsupported`.
     pub fn read(writer: &StoreWriter, row: &VolumeRow, options: &OpenOptions) -> Result<Self> {
         let records = writer.read_sync_log(row, &|log| with_bug(log, options))?;
-        #[allow(unused_mut, reason = "a planted bug changes it")]
-        let mut has_rest = records.has_rest;
-        #[cfg(any(test, feature = "planted-bugs"))]
-        if options.bug == Some(PlantedBug::LogRestKept) {
-            has_rest = false;
-        }
+        let has_rest = records.has_rest && !options.faults.has(PlantedBug::LogRestKept);
         let mut replay = Self {
             layers: Vec::new(),
             damage: records.damage,

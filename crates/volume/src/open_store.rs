@@ -11,7 +11,6 @@
 use crate::holds::Holds;
 use crate::layer::COMMIT_SPACE;
 use crate::options::OpenOptions;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::signal::Signal;
 use crate::state::{State, failed};
@@ -20,6 +19,7 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result, VolumeNo};
+use weald_store::faults::Faults;
 use weald_store::{BlockReader, Dead, Store, StoreWriter, WriteOptions};
 
 /// Most bytes of the disk that are kept free for removals and commits.
@@ -91,8 +91,7 @@ pub struct OpenStore {
     /// Whether all volumes were closed.
     is_closed: AtomicBool,
     /// A deliberate bug that a simulation must find.
-    #[cfg(any(test, feature = "planted-bugs"))]
-    pub(crate) bug: Option<PlantedBug>,
+    pub(crate) faults: Faults<PlantedBug>,
 }
 
 impl std::fmt::Debug for OpenStore {
@@ -165,8 +164,7 @@ impl OpenStore {
             failure: Mutex::default(),
             members: RwLock::default(),
             is_closed: AtomicBool::new(false),
-            #[cfg(any(test, feature = "planted-bugs"))]
-            bug: options.bug,
+            faults: options.faults,
         })
     }
 
@@ -461,16 +459,12 @@ impl OpenStore {
     }
 
     /// Whether dead blocks have to stay for a reader of the volume with this number or another one.
-    pub(crate) fn keeps_dead(
-        &self,
-        writing: &Writing,
-        #[allow(unused, reason = "a planted bug")] volume_no: VolumeNo,
-    ) -> bool {
-        #[cfg(any(test, feature = "planted-bugs"))]
-        match self.bug {
-            Some(PlantedBug::HeldBlocksFreed) => return false,
-            Some(PlantedBug::HoldOfOthersIgnored) => return writing.holds.keeps_dead_of(volume_no),
-            _ => {}
+    pub(crate) fn keeps_dead(&self, writing: &Writing, volume_no: VolumeNo) -> bool {
+        if self.faults.has(PlantedBug::HeldBlocksFreed) {
+            return false;
+        }
+        if self.faults.has(PlantedBug::HoldOfOthersIgnored) {
+            return writing.holds.keeps_dead_of(volume_no);
         }
         writing.holds.keeps_dead()
     }

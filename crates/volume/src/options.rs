@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 use weald_codec::CodecSpec;
-use weald_store::Steps;
+use weald_store::faults::{Bug, Faults};
+use weald_store::{Steps, StoreWriter};
 
 /// Shortest length of chunks, bytes.
 pub const CHUNK_LEN_MIN: u32 = 4 << 10;
@@ -128,9 +129,8 @@ pub struct OpenOptions {
     pub epoch: Option<u64>,
     /// Sizes of the steps in which images are added and removed and space is collected.
     pub steps: Steps,
-    /// A deliberate bug that a simulation must find.
-    #[cfg(any(test, feature = "planted-bugs"))]
-    pub bug: Option<PlantedBug>,
+    /// A deliberate bug, if a simulation must find it.
+    pub faults: Faults<PlantedBug>,
     /// Holds up reads of rows.
     #[cfg(test)]
     pub gate: Option<std::sync::Arc<crate::tests::apart::Gate>>,
@@ -160,8 +160,7 @@ impl Default for OpenOptions {
             } else {
                 Steps::default()
             },
-            #[cfg(any(test, feature = "planted-bugs"))]
-            bug: None,
+            faults: Faults::default(),
             #[cfg(test)]
             gate: None,
         }
@@ -169,7 +168,6 @@ impl Default for OpenOptions {
 }
 
 /// Deliberate bugs that prove that a simulation finds bugs.
-#[cfg(any(test, feature = "planted-bugs"))]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PlantedBug {
     /// Rows are committed before the bytes that they refer to are synced.
@@ -244,8 +242,14 @@ pub enum PlantedBug {
     SettledFromStart,
 }
 
-#[cfg(any(test, feature = "planted-bugs"))]
 impl PlantedBug {
+    /// Gives the writer the bug `of_writer` if this one is among the faults.
+    pub(crate) fn plant(self, faults: Faults<Self>, writer: &mut StoreWriter, of_writer: Bug) {
+        if faults.has(self) {
+            writer.faults = faults.map(|_| Some(of_writer));
+        }
+    }
+
     /// All of them.
     pub const ALL: [Self; 35] = [
         Self::MetadataBeforeData,

@@ -8,9 +8,9 @@
 use super::{Model, Operation, Outcome, Run, read_all, seeds};
 use crate::disk::Disk;
 use crate::engine::{Batch, Table, key_of};
+use crate::faults::Bug;
 use crate::layout;
 use crate::simulated_disk::Fault;
-use crate::writer::Bug;
 use crate::{Store, StoreWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,7 +51,8 @@ impl LostRun {
         Store::open(disk).map_err(|e| format!("store: {e}"))
     }
 
-    /// Loses or empties a file, or makes it unreadable, but not the segment that the writer appends to.
+    /// Loses or empties a file, or makes it unreadable, but not the segment that the writer appends
+    /// to.
     fn lose(&mut self) {
         let appended = self.writer.as_ref().and_then(|w| w.segment.as_ref());
         let appended = appended.map(|segment| layout::segment(segment.number()));

@@ -1,9 +1,8 @@
 //! A change of a store as a unit: after an error that is only of one item, the rows that wait for
 //! the next commit are as they were before.
 
-#[cfg(test)]
-use super::Bug;
 use super::StoreWriter;
+use crate::faults::Bug;
 use std::collections::BTreeMap;
 use weald_format::store::{BlockRow, SegmentRow};
 use weald_format::{Error, ErrorKind, Result};
@@ -62,10 +61,7 @@ impl StoreWriter {
         self.is_dead = true;
         self.undo.clear();
         let result = change(self);
-        #[cfg(test)]
-        let ends = self.has_bug(Bug::ItemEndsWriter);
-        #[cfg(not(test))]
-        let ends = false;
+        let ends = self.faults.has(Bug::ItemEndsWriter);
         self.is_dead = match &result {
             Ok(_) => false,
             Err(error) => error.is_failed_write() || ends || self.undo().is_err(),
@@ -78,8 +74,7 @@ impl StoreWriter {
     /// commit.
     fn undo(&mut self) -> Result<()> {
         let undo = std::mem::take(&mut self.undo);
-        #[cfg(test)]
-        if self.has_bug(Bug::RowsNotUndone) {
+        if self.faults.has(Bug::RowsNotUndone) {
             return Ok(());
         }
         for (id, row) in undo.blocks {

@@ -10,7 +10,6 @@ use crate::cut::Bytes;
 use crate::garbage::Window;
 use crate::layer::{Layer, Segment, Source};
 use crate::options::Chunking;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::tables::of_piece;
 use weald_format::Result;
@@ -80,7 +79,6 @@ impl Committer {
         for piece in &row.0 {
             let mut segment = of_piece(base, piece);
             if takes_all || is_replaced(piece) {
-                #[cfg(any(test, feature = "planted-bugs"))]
                 if core.has_bug(PlantedBug::SettledFromStart) {
                     segment.source = Source::Block(piece.block, 0);
                 }

@@ -7,7 +7,6 @@ use super::work::{At, NewPiece, Work};
 use crate::core::Core;
 use crate::cut::{Run, Sink};
 use crate::layer::{RangeMap, Segment};
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::tables::of_piece;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -148,9 +147,7 @@ impl Sink for Placing<'_, '_> {
             while start < part.end {
                 let window = start / window_len;
                 let end = part.end.min((window + 1) * window_len);
-                #[allow(unused_mut, reason = "a planted bug changes it")]
                 let mut offset = (start - run.range.start) as u32;
-                #[cfg(any(test, feature = "planted-bugs"))]
                 if self.core.has_bug(PlantedBug::RunBeginsAnew) {
                     offset = (start - part.start) as u32 % 2048;
                 }

@@ -71,8 +71,7 @@ impl<'a> Region<'a> {
         })
     }
 
-    /// Loses what lies before `at`.
-    #[cfg(any(test, feature = "planted-bugs"))]
+    /// Loses what lies before `at`: a deliberate bug.
     pub fn forget_before(&mut self, at: u64) {
         self.data.retain(|segment| segment.range.start >= at);
     }

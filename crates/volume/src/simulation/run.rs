@@ -19,6 +19,7 @@ use weald_codec::CodecSpec;
 use weald_format::{FileKind, InodeFlags};
 use weald_model::ModelFs;
 use weald_store::engine::trial;
+use weald_store::faults::Faults;
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{CollectOptions, Store, WriteOptions};
 use weald_vfs::{Ino, NewStat, Outcome, WritableFs};
@@ -180,7 +181,7 @@ impl Run {
             index_len: self.index_len,
             log_len: self.log_len,
             syncs_without_log: self.syncs_without_log,
-            bug: self.bug,
+            faults: Faults::of(self.bug),
             writer_name: "the simulation".to_owned(),
             ..OpenOptions::default()
         }

@@ -11,11 +11,11 @@ use super::hold::{Hold, over};
 use crate::holds::IsOver;
 use crate::layer::{COMMIT_SPACE, ROW_SPACE};
 use crate::open_store::{OpenStore, Writing};
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use std::sync::Weak;
 use std::sync::atomic::Ordering;
 use weald_format::{Error, ErrorKind, Result};
+use weald_store::faults::{Bug, Faults};
 use weald_store::{Addition, BlockIndex, Imported, NewPart};
 
 /// Bytes of the disk that the row of a new block takes, which the next commit writes.
@@ -133,22 +133,19 @@ impl Adding {
     /// As [`Adding::finish`].
     pub(crate) fn count_some(&mut self) -> Result<bool> {
         let count = self.addition.as_ref().map_or(0, Addition::next_count) as u64;
-        #[cfg(any(test, feature = "planted-bugs"))]
-        let bug = self.shared.upgrade().and_then(|shared| shared.bug);
+        let shared = self.shared.upgrade();
+        let faults = shared.map_or_else(Faults::default, |shared| shared.faults);
         self.step(count.saturating_mul(ROW_SPACE), |writing, addition| {
             let addition = addition.as_mut().ok_or_else(unfinished)?;
             let writer = &mut writing.writer;
-            #[cfg(any(test, feature = "planted-bugs"))]
-            match bug {
-                Some(PlantedBug::ImageReferenceLost) => writer.skips_reference = true,
-                Some(PlantedBug::ImageBeforeData) => writer.skips_sync = true,
-                Some(PlantedBug::ImageBeforeReferences) => addition.show_early(writer.store())?,
-                _ => {}
+            PlantedBug::ImageReferenceLost.plant(faults, writer, Bug::LostIncrement);
+            PlantedBug::ImageBeforeData.plant(faults, writer, Bug::MetadataBeforeData);
+            if faults.has(PlantedBug::ImageBeforeReferences) {
+                addition.show_early(writer.store())?;
             }
             let counted = addition.count_some(writer);
-            #[cfg(any(test, feature = "planted-bugs"))]
-            if bug == Some(PlantedBug::ImageBeforeData) {
-                writer.skips_sync = false;
+            if faults.has(PlantedBug::ImageBeforeData) {
+                writer.faults = Faults::default();
             }
             counted
         })

@@ -15,11 +15,11 @@ use super::Volume;
 use super::hold::over;
 use crate::layer::{COMMIT_SPACE, ROW_SPACE};
 use crate::open_store::{OpenStore, Writing};
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result, VolumeNo};
+use weald_store::faults::{Bug, Faults};
 use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy};
 
 /// Blocks without references that one step removes.
@@ -268,16 +268,13 @@ impl Collecting {
         if let NextCopy::Work { len, rows } = self.collection.next_copy() {
             shared.admit_copy(len, rows)?;
         }
-        #[cfg(any(test, feature = "planted-bugs"))]
-        {
-            writing.writer.removes_early = shared.bug == Some(PlantedBug::SegmentRemovedEarly);
-            writing.writer.skips_sync = shared.bug == Some(PlantedBug::MovedBeforeData);
-        }
+        let (faults, writer) = (shared.faults, &mut writing.writer);
+        PlantedBug::SegmentRemovedEarly.plant(faults, writer, Bug::SegmentRemovedEarly);
+        PlantedBug::MovedBeforeData.plant(faults, writer, Bug::MetadataBeforeData);
         let keep = &mut |dead: &[Dead]| shared.reader.keep_removed_rows(dead);
-        let emptied = self.collection.empty_some(&mut writing.writer, keep);
-        #[cfg(any(test, feature = "planted-bugs"))]
-        if shared.bug == Some(PlantedBug::MovedBeforeData) {
-            writing.writer.skips_sync = false;
+        let emptied = self.collection.empty_some(writer, keep);
+        if faults.has(PlantedBug::MovedBeforeData) {
+            writer.faults = Faults::default();
         }
         shared.noted(&writing, emptied)?;
         Ok(CollectStep::More)
@@ -303,8 +300,7 @@ impl Collecting {
 /// The right to change the store between two commits, unless a hold lasts.
 fn lock(shared: &OpenStore) -> Result<Option<MutexGuard<'_, Writing>>> {
     let writing = shared.lock_writer()?;
-    #[cfg(any(test, feature = "planted-bugs"))]
-    if shared.bug == Some(PlantedBug::HeldBlocksMoved) {
+    if shared.faults.has(PlantedBug::HeldBlocksMoved) {
         return Ok(Some(writing));
     }
     let is_held = shared.keeps_dead(&writing, VolumeNo(0));
@@ -314,8 +310,7 @@ fn lock(shared: &OpenStore) -> Result<Option<MutexGuard<'_, Writing>>> {
 /// Rewrites the map of the image `name`, if it names an emptied segment. Returns false while a hold
 /// lasts.
 fn is_renewed(collection: &Collection, shared: &OpenStore, name: &str) -> Result<bool> {
-    #[cfg(any(test, feature = "planted-bugs"))]
-    if shared.bug == Some(PlantedBug::MapsNotRenewed) {
+    if shared.faults.has(PlantedBug::MapsNotRenewed) {
         return Ok(true);
     }
     if !collection.has_moved(&shared.store, name)? {

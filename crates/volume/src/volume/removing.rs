@@ -8,13 +8,13 @@ use super::Volume;
 use super::hold::over;
 use crate::layer::{COMMIT_SPACE, ROW_SPACE};
 use crate::open_store::{OpenStore, Writing};
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::Member;
 use weald_store::Removal;
+use weald_store::faults::Bug;
 
 /// An image that is being removed. Readers see it until [`Removing::hide`] returns. If this is
 /// dropped after that, the next writer of the store completes the removal.
@@ -97,11 +97,8 @@ impl Removing {
         let shared = self.shared.upgrade().ok_or_else(over)?;
         let mut writing = shared.lock_writer()?;
         let count_max = shared.removable_rows()?;
-        #[cfg(any(test, feature = "planted-bugs"))]
-        {
-            let is_planted = shared.bug == Some(PlantedBug::RemovalNotNoted);
-            writing.writer.skips_progress = is_planted;
-        }
+        let writer = &mut writing.writer;
+        PlantedBug::RemovalNotNoted.plant(shared.faults, writer, Bug::RemovalNotNoted);
         let done = change(&mut writing, &mut self.removal, count_max);
         shared.noted(&writing, done)
     }

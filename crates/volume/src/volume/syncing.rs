@@ -14,7 +14,6 @@ use crate::delta::encode;
 use crate::layer::Layer;
 use crate::logger::{BODY_LEN_MAX, Logger, Replay, open_log, with_bug};
 use crate::open_store::Writing;
-#[cfg(any(test, feature = "planted-bugs"))]
 use crate::options::PlantedBug;
 use crate::state::failed;
 use parking_lot::MutexGuard;
@@ -200,7 +199,6 @@ impl Volume {
             self.core.shared.fail(&error);
             return Err(error);
         }
-        #[cfg(any(test, feature = "planted-bugs"))]
         if self.core.has_bug(PlantedBug::LogAheadAcknowledged) {
             return Ok(());
         }
@@ -220,7 +218,6 @@ impl Volume {
     /// # Errors
     /// `Io` with the first failure.
     pub(crate) fn wait_for_record(&self, record: &Record) -> Result<()> {
-        #[cfg(any(test, feature = "planted-bugs"))]
         if self.core.has_bug(PlantedBug::LogAheadAcknowledged) {
             self.core.state.write().record_synced(record.number);
             return Ok(());
@@ -244,8 +241,7 @@ impl Volume {
         encode(
             layer,
             self.core.tables.volume_no(),
-            #[cfg(any(test, feature = "planted-bugs"))]
-            self.core.options.bug,
+            self.core.options.faults,
         )
     }
 
@@ -369,7 +365,6 @@ impl Volume {
             committer.row.has_sync_log = false;
         }
         for layer in replay.layers {
-            #[cfg(any(test, feature = "planted-bugs"))]
             if self.core.options.is_read_only && self.core.has_bug(PlantedBug::LogHiddenReadOnly) {
                 break;
             }

@@ -1,0 +1,101 @@
+//! Deliberate bugs, which prove that a simulation finds bugs. A release has none: there
+//! [`Faults::has`] is false, and the compiler removes what it guards.
+
+/// The fault of a program, if it has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Faults<F> {
+    #[cfg(any(test, feature = "planted-bugs"))]
+    fault: Option<F>,
+    of: std::marker::PhantomData<F>,
+}
+
+impl<F> Default for Faults<F> {
+    fn default() -> Self {
+        Self {
+            #[cfg(any(test, feature = "planted-bugs"))]
+            fault: None,
+            of: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<F: Copy + PartialEq> Faults<F> {
+    /// This fault, or none.
+    #[cfg(any(test, feature = "planted-bugs"))]
+    pub fn of(fault: impl Into<Option<F>>) -> Self {
+        Self {
+            fault: fault.into(),
+            of: std::marker::PhantomData,
+        }
+    }
+
+    /// The fault of another part of the program that `of` makes of this one.
+    #[cfg(any(test, feature = "planted-bugs"))]
+    pub fn map<G>(self, of: impl FnOnce(F) -> Option<G>) -> Faults<G> {
+        Faults {
+            fault: self.fault.and_then(of),
+            of: std::marker::PhantomData,
+        }
+    }
+
+    /// The fault of another part of the program: none.
+    #[cfg(not(any(test, feature = "planted-bugs")))]
+    pub fn map<G>(self, _: impl FnOnce(F) -> Option<G>) -> Faults<G> {
+        Faults::default()
+    }
+
+    /// Whether `fault` is there.
+    #[cfg(any(test, feature = "planted-bugs"))]
+    pub fn has(self, fault: F) -> bool {
+        self.fault == Some(fault)
+    }
+
+    /// Whether `fault` is there: no.
+    #[cfg(not(any(test, feature = "planted-bugs")))]
+    pub const fn has(self, _: F) -> bool {
+        false
+    }
+}
+
+/// Deliberate bugs of a writer and of its sync logs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Bug {
+    /// Rows are committed before the bytes that they refer to are synced.
+    MetadataBeforeData,
+    /// The removal of an image does not drop the reference to one block.
+    LostDecrement,
+    /// The reference to one block of a new image is not counted.
+    LostIncrement,
+    /// The files of emptied segments are removed before the maps are rewritten.
+    SegmentRemovedBeforeMaps,
+    /// The file of an emptied segment is removed before the rows have moved.
+    SegmentRemovedEarly,
+    /// The row of an image that is removed does not say what was dropped.
+    RemovalNotNoted,
+    /// The map of a replaced image is not kept under its hidden name.
+    ReplacedMapNotKept,
+    /// A group of rows that is divided loses its last rows.
+    DividedRowsLost,
+    /// A note names the blocks of its records in another order.
+    NoteNamesOthers,
+    /// What lies behind the committed bytes of a segment is truncated, whoever wrote it.
+    TailTruncated,
+    /// The mark is written before the tables have the commit.
+    MarkBeforeCommit,
+    /// An item that is damaged or missing ends the writer.
+    ItemEndsWriter,
+    /// Rows that a failed change has set are not undone, and go into the next commit.
+    RowsNotUndone,
+    /// A segment is emptied, and its file removed, beside a map that is missing.
+    MissingMapIgnored,
+    /// A record of a sync log is acknowledged before it is synced.
+    LogUnsynced,
+    /// Records of a sync log are read although their commit is done.
+    LogDeadRead,
+    /// Records of a sync log that were written in part are read.
+    LogTornRead,
+    /// Records take the place of those whose commit is under way.
+    LogReusedEarly,
+    /// A record says that all records before it are durable, which are being synced.
+    LogAheadCounted,
+}
