@@ -52,6 +52,7 @@ mod superblock;
 mod superblock_files;
 mod sync_log;
 mod tail;
+mod undo;
 mod users;
 mod volume;
 mod writer;

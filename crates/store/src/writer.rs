@@ -17,7 +17,7 @@ use crate::mark::Mark;
 use crate::segment::{self, SegmentWriter, read_record};
 use crate::steps::Steps;
 use crate::store::{Store, open_engine};
-use change::Undo;
+use crate::undo::Undo;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher, Hasher};

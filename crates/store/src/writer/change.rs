@@ -3,24 +3,8 @@
 
 use super::StoreWriter;
 use crate::faults::Bug;
-use std::collections::BTreeMap;
 use weald_format::store::{BlockRow, SegmentRow};
 use weald_format::{Error, ErrorKind, Result};
-
-/// Waiting rows as they were before the change under way or, if that has committed, at its last
-/// commit; `None` for a row that did not wait.
-#[derive(Debug, Default)]
-pub(super) struct Undo {
-    pub blocks: BTreeMap<u64, Option<BlockRow>>,
-    pub segments: BTreeMap<u64, Option<SegmentRow>>,
-}
-
-impl Undo {
-    pub fn clear(&mut self) {
-        self.blocks.clear();
-        self.segments.clear();
-    }
-}
 
 impl StoreWriter {
     /// Whether no write has failed so far.
