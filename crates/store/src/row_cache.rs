@@ -13,6 +13,9 @@ const ENTRY_LEN: u64 = 64;
 const SHARD_LEN_MIN: u64 = 2 << 20;
 /// Most shards.
 const SHARD_COUNT_MAX: u64 = 32;
+/// Share of a shard for values that are used often; the rest is for those that were used last. Many
+/// clients that read files from begin to end use each value a few times in a row.
+const HOT_SHARE: f64 = 0.75;
 
 /// Has the memory of a value, in bytes.
 #[derive(Clone, Copy)]
@@ -44,8 +47,8 @@ impl<K: Hash + Eq + Clone, V: Clone> RowCache<K, V> {
     /// A cache of this size for values whose memory `memory_len` tells.
     pub fn new(size: CacheSize, memory_len: fn(&V) -> usize) -> Self {
         let len_max = size.len_max;
-        // A shard keeps no value of more than 97% of it.
-        let shard_len = SHARD_LEN_MIN.max(size.longest_len + size.longest_len / 16 + ENTRY_LEN);
+        // A shard keeps no value that is longer than `HOT_SHARE` of it.
+        let shard_len = SHARD_LEN_MIN.max(size.longest_len + size.longest_len / 2);
         let shard_count = (len_max / shard_len).clamp(1, SHARD_COUNT_MAX);
         // Shards become as many as a power of two that is not less.
         let shard_count = (shard_count + 1).next_power_of_two() / 2;
@@ -53,6 +56,7 @@ impl<K: Hash + Eq + Clone, V: Clone> RowCache<K, V> {
             .weight_capacity(len_max)
             .estimated_items_capacity((len_max / size.usual_len) as usize)
             .shards(shard_count as usize)
+            .hot_allocation(HOT_SHARE)
             .build();
         let options = options.expect("all that must be set is set");
         let weighter = MemoryLen(memory_len);
@@ -180,5 +184,33 @@ mod tests {
                 cache.memory_len()
             );
         }
+    }
+
+    /// Would catch: values of which most are dropped before their second use, because others come
+    /// in between.
+    #[test]
+    fn clients_that_take_turns_read_each_value_once() {
+        const CLIENT_COUNT: u64 = 48;
+        let size = CacheSize {
+            len_max: 32 << 20,
+            usual_len: 128 << 10,
+            longest_len: 16 << 20,
+        };
+        let cache: RowCache<u64, Vec<u8>> = RowCache::new(size, Vec::len);
+        let mut read_count = 0;
+        for block in 0..20 {
+            for _ in 0..8 {
+                for client in 0..CLIENT_COUNT {
+                    let key = client * 1000 + block;
+                    let value = cache.get_or_read(&key, || {
+                        read_count += 1;
+                        Ok(vec![0; 128 << 10])
+                    });
+                    assert!(value.is_ok());
+                }
+            }
+        }
+        println!("{read_count} reads of {} values", 20 * CLIENT_COUNT);
+        assert!(read_count <= 20 * CLIENT_COUNT);
     }
 }

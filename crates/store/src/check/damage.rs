@@ -48,8 +48,7 @@ pub fn why_damaged(
 /// # Errors
 /// The error itself, if the caller may not open the file: that is no damage.
 pub fn why_unopened(error: Error) -> Result<String> {
-    let source = std::error::Error::source(&error);
-    let source = source.and_then(|source| source.downcast_ref::<std::io::Error>());
+    let source = error.io_source();
     let is_refused = source.is_some_and(|source| source.kind() == PermissionDenied);
     match error.kind() {
         ErrorKind::Lost => Ok("the segment is missing".to_owned()),
