@@ -11,6 +11,7 @@
 mod block_ids;
 mod logged;
 mod losses;
+mod read_past;
 mod segments;
 mod tables;
 mod tree;
@@ -233,6 +234,7 @@ impl Store {
         let mut found = Found::default();
         let images = self.blocks_of_images(&mut found, &mut salvaged)?;
         let last_segment = segments.by_number.keys().next_back().copied();
+        let last_segment = last_segment.max(segments.unreadable.last().copied());
         let named = found.blocks.values().chain(old.blocks.values());
         let last_segment = named
             .map(|row| row.location.segment)

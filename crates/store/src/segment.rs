@@ -213,7 +213,7 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
 /// Opens segment `number`, which a row or a map names.
 ///
 /// # Errors
-/// `Lost` if its file is missing; `Io`.
+/// `Lost` if its file is missing; `Corrupt` if something else than a file is there; `Io`.
 pub fn open(disk: &dyn Disk, number: u64, access: Access) -> Result<Box<dyn DiskFile>> {
     let name = layout::segment(number);
     match disk.open(&name, access) {
@@ -221,6 +221,12 @@ pub fn open(disk: &dyn Disk, number: u64, access: Access) -> Result<Box<dyn Disk
             let what = format!("{}/{name}: the segment is missing", disk.shown());
             Err(Error::lost(what))
         }
+        Err(error) if error.kind() == ErrorKind::Invalid => Err(Error::corrupt(
+            "segment",
+            0,
+            "S-2.8",
+            error.what().to_owned(),
+        )),
         other => other,
     }
 }

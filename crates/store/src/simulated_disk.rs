@@ -89,6 +89,8 @@ struct FileState {
     pending: Vec<Pending>,
     /// Whether the medium cannot read it.
     is_unreadable: bool,
+    /// Whether it is a directory or the like.
+    is_irregular: bool,
 }
 
 impl FileState {
@@ -398,6 +400,20 @@ impl SimDisk {
         state.files[file].is_unreadable = is_unreadable;
     }
 
+    /// Puts something else than a file in the place of the file `name`, or the file again.
+    pub fn set_irregular(&self, name: &str, is_irregular: bool) {
+        let mut state = self.0.lock();
+        let file = state.current.files[name];
+        state.files[file].is_irregular = is_irregular;
+    }
+
+    /// Whether something else than a file is in the place of `name`.
+    pub fn is_irregular(&self, name: &str) -> bool {
+        let state = self.0.lock();
+        let file = state.current.files.get(name);
+        file.is_some_and(|file| state.files[*file].is_irregular)
+    }
+
     /// Whether reads of the file `name` fail.
     pub fn is_unreadable(&self, name: &str) -> bool {
         let state = self.0.lock();
@@ -515,6 +531,9 @@ impl Disk for SimDisk {
             (_, None) => return Err(failed(ENOENT)),
             (_, Some(file)) => {
                 self.plain_call(&mut state)?;
+                if state.files[file].is_irregular {
+                    return Err(Error::invalid("expected a regular file"));
+                }
                 file
             }
         };

@@ -24,7 +24,7 @@ use crate::engine::{Table, key_of};
 use crate::faults::Bug;
 use crate::layout;
 use crate::mark::Mark;
-use crate::segment::read_note;
+use crate::segment::{self, read_note};
 use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RECORD_MAGIC};
 use weald_format::segment_note::{NOTE_CODE, Note, SegmentItem};
@@ -91,7 +91,14 @@ impl StoreWriter {
     /// segment of this store stays, and its number is not used.
     fn refuse_newer(&mut self, number: u64) -> Result<()> {
         let name = layout::segment(number);
-        let file = self.store.disk.open(&name, Access::Read)?;
+        let file = match segment::open(&*self.store.disk, number, Access::Read) {
+            // Something else than a file.
+            Err(error) if error.kind() == ErrorKind::Corrupt => {
+                self.next_segment = number.saturating_add(1);
+                return Ok(());
+            }
+            other => other?,
+        };
         let (len, uuid) = (file.len()?, self.store.superblock.uuid);
         if !is_segment(&*file, (uuid, number), len)? {
             self.next_segment = number.saturating_add(1);
@@ -111,7 +118,7 @@ impl StoreWriter {
     fn settle_newest(&mut self) -> Result<()> {
         let number = self.next_segment.saturating_sub(1);
         let name = layout::segment(number);
-        let (known_len, len, tail) = match self.look_behind(number, &name) {
+        let (known_len, len, tail) = match self.look_behind(number) {
             Ok(Behind::Nothing) => return Ok(()),
             Ok(Behind::Bytes {
                 known_len,
@@ -160,7 +167,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Corrupt` for a damaged row, `Io`.
-    fn look_behind(&self, number: u64, name: &str) -> Result<Behind> {
+    fn look_behind(&self, number: u64) -> Result<Behind> {
         let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
             return Ok(Behind::Nothing);
         };
@@ -168,8 +175,8 @@ impl StoreWriter {
         if row.is_lost || row.is_emptied {
             return Ok(Behind::Nothing);
         }
-        let file = match self.store.disk.open(name, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Behind::NoSegment),
+        let file = match segment::open(&*self.store.disk, number, Access::Read) {
+            Err(error) if error.kind() == ErrorKind::Lost => return Ok(Behind::NoSegment),
             other => other?,
         };
         let (len, uuid) = (file.len()?, self.store.superblock.uuid);

@@ -276,13 +276,13 @@ impl StoreWriter {
         self.damaged.blocks()
     }
 
-    /// Whether the file of segment `number` is missing, which is logged once.
+    /// Whether the file of segment `number` is missing or cannot be opened, which is logged once.
     ///
     /// # Errors
-    /// `Io`, for a file that is there and cannot be opened.
+    /// Those that are not about this file.
     pub(crate) fn is_missing(&self, number: u64) -> Result<bool> {
         match segment::open(&*self.store.disk, number, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::Lost => {
+            Err(error) if error.is_unreadable() => {
                 if self.missing.lock().insert(number) {
                     log::warn!("{error}");
                 }

@@ -1,9 +1,10 @@
 //! The records that the segments of a store have, also behind damaged headers, and whether the
 //! blocks that something names can be read.
 
+use super::read_past::ReadPast;
 use crate::disk::{Access, DiskFile};
 use crate::layout;
-use crate::segment::{read_note, read_record};
+use crate::segment::{self, read_note, read_record};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::container::{HEADER_LEN, RECORD_MAGIC, RecordRef};
@@ -40,6 +41,8 @@ pub struct Segment {
 #[derive(Debug, Default)]
 pub struct Segments {
     pub by_number: BTreeMap<u64, Segment>,
+    /// Segments that cannot be opened.
+    pub unreadable: BTreeSet<u64>,
     /// Locations of each record; the key is the digest.
     places: BTreeMap<[u8; 32], Vec<Location>>,
     /// Blocks by number as notes have them: commit, row.
@@ -63,8 +66,15 @@ impl Segments {
             let Some(number) = layout::segment_number(&name) else {
                 continue;
             };
-            let file = store.disk.open(&layout::segment(number), Access::Read)?;
-            let segment = scan(&*file, (store.superblock.uuid, number))?;
+            let file = match segment::open(&*store.disk, number, Access::Read) {
+                Err(error) if error.is_unreadable() => {
+                    log::warn!("{error}");
+                    segments.unreadable.insert(number);
+                    continue;
+                }
+                other => ReadPast::new(other?),
+            };
+            let segment = scan(&file, (store.superblock.uuid, number))?;
             segments.commit = segments.commit.max(segment.commit);
             for (&offset, record) in &segment.records {
                 let location = Location {
@@ -89,7 +99,7 @@ impl Segments {
                     .or_default()
                     .push(location);
             }
-            if is_superblock_damaged(store, &*file, number)? && !segment.records.is_empty() {
+            if is_superblock_damaged(store, &file, number)? && !segment.records.is_empty() {
                 segments.renewed.push(number);
             }
             segments.by_number.insert(number, segment);
@@ -211,7 +221,10 @@ impl Open {
         let number = row.location.segment;
         let name = layout::segment(number);
         if self.0.as_ref().is_none_or(|(open, _)| *open != number) {
-            self.0 = Some((number, store.disk.open(&name, Access::Read)?));
+            match segment::open(&*store.disk, number, Access::Read) {
+                Err(error) if error.is_unreadable() => return Ok(Some(error.to_string())),
+                other => self.0 = Some((number, other?)),
+            }
         }
         let Some((_, file)) = &self.0 else {
             return Ok(None);
@@ -231,7 +244,7 @@ fn end_of(offset: u64, record: &RecordRef) -> u64 {
     RecordRef { offset, ..*record }.end()
 }
 
-fn is_superblock_damaged(store: &Store, file: &dyn DiskFile, number: u64) -> Result<bool> {
+fn is_superblock_damaged(store: &Store, file: &ReadPast, number: u64) -> Result<bool> {
     let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
     if file.len()? < superblock.len() as u64 {
         return Ok(true);
@@ -247,7 +260,7 @@ fn is_superblock_damaged(store: &Store, file: &dyn DiskFile, number: u64) -> Res
 }
 
 /// Walks over the records of a segment, and past damaged headers to the next one.
-fn scan(file: &dyn DiskFile, (uuid, number): (Uuid, u64)) -> Result<Segment> {
+fn scan(file: &ReadPast, (uuid, number): (Uuid, u64)) -> Result<Segment> {
     let len = file.len()?;
     let mut at = SEGMENT_SUPERBLOCK_LEN as u64;
     let mut segment = Segment {
@@ -289,7 +302,7 @@ fn scan(file: &dyn DiskFile, (uuid, number): (Uuid, u64)) -> Result<Segment> {
                     segment: number,
                     offset: at,
                 };
-                if let Ok(note) = read_note(file, uuid, place, (*stored_len, digest)) {
+                if let Ok(note) = read_note(file.file(), uuid, place, (*stored_len, digest)) {
                     segment.commit = segment.commit.max(note.commit);
                     let is_known = is_whole && note.ids.len() == waiting.len();
                     for (at, id) in waiting.iter().zip(note.ids).filter(|_| is_known) {
@@ -313,7 +326,7 @@ fn parsed(header: &[u8], at: u64, len: u64) -> Option<SegmentItem> {
 }
 
 /// The first header from byte `start` on.
-fn next_item(file: &dyn DiskFile, start: u64, len: u64) -> Result<Option<(u64, SegmentItem)>> {
+fn next_item(file: &ReadPast, start: u64, len: u64) -> Result<Option<(u64, SegmentItem)>> {
     let mut at = start;
     let mut bytes = vec![0; SEARCH_LEN];
     while at.saturating_add(HEADER_LEN as u64) <= len {

@@ -71,7 +71,7 @@ impl LostRun {
         }
         let name = &names[self.run.random.below(names.len() as u64) as usize];
         let bytes = self.run.disk.lose(name);
-        let how = match self.run.random.below(3) {
+        let how = match self.run.random.below(4) {
             0 => {
                 self.run.disk.bring_back(name, &[]);
                 "is empty"
@@ -80,6 +80,11 @@ impl LostRun {
                 self.run.disk.bring_back(name, &bytes);
                 self.run.disk.set_unreadable(name, true);
                 "cannot be read"
+            }
+            2 => {
+                self.run.disk.bring_back(name, &bytes);
+                self.run.disk.set_irregular(name, true);
+                "is a directory"
             }
             _ => "is lost",
         };
@@ -101,8 +106,9 @@ impl LostRun {
         }
         // A map of which a power cut has left both names.
         let made_again = self.run.disk.contents().remove(name);
-        if self.run.disk.is_unreadable(name) {
+        if self.run.disk.is_unreadable(name) || self.run.disk.is_irregular(name) {
             self.run.disk.set_unreadable(name, false);
+            self.run.disk.set_irregular(name, false);
             self.run.trace.push(format!("{name} can be read"));
             return Ok(());
         }
