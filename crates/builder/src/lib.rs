@@ -37,7 +37,7 @@ pub use pipeline::recover::{Recovered, recover_image};
 pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use pipeline::stored::{
     Added, ReencodeOptions, Reencoded, StoreSource, StoreTarget, build_into_store,
-    image_to_continue, reencode,
+    image_to_continue, not_continued, reencode,
 };
 pub use pipeline::stream;
 pub use progress::{Changes, Observer, Problem, Progress, Report, Silent, Stage};

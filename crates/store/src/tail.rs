@@ -131,8 +131,7 @@ impl StoreWriter {
                 return Ok(());
             }
             Err(error) if error.is_unreadable() => {
-                let shown = self.store.disk.shown();
-                log::warn!("{shown}/{name}: {error}: the segment gets no more records");
+                log::warn!("{error}: the segment gets no more records");
                 self.resume_from = self.next_segment;
                 return Ok(());
             }

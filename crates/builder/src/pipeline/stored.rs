@@ -12,7 +12,7 @@ use crate::dedup::starting_images::takes_more;
 use crate::options::BuildOptions;
 use crate::pipeline::build::build_tree;
 use crate::pipeline::destination::{Continued, Destination, Intake};
-use crate::progress::{Observer, Report};
+use crate::progress::{Observer, Problem, Report};
 use crate::scan::{scan, scan_image};
 use crate::write::image_writer::Sealed;
 use parking_lot::Mutex;
@@ -79,9 +79,13 @@ pub fn build_into_store(
     }
     let store = target.writer.store().clone();
     let incoming = Incoming::new(target.writer, target.name)?;
+    let ToContinue { image, problem } = continued(&store, target.name, target.like)?;
+    if let Some(problem) = &problem {
+        observer.problem(problem);
+    }
     let intake = Intake {
         incoming: Arc::new(Mutex::new(incoming)),
-        continued: continued(&store, target.name, target.like)?,
+        continued: image,
         spool_dir: target.dir.to_owned(),
         digests: Mutex::default(),
     };
@@ -90,7 +94,7 @@ pub fn build_into_store(
         intake.incoming.lock().begin_with(parts);
     }
     let destination = Destination::Store(&intake);
-    let report = match source {
+    let mut report = match source {
         StoreSource::Directory(dir) => {
             build_tree(&destination, options, observer, &|options, _, observer| {
                 scan(dir, options, observer)
@@ -104,6 +108,7 @@ pub fn build_into_store(
             })?
         }
     };
+    report.problem_count += u64::from(problem.is_some());
     finish(intake, target.name, report)
 }
 
@@ -166,30 +171,78 @@ fn without_unused(incoming: &Arc<Mutex<Incoming>>) -> Result<(Sealed, Vec<bool>)
     Ok((sealed, is_used))
 }
 
+/// What a new image continues.
+#[derive(Debug)]
+pub struct ToContinue<T> {
+    /// The image, if there is one.
+    pub image: Option<T>,
+    /// Why it is not the one whose name is most similar: that is damaged.
+    pub problem: Option<Problem>,
+}
+
+impl<T> From<Option<T>> for ToContinue<T> {
+    fn from(image: Option<T>) -> Self {
+        Self {
+            image,
+            problem: None,
+        }
+    }
+}
+
 /// Name of the image of `store` that [`build_into_store`] continues for the image `name`.
 ///
 /// # Errors
 /// As [`build_into_store`].
-pub fn image_to_continue(store: &Store, name: &str, like: Option<&str>) -> Result<Option<String>> {
-    Ok(continued(store, name, like)?.map(|continued| continued.name))
+pub fn image_to_continue(
+    store: &Store,
+    name: &str,
+    like: Option<&str>,
+) -> Result<ToContinue<String>> {
+    let ToContinue { image, problem } = continued(store, name, like)?;
+    Ok(ToContinue {
+        image: image.map(|continued| continued.name),
+        problem,
+    })
+}
+
+/// The problem of the image `name`, which is damaged, so that no image continues it.
+pub fn not_continued(name: &str, error: &Error) -> Problem {
+    let error = error.duplicate().context("damaged, and not continued");
+    Problem {
+        path: name.as_bytes().to_vec(),
+        what: error.to_string(),
+    }
 }
 
 /// Chooses the image of `store` that the image `name` continues: `like`, or else the image with the
 /// most similar name, the newest of several.
-fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Continued>> {
+fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<ToContinue<Continued>> {
     let chosen = match like {
         Some(like) => Some(like.to_owned()),
         None => most_similar(store, name)?,
     };
     let Some(chosen) = chosen else {
-        return Ok(None);
+        return Ok(None.into());
     };
-    let map = store.map(&chosen)?;
+    match opened(store, &chosen, like) {
+        // Nobody has asked for it.
+        Err(error) if like.is_none() && error.is_unreadable() => Ok(ToContinue {
+            image: None,
+            problem: Some(not_continued(&chosen, &error)),
+        }),
+        found => found.map(ToContinue::from),
+    }
+}
+
+/// Opens the image `chosen` to continue it; `None` if it is not the one that `like` names and
+/// cannot be continued.
+fn opened(store: &Store, chosen: &str, like: Option<&str>) -> Result<Option<Continued>> {
+    let map = store.map(chosen)?;
     let segments = store.segment_numbers()?;
     let is_whole = map
         .blocks()
         .all(|(_, place, _)| segments.contains(&place.segment));
-    let source: Arc<dyn ReadAt> = Arc::new(StoredImage::open(store.clone(), &chosen)?);
+    let source: Arc<dyn ReadAt> = Arc::new(StoredImage::open(store.clone(), chosen)?);
     // The new image would lie on a base image, or on blocks that are lost.
     let lies_on_others = || weald_image::bases_of(&*source).is_ok_and(|bases| !bases.is_empty());
     if like.is_none() && (!is_whole || lies_on_others()) {
@@ -202,10 +255,10 @@ fn continued(store: &Store, name: &str, like: Option<&str>) -> Result<Option<Con
         (Ok(image), _) if can_continue(&image) => Ok(Some(Continued {
             source,
             parts,
-            name: chosen,
+            name: chosen.to_owned(),
             digests,
         })),
-        (Err(error), _) => Err(error.context(chosen)),
+        (Err(error), _) => Err(error.context(chosen.to_owned())),
         (Ok(_), None) => Ok(None),
         (Ok(_), Some(like)) => {
             let what = format!("{like}: its streams are not those that new data can follow");

@@ -521,3 +521,38 @@ fn either_copy_of_the_superblock_is_enough() {
         );
     }
 }
+
+/// Would catch: something else than a file in the place of a segment, as a disk that fails leaves
+/// it, that takes other images with it: a check that ends there, a writer that does not open, an
+/// image that continues the damaged one, a collection or a salvage that fails.
+#[test]
+fn what_is_no_segment_costs_what_lay_in_it() {
+    let ground = Ground::with_store();
+    let said = ground.sh(
+        "mkdir whole broken later; for name in whole broken later; do
+            head -c 3000000 /dev/urandom >$name/data; done
+        $WEALD store create -q --segment-size 1M own
+        $WEALD store add -q own whole --name i1; $WEALD store add -q own broken --name i2
+        last=own/segments/$(ls own/segments | tail -n 1); mv $last kept; mkdir $last
+        $WEALD store check own >checked && echo clean
+        grep -c 'damaged: i2: segments/.*something else than a file is here' checked
+        ! grep -q 'damaged: i1' checked
+        $WEALD store add -q own later --name i3 2>added || echo $?
+        grep -c 'i2: damaged, and not continued' added
+        $WEALD check -q own:i1; $WEALD check -q own:i3; $WEALD extract -q own:i3 out
+        cmp later/data out/data; $WEALD cat own:i2 data >/dev/null 2>read && echo read
+        $WEALD store gc -q own; $WEALD store salvage own >salvaged 2>&1 || echo $?
+        $WEALD check -q own:i1; $WEALD check -q own:i3
+        rmdir $last; mv kept $last; $WEALD check -q own:i2; $WEALD store check -q --data own
+        $WEALD extract -q own:i2 back; cmp broken/data back/data",
+    );
+    let lines: Vec<&str> = said.lines().collect();
+    let [damaged, added, named, salvaged] = lines.as_slice() else {
+        panic!("{said}");
+    };
+    assert!(
+        damaged.parse::<u32>().is_ok_and(|count| count > 0),
+        "{said}"
+    );
+    assert_eq!((*added, *named, *salvaged), ("1", "1", "1"), "{said}");
+}

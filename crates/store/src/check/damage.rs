@@ -25,14 +25,13 @@ pub fn why_damaged(
     }
     if reads_data {
         return match read_record(file, block.location, &block.record) {
-            Err(error) if error.kind() == ErrorKind::Corrupt => Some(error.what().to_owned()),
-            Err(error) => Some(error.to_string()),
+            Err(error) => Some(why_unread(&error)),
             Ok(_) => None,
         };
     }
     let mut header = [0; HEADER_LEN];
     if let Err(error) = file.read_at(&mut header, at) {
-        return Some(error.to_string());
+        return Some(why_unread(&error));
     }
     match RecordRef::parse_header(&header, 0) {
         Err(_) => Some("no record begins here".to_owned()),
@@ -52,8 +51,17 @@ pub fn why_unopened(error: Error) -> Result<String> {
     let is_refused = source.is_some_and(|source| source.kind() == PermissionDenied);
     match error.kind() {
         ErrorKind::Lost => Ok("the segment is missing".to_owned()),
+        ErrorKind::Corrupt => Ok("something else than a file is here".to_owned()),
         _ if is_refused || !error.is_unreadable() => Err(error),
-        _ => Ok(error.to_string()),
+        _ => Ok(why_unread(&error)),
+    }
+}
+
+/// Why bytes cannot be read, without the path of the file.
+fn why_unread(error: &Error) -> String {
+    match error.io_source() {
+        Some(source) => format!("cannot be read: {source}"),
+        None => error.what().to_owned(),
     }
 }
 

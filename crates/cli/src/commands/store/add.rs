@@ -4,7 +4,6 @@ use super::import_target::ImportTarget;
 use super::{open_dir, random_uuid, refuse_two_names, show_path, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
-use crate::messages;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
@@ -17,8 +16,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use weald_builder::{
-    Added, BuildOptions, Observer, Problem, StoreSource, StoreTarget, build_into_store,
-    image_to_continue,
+    Added, BuildOptions, Observer, StoreSource, StoreTarget, build_into_store, image_to_continue,
+    not_continued,
 };
 use weald_image::{Image, OpenOptions};
 use weald_store::{
@@ -187,8 +186,12 @@ fn add_to_mounted(
         .tempdir_in(store.shown())?;
     let mut dir = temporary.path().join("store");
     let (mut own, mut writer) = temporary_store(&dir, args.index_memory)?;
-    let mut like = image_to_continue(store, name, args.like.as_deref())?;
-    let mut problem_count = 0;
+    let found = image_to_continue(store, name, args.like.as_deref())?;
+    if let Some(problem) = &found.problem {
+        observer.problem(problem);
+    }
+    let mut problem_count = u64::from(found.problem.is_some());
+    let mut like = found.image;
     // Open until the new image is in the store: nobody removes it meanwhile, nor the base images
     // that both need.
     let mut continued = None;
@@ -196,10 +199,8 @@ fn add_to_mounted(
         let opened = StoredImage::open(store.clone(), old);
         match opened.and_then(|image| writer.import(old, &*continued.insert(image))) {
             Err(error) if error.is_unreadable() => {
-                let what = messages::one_line(&error.context("damaged, and not continued"));
-                let path = old.as_bytes().to_vec();
-                observer.problem(&Problem { path, what });
-                problem_count = 1;
+                observer.problem(&not_continued(old, &error));
+                problem_count += 1;
                 like = None;
                 drop(writer);
                 dir = temporary.path().join("without");
