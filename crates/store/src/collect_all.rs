@@ -25,8 +25,8 @@ impl StoreWriter {
     ///
     /// # Cost
     /// A pass over the rows of blocks for each 32 segments to empty and one more, two reads and one
-    /// write of the live bytes of the copied segments, and one read of all maps, or two if any
-    /// block moves. Each block of these segments takes about 50 bytes of memory.
+    /// write of the live bytes of the copied segments, and one read of all maps, or two if a
+    /// segment is emptied. Each block of these segments takes about 50 bytes of memory.
     pub fn collect(
         &mut self,
         options: &CollectOptions,
