@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::time::Instant;
-use weald_store::disk::{Access, Disk, HostDisk};
+use weald_store::disk::{Access, HostDisk, LocalFiles};
 use weald_store::engine::redb::RedbEngine;
 use weald_store::engine::{Batch, Engine, Table, key_of};
 

@@ -6,7 +6,7 @@
 
 use crate::incoming::{Imported, PartSink, Taken};
 use crate::layout;
-use crate::store::{Store, write_file};
+use crate::store::Store;
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use weald_format::container::{HEADER_LEN, RecordRef};
@@ -268,8 +268,7 @@ impl Addition {
         let bytes = map.encode(store.uuid());
         refuse_long_map(bytes.len() as u64)?;
         row.map_digest = Digest::of(&bytes);
-        write_file(&*store.disk, &layout::hidden_map(map.image_id), &bytes)?;
-        store.disk.sync_dir(layout::IMAGES)
+        store.disk.put(&layout::hidden_map(map.image_id), &bytes)
     }
 
     /// Number of parts whose references [`Addition::count_some`] counts next.
@@ -307,8 +306,7 @@ impl Addition {
             return Err(incomplete());
         }
         let hidden = layout::hidden_map(map.image_id);
-        store.disk.rename(&hidden, &layout::map(&self.name))?;
-        store.disk.sync_dir(layout::IMAGES)?;
+        store.disk.switch(&hidden, &layout::map(&self.name))?;
         Ok(Imported {
             image_digest: map.image_digest,
             tree_digest: map.tree_digest,
@@ -329,8 +327,7 @@ impl Addition {
             return Ok(());
         }
         let bytes = map.encode(store.uuid());
-        write_file(&*store.disk, &layout::map(&self.name), &bytes)?;
-        store.disk.sync_dir(layout::IMAGES)
+        store.disk.put(&layout::map(&self.name), &bytes)
     }
 
     /// Drops the references that are counted, and the map. For an image that is not shown. Returns

@@ -2,7 +2,7 @@
 
 mod damage;
 
-use crate::disk::{Access, Disk, DiskFile, ReadOnlyDisk};
+use crate::disk::{Access, LocalFiles, Object, ReadOnlyDisk};
 use crate::engine::redb::verify_pages;
 use crate::engine::{Table, VisitRow, number_of};
 use crate::layout;
@@ -75,7 +75,7 @@ impl BlockStates {
 }
 
 /// A segment and its length, or why it cannot be read.
-type OpenedSegment = std::result::Result<(Box<dyn DiskFile>, u64), String>;
+type OpenedSegment = std::result::Result<(Box<dyn Object>, u64), String>;
 
 /// Contents of all tables, and the results so far.
 #[derive(Default)]
@@ -372,7 +372,7 @@ impl StoreWriter {
         }
         let mut open: Option<(u64, OpenedSegment)> = None;
         for ((segment, offset), id) in by_place {
-            let name = layout::segment(segment);
+            let name = layout::segment_file(segment);
             if open.as_ref().is_none_or(|(number, _)| *number != segment) {
                 open = Some((segment, self.open_to_check(segment)?));
             }
@@ -403,7 +403,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, if the caller may not open it.
     fn open_to_check(&self, number: u64) -> Result<OpenedSegment> {
-        let opened = segment::open(&*self.store.disk, number, Access::Read);
+        let opened = segment::open(&*self.store.disk, number);
         match opened.and_then(|file| file.len().map(|len| (file, len))) {
             Ok(opened) => Ok(Ok(opened)),
             Err(error) => why_unopened(error).map(Err),
@@ -445,7 +445,7 @@ impl StoreWriter {
         blocks: &[(u64, BlockRow)],
         reads_data: bool,
     ) -> Result<()> {
-        let name = layout::segment(number);
+        let name = layout::segment_file(number);
         let lost = |state: &mut State, why: &str| {
             for (id, row) in blocks.iter().filter(|(_, row)| row.references > 0) {
                 state
@@ -661,7 +661,7 @@ impl StoreWriter {
 /// Compares the numbers of blocks with the notes in the first `end` bytes of a segment.
 fn check_notes(
     state: &mut State,
-    (name, file, identity): (&str, &dyn DiskFile, (Uuid, u64)),
+    (name, file, identity): (&str, &dyn Object, (Uuid, u64)),
     end: u64,
     blocks: &[(u64, BlockRow)],
 ) -> Result<()> {
@@ -695,7 +695,7 @@ fn check_notes(
 /// lies between them belongs to nobody.
 fn check_blocks(
     state: &mut State,
-    (name, file): (&str, &dyn DiskFile),
+    (name, file): (&str, &dyn Object),
     end: u64,
     blocks: &[(u64, BlockRow)],
     reads_data: bool,

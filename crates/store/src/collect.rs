@@ -18,7 +18,7 @@ use crate::disk::Disk;
 use crate::engine::{Batch, Engine, Table};
 use crate::faults::Bug;
 use crate::layout;
-use crate::store::{Store, is_bad_or_missing, read_file, write_file};
+use crate::store::{Store, is_bad_or_missing};
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -90,7 +90,7 @@ pub(crate) fn debt(disk: &dyn Disk, number: u64, row: &SegmentRow) -> Result<u64
     if dead == 0 {
         return Ok(0);
     }
-    let allocated = disk.allocated_len(&layout::segment(number))?;
+    let allocated = disk.allocated_len(&layout::segment_file(number))?;
     Ok(allocated.map_or(dead, |len| dead.min(len.saturating_sub(row.live_len))))
 }
 
@@ -240,7 +240,7 @@ impl StoreWriter {
         emptied: Option<&BTreeSet<u64>>,
     ) -> Result<()> {
         let disk = self.store.disk.clone();
-        let bytes = read_file(&*disk, &layout::map(name), MAP_LEN_MAX)?;
+        let bytes = self.store.read_object(&layout::map(name), MAP_LEN_MAX)?;
         let mut map = self.store.parse_map(name, &bytes)?;
         let mut is_changed = false;
         for part in &mut map.parts {
@@ -257,8 +257,7 @@ impl StoreWriter {
         }
         let bytes = map.encode(self.store.uuid());
         let hidden = layout::hidden_map(row.image_id);
-        write_file(&*disk, &hidden, &bytes)?;
-        disk.sync_dir(layout::IMAGES)?;
+        disk.put(&hidden, &bytes)?;
         let mut batch = Batch::default();
         let row = ImageRow {
             map_digest: Digest::of(&bytes),
@@ -266,7 +265,6 @@ impl StoreWriter {
         };
         batch.put(Table::Images, name.as_bytes(), row.encode());
         self.commit(batch)?;
-        disk.rename(&hidden, &layout::map(name))?;
-        disk.sync_dir(layout::IMAGES)
+        disk.switch(&hidden, &layout::map(name))
     }
 }

@@ -12,9 +12,9 @@
 //! segment.
 
 use crate::collect::{CollectOptions, Collected, debt, suspect_maps};
-use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::faults::Bug;
+use crate::layout::{self, ObjectKind};
 use crate::segment::{self, read_record};
 use crate::steps::Steps;
 use crate::store::Store;
@@ -371,7 +371,7 @@ impl Victim {
 
     /// Verifies the next live blocks. Returns false if one cannot be read, which is noted.
     fn verify_some(&mut self, writer: &StoreWriter) -> Result<bool> {
-        let file = match segment::open(&*writer.store.disk, self.number, Access::Read) {
+        let file = match segment::open(&*writer.store.disk, self.number) {
             // The copy finds the same, and what has died meanwhile.
             Err(error) if error.is_unreadable() => None,
             other => Some(other?),
@@ -410,7 +410,7 @@ impl Victim {
                 continue;
             };
             if file.is_none() {
-                file = match segment::open(&*writer.store.disk, self.number, Access::Read) {
+                file = match segment::open(&*writer.store.disk, self.number) {
                     Err(error) if error.is_unreadable() => {
                         log::warn!("{error}");
                         return Ok(false);
@@ -490,11 +490,9 @@ impl Victim {
             writer.set_segment(self.number, emptied);
             before_commit(&dead);
             if writer.faults.has(Bug::SegmentRemovedEarly) {
-                writer
-                    .store
-                    .disk
-                    .remove(&crate::layout::segment(self.number))?;
-                writer.store.disk.sync_dir(crate::layout::SEGMENTS)?;
+                let disk = &*writer.store.disk;
+                disk.remove_object(&layout::segment(self.number))?;
+                disk.settle(ObjectKind::Segment)?;
             }
             writer.commit(batch)
         })?;

@@ -4,7 +4,7 @@
 //! The file is advisory: if it is missing or damaged, a build computes the digests from the data.
 
 use crate::layout;
-use crate::store::{Store, read_file, write_file};
+use crate::store::Store;
 use crate::writer::StoreWriter;
 use weald_format::store::{CONTENT_DIGESTS_MAGIC, ImageMap};
 use weald_format::{Digest, Error, ErrorKind, Result};
@@ -47,8 +47,18 @@ impl Store {
     /// known. Returns `None` if the store does not have them.
     pub fn content_digests(&self, map: &ImageMap) -> Option<Vec<Option<Digest>>> {
         let name = layout::content_digests(map.image_id);
-        let bytes = read_file(&*self.disk, &name, DIGESTS_LEN_MAX).ok()?;
+        let bytes = self.disk.read_file(&name, DIGESTS_LEN_MAX).ok()?;
         parse(&bytes, &map.image_digest)
+    }
+}
+
+impl Store {
+    /// Forgets the digests of the contents of an image, if there are any.
+    pub(crate) fn forget_content_digests(&self, image_id: u64) -> Result<()> {
+        match self.disk.remove(&layout::content_digests(image_id)) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -64,7 +74,7 @@ impl StoreWriter {
             return Err(Error::limit(format!("{name}: too many contents")));
         }
         let path = layout::content_digests(map.image_id);
-        write_file(&*self.store().disk, &path, &bytes)
+        self.store().disk.write_file(&path, &bytes)
     }
 
     /// Forgets the digests of the contents of the image `name`, if there are any: an image that
@@ -74,11 +84,7 @@ impl StoreWriter {
     /// `NotFound` if there is no such image; `Io`.
     pub fn remove_content_digests(&self, name: &str) -> Result<()> {
         let map = self.store().map(name)?;
-        let path = layout::content_digests(map.image_id);
-        match self.store().disk.remove(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        self.store().forget_content_digests(map.image_id)
     }
 }
 

@@ -6,7 +6,7 @@
 //! says which blocks to verify before they are used again: nothing is lost with it.
 
 use crate::layout;
-use crate::store::{Store, read_file, write_file};
+use crate::store::Store;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,10 @@ pub(crate) struct DamagedBlocks(Arc<Mutex<BTreeMap<u64, String>>>);
 impl DamagedBlocks {
     /// Reads the file; none if there is none, or if it is damaged.
     pub fn read(store: &Store) -> Self {
-        let bytes = read_file(&*store.disk, layout::DAMAGED, LEN_MAX).unwrap_or_default();
+        let bytes = store
+            .disk
+            .read_file(layout::DAMAGED, LEN_MAX)
+            .unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let lines = text.lines().filter_map(|line| line.split_once(' '));
         let blocks = lines.filter_map(|(id, why)| Some((id.parse().ok()?, why.to_owned())));
@@ -76,12 +79,15 @@ impl DamagedBlocks {
         }
         let lines = blocks.iter().map(|(id, why)| format!("{id} {why}\n"));
         let text: String = lines.collect();
-        if is_there && read_file(disk, layout::DAMAGED, LEN_MAX).is_ok_and(|b| b == text.as_bytes())
+        if is_there
+            && disk
+                .read_file(layout::DAMAGED, LEN_MAX)
+                .is_ok_and(|b| b == text.as_bytes())
         {
             return Ok(());
         }
         let new = format!("{}.new", layout::DAMAGED);
-        write_file(disk, &new, text.as_bytes())?;
+        disk.write_file(&new, text.as_bytes())?;
         disk.rename(&new, layout::DAMAGED)
     }
 }

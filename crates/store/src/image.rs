@@ -1,6 +1,6 @@
 //! Reads an image of a store as if it were the original image file.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, LocalFile, Object};
 use crate::layout;
 use crate::replace::ImageLock;
 use crate::segment;
@@ -58,7 +58,7 @@ impl Parts {
 }
 
 /// Open segments; the most recently used one is last.
-type OpenSegments = VecDeque<(u64, Arc<dyn DiskFile>)>;
+type OpenSegments = VecDeque<(u64, Arc<dyn Object>)>;
 
 /// An image of a store, open for reading by many threads.
 ///
@@ -73,7 +73,7 @@ pub struct StoredImage {
     parts: RwLock<Arc<Parts>>,
     segments: Mutex<OpenSegments>,
     /// Lock that prevents removal of the image; `None` if the image is not listed.
-    _lock: Option<Box<dyn DiskFile>>,
+    _lock: Option<Box<dyn LocalFile>>,
 }
 
 impl StoredImage {
@@ -133,7 +133,7 @@ impl StoredImage {
         }
     }
 
-    fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {
+    fn segment(&self, number: u64) -> Result<Arc<dyn Object>> {
         {
             let mut open = self.segments.lock();
             if let Some(at) = open.iter().position(|(no, _)| *no == number)
@@ -144,8 +144,8 @@ impl StoredImage {
                 return Ok(file);
             }
         }
-        let file = segment::open(&*self.store.disk, number, Access::Read)?;
-        let file: Arc<dyn DiskFile> = Arc::from(file);
+        let file = segment::open(&*self.store.disk, number)?;
+        let file: Arc<dyn Object> = Arc::from(file);
         let mut open = self.segments.lock();
         open.push_back((number, file.clone()));
         if open.len() > IMAGE_SEGMENTS_MAX {

@@ -4,7 +4,6 @@ use crate::engine::{Batch, Table};
 use crate::faults::{Bug, Faults};
 use crate::incoming::{Imported, PartSink, Taken};
 use crate::layout;
-use crate::store::write_file;
 use crate::writer::{Count, StoreWriter};
 use weald_format::container::{
     FOOTER_LEN, FOOTER_MAGIC, Footer, HEADER_LEN, RecordRef, SUPERBLOCK_LEN, SuperblockRecord,
@@ -234,8 +233,7 @@ impl StoreWriter {
     pub(crate) fn publish(&mut self, name: &str, map: &ImageMap) -> Result<()> {
         let disk = self.store.disk.clone();
         self.count_hidden(name, map, ImageState::Present)?;
-        disk.rename(&layout::hidden_map(map.image_id), &layout::map(name))?;
-        disk.sync_dir(layout::IMAGES)
+        disk.switch(&layout::hidden_map(map.image_id), &layout::map(name))
     }
 
     /// Writes `map` under its hidden name, and counts the references of its blocks in the row
@@ -246,10 +244,9 @@ impl StoreWriter {
         map: &ImageMap,
         counted: ImageState,
     ) -> Result<ImageRow> {
-        let disk = self.store.disk.clone();
         let bytes = map.encode(self.store.uuid());
-        write_file(&*disk, &layout::hidden_map(map.image_id), &bytes)?;
-        disk.sync_dir(layout::IMAGES)?;
+        let hidden = layout::hidden_map(map.image_id);
+        self.store.disk.put(&hidden, &bytes)?;
         let mut row = ImageRow {
             image_id: map.image_id,
             map_digest: Digest::of(&bytes),

@@ -1,6 +1,60 @@
 //! Names of the files of a store.
 
+use std::fmt::{Display, Formatter};
 use weald_format::{Error, Result, VolumeNo};
+
+/// What an object is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ObjectKind {
+    /// A segment of records.
+    Segment,
+    /// The map of an image, shown to readers or hidden.
+    Map,
+    /// The name of a volume, with a copy of its first row.
+    VolumeName,
+}
+
+impl ObjectKind {
+    /// Where objects of this kind lie.
+    pub fn dir(self) -> &'static str {
+        match self {
+            Self::Segment => SEGMENTS,
+            Self::Map => IMAGES,
+            Self::VolumeName => VOLUMES,
+        }
+    }
+}
+
+/// The name of an object: no name of a local file is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ObjectName {
+    kind: ObjectKind,
+    path: String,
+}
+
+impl ObjectName {
+    /// The object of this kind with this name among its kind.
+    pub fn new(kind: ObjectKind, name: &str) -> Self {
+        let path = format!("{}/{name}", kind.dir());
+        Self { kind, path }
+    }
+
+    /// What the object is.
+    pub fn kind(&self) -> ObjectKind {
+        self.kind
+    }
+
+    /// Its path below the store.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+}
+
+impl Display for ObjectName {
+    fn fmt(&self, f: &mut Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.path)
+    }
+}
 
 /// The superblock. Readers lock bytes of this file, at offsets from [`IMAGE_LOCKS`] on.
 pub const SUPERBLOCK: &str = "store";
@@ -27,25 +81,34 @@ pub const IMAGE_LOCKS: u64 = 1 << 40;
 /// Longest name of an image, in bytes.
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 
-/// Path of the file of segment `number`.
-pub fn segment(number: u64) -> String {
-    format!("{SEGMENTS}/{number:016x}")
+/// Segment `number`.
+pub fn segment(number: u64) -> ObjectName {
+    ObjectName::new(ObjectKind::Segment, &format!("{number:016x}"))
+}
+
+/// The file of segment `number` while it receives records, is cut off or loses ranges.
+pub fn segment_file(number: u64) -> String {
+    segment(number).path
 }
 
 /// Parses the file name of a segment; `None` if `name` is not one.
 pub fn segment_number(name: &str) -> Option<u64> {
     let number = u64::from_str_radix(name, 16).ok()?;
-    (segment(number).strip_prefix(SEGMENTS)?.strip_prefix('/')? == name).then_some(number)
+    (segment_file(number)
+        .strip_prefix(SEGMENTS)?
+        .strip_prefix('/')?
+        == name)
+        .then_some(number)
 }
 
-/// Path of the map that readers open for the image `name`.
-pub fn map(name: &str) -> String {
-    format!("{IMAGES}/{name}")
+/// The map that readers open for the image `name`.
+pub fn map(name: &str) -> ObjectName {
+    ObjectName::new(ObjectKind::Map, name)
 }
 
-/// Path of the empty file that shows the volume `name`.
-pub fn volume(name: &str) -> String {
-    format!("{VOLUMES}/{name}")
+/// The object that shows the volume `name`.
+pub fn volume(name: &str) -> ObjectName {
+    ObjectName::new(ObjectKind::VolumeName, name)
 }
 
 /// Path of the sync log of the volume with this number.
@@ -60,14 +123,40 @@ pub fn sync_log_number(name: &str) -> Option<VolumeNo> {
     (sync_log(number).strip_prefix(VOLUMES)?.strip_prefix('/')? == name).then_some(number)
 }
 
-/// Path of a map that readers do not see: its image is being added or removed.
-pub fn hidden_map(image_id: u64) -> String {
-    format!("{IMAGES}/.{image_id:016x}.map")
+/// A map that readers do not see: its image is being added or removed.
+pub fn hidden_map(image_id: u64) -> ObjectName {
+    ObjectName::new(ObjectKind::Map, &format!(".{image_id:016x}.map"))
 }
 
 /// The file with the digests of an image's contents.
 pub fn content_digests(image_id: u64) -> String {
     format!("{IMAGES}/.{image_id:016x}.digests")
+}
+
+/// Image of a hidden map with this file name; `None` if it is none.
+pub fn hidden_map_image(name: &str) -> Option<u64> {
+    image_of(name, ".map")
+}
+
+/// Image of a file of content digests with this name; `None` if it is none.
+pub fn digested_image(name: &str) -> Option<u64> {
+    image_of(name, ".digests")
+}
+
+fn image_of(name: &str, suffix: &str) -> Option<u64> {
+    let digits = name.strip_prefix('.')?.strip_suffix(suffix)?;
+    let image_id = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{image_id:016x}") == digits).then_some(image_id)
+}
+
+/// The map of the image `name` once a salvage has set it aside.
+pub fn damaged_map(name: &str) -> ObjectName {
+    map(&format!(".{name}.damaged"))
+}
+
+/// The name of the volume `name` once a salvage has found it lost.
+pub fn damaged_volume(name: &str) -> ObjectName {
+    volume(&format!(".{name}.damaged"))
 }
 
 /// Key of the hidden row of an image that replaces the image `name`, or that was replaced. It is
@@ -147,7 +236,7 @@ mod tests {
     #[test]
     fn segment_names_are_numbers_and_back() {
         for number in [0, 1, 0x1234, u64::MAX] {
-            let name = segment(number);
+            let name = segment_file(number);
             let name = name.strip_prefix("segments/").expect("a prefix");
             assert_eq!(segment_number(name), Some(number));
         }

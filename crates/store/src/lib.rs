@@ -65,7 +65,7 @@ pub use collection::{Collection, NextCopy};
 pub use image::StoredImage;
 pub use import::read_parts;
 pub use incoming::{Imported, Incoming, PartSink};
-pub use layout::{LOCK as LOCK_FILE, check_name};
+pub use layout::{LOCK as LOCK_FILE, ObjectKind, ObjectName, check_name};
 pub use location::StoreLocation;
 pub use name::{find, is_store, split};
 pub use remove::Removal;

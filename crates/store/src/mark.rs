@@ -6,9 +6,9 @@
 //! of the disk do not have, because the commit was durable before. Where writes are not synced, it
 //! is written at the end alone, when everything is on the disk.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, LocalFile};
 use crate::layout;
-use crate::store::{Store, read_file};
+use crate::store::Store;
 use weald_format::store::MarkRecord;
 use weald_format::{ErrorKind, Result};
 use zerocopy::IntoBytes;
@@ -17,7 +17,7 @@ use zerocopy::IntoBytes;
 #[derive(Debug)]
 pub struct Mark {
     store: Store,
-    file: Option<Box<dyn DiskFile>>,
+    file: Option<Box<dyn LocalFile>>,
     /// The last commit, if it is not in the file.
     waiting: Option<u64>,
 }
@@ -34,7 +34,7 @@ impl Mark {
 
     /// The commit that the file names; `None` if it names none.
     pub fn read(store: &Store) -> Option<u64> {
-        let bytes = read_file(&*store.disk, layout::MARK, 4096).ok()?;
+        let bytes = store.disk.read_file(layout::MARK, 4096).ok()?;
         MarkRecord::parse(&bytes, store.superblock.uuid)
     }
 
@@ -66,7 +66,7 @@ impl Mark {
         Ok(())
     }
 
-    fn open(&self) -> Result<Box<dyn DiskFile>> {
+    fn open(&self) -> Result<Box<dyn LocalFile>> {
         let disk = &*self.store.disk;
         match disk.open(layout::MARK, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {

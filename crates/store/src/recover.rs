@@ -15,10 +15,11 @@
 //! rest is completed. What could belong to it stays: hidden maps, and emptied segments, which a map
 //! that is put back may name.
 
+use crate::disk::remove_if_there;
 use crate::engine::{Batch, Table, key_of};
-use crate::layout;
+use crate::layout::{self, ObjectKind};
 use crate::named_rows::NamedRows;
-use crate::store::{is_bad_or_missing, read_file};
+use crate::store::is_bad_or_missing;
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use std::fmt;
@@ -136,38 +137,36 @@ impl StoreWriter {
     fn show_map(&self, name: &str, row: &ImageRow) -> Result<()> {
         let disk = &*self.store.disk;
         let hidden = layout::hidden_map(row.image_id);
-        let bytes = match read_file(disk, &hidden, MAP_LEN_MAX) {
+        let bytes = match self.store.read_object(&hidden, MAP_LEN_MAX) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        let shown = match read_file(disk, &layout::map(name), MAP_LEN_MAX) {
+        let shown = match self.store.read_object(&layout::map(name), MAP_LEN_MAX) {
             Err(error) if is_bad_or_missing(&error) => None,
             other => Some(Digest::of(&other?)),
         };
         // A failed replacement leaves a copy of the shown map, and the copy may not be durable.
         if shown != Some(row.map_digest) && Digest::of(&bytes) == row.map_digest {
-            disk.rename(&hidden, &layout::map(name))?;
+            disk.switch(&hidden, &layout::map(name))
         } else {
-            disk.remove(&hidden)?;
+            disk.remove_object(&hidden)?;
+            disk.settle(ObjectKind::Map)
         }
-        disk.sync_dir(layout::IMAGES)
     }
 
     /// Removes hidden maps and content digests of images that were never committed, or are gone.
     fn remove_stale_maps(&self, rows: &[(String, ImageRow)]) -> Result<()> {
         let disk = &*self.store.disk;
-        let known: BTreeSet<String> = rows
-            .iter()
-            .flat_map(|(_, row)| {
-                let id = row.image_id;
-                [layout::hidden_map(id), layout::content_digests(id)]
-            })
-            .collect();
+        let known: BTreeSet<u64> = rows.iter().map(|(_, row)| row.image_id).collect();
+        let is_stale = |image_id: &u64| !known.contains(image_id);
+        for name in disk.list_objects(ObjectKind::Map)? {
+            if let Some(image_id) = layout::hidden_map_image(&name).filter(is_stale) {
+                disk.remove_object(&layout::hidden_map(image_id))?;
+            }
+        }
         for name in disk.list(layout::IMAGES)? {
-            let path = format!("{}/{name}", layout::IMAGES);
-            let is_ours = name.ends_with(".map") || name.ends_with(".digests");
-            if name.starts_with('.') && is_ours && !known.contains(&path) {
-                disk.remove(&path)?;
+            if let Some(image_id) = layout::digested_image(&name).filter(is_stale) {
+                disk.remove(&layout::content_digests(image_id))?;
             }
         }
         Ok(())
@@ -178,13 +177,10 @@ impl StoreWriter {
         let disk = self.store.disk.clone();
         let mut batch = Batch::default();
         for &number in numbers {
-            match disk.remove(&layout::segment(number)) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
+            remove_if_there(&*disk, &layout::segment(number))?;
             batch.remove(Table::Segments, &key_of(number));
         }
-        disk.sync_dir(layout::SEGMENTS)?;
+        disk.settle(ObjectKind::Segment)?;
         self.commit(batch)
     }
 }

@@ -4,12 +4,12 @@
 //! transactions, the row goes. The row says how many parts still have references, so that the next
 //! writer completes what a crash interrupted.
 
-use crate::disk::DiskFile;
+use crate::disk::{LocalFile, remove_if_there};
 use crate::engine::{Batch, Table};
 use crate::faults::Bug;
 use crate::import::COUNT_BATCH;
-use crate::layout;
-use crate::store::{Store, read_file};
+use crate::layout::{self, ObjectKind};
+use crate::store::Store;
 use crate::users::in_use;
 use crate::writer::{Count, REMOVED, StoreWriter, counter};
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
@@ -26,7 +26,7 @@ pub struct Removal {
     map: ImageMap,
     row: Option<ImageRow>,
     /// Lock that keeps readers away; forced removals may not have it.
-    _lock: Vec<Box<dyn DiskFile>>,
+    _lock: Vec<Box<dyn LocalFile>>,
 }
 
 impl Removal {
@@ -77,8 +77,7 @@ impl Removal {
             let mut batch = Batch::default();
             batch.put(Table::Images, self.name.as_bytes(), row.encode());
             writer.commit(batch)?;
-            disk.rename(&layout::map(&self.name), &layout::hidden_map(row.image_id))?;
-            disk.sync_dir(layout::IMAGES)
+            disk.switch(&layout::map(&self.name), &layout::hidden_map(row.image_id))
         })?;
         self.row = Some(row);
         Ok(row.counted_parts > 0)
@@ -148,14 +147,15 @@ impl StoreWriter {
             Err(error) => return Err(error),
         };
         if is_shown {
-            disk.rename(&layout::map(name), &hidden)?;
+            disk.switch(&layout::map(name), &hidden)?;
+        } else {
+            // The switch may be done, but not durable.
+            disk.settle(ObjectKind::Map)?;
         }
-        // This is also needed if the name is gone already, because an earlier sync may have failed.
-        disk.sync_dir(layout::IMAGES)?;
         if row.counted_parts > 0 {
             let map = match map {
                 Some(map) => map,
-                None => match read_file(&*disk, &hidden, MAP_LEN_MAX) {
+                None => match self.store.read_object(&hidden, MAP_LEN_MAX) {
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         let what = format!("{}/{hidden}: the map is missing", disk.shown());
                         return Err(Error::lost(what));
@@ -180,16 +180,8 @@ impl StoreWriter {
 
     /// Removes the hidden map of an image without a row, and its digests of contents.
     pub(crate) fn remove_hidden_map(&self, image_id: u64) -> Result<()> {
-        for file in [
-            layout::content_digests(image_id),
-            layout::hidden_map(image_id),
-        ] {
-            match self.store.disk.remove(&file) {
-                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-                _ => {}
-            }
-        }
-        Ok(())
+        self.store.forget_content_digests(image_id)?;
+        remove_if_there(&*self.store.disk, &layout::hidden_map(image_id))
     }
 
     /// Drops the references of the last counted parts of `map`, at most `count_max`, in one

@@ -1,10 +1,9 @@
 //! Replaces an image by another one with the same name.
 
-use crate::disk::DiskFile;
+use crate::disk::LocalFile;
 use crate::engine::{Batch, Table};
 use crate::faults::Bug;
 use crate::layout;
-use crate::store::{read_file, write_file};
 use crate::users::in_use;
 use crate::writer::StoreWriter;
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
@@ -13,7 +12,7 @@ use weald_format::{Error, Result};
 /// Lock that prevents readers from opening an image.
 #[derive(Debug)]
 pub struct ImageLock {
-    _files: Vec<Box<dyn DiskFile>>,
+    _files: Vec<Box<dyn LocalFile>>,
 }
 
 impl StoreWriter {
@@ -43,14 +42,13 @@ impl StoreWriter {
             let what = format!("{}:{name}: the image has no row", disk.shown());
             return Err(Error::corrupt("store metadata", 0, "S-5.3", what));
         };
-        let bytes = read_file(&*disk, &layout::map(name), MAP_LEN_MAX)?;
+        let bytes = self.store.read_object(&layout::map(name), MAP_LEN_MAX)?;
         let old_map = self.store.parse_map(name, &bytes)?;
         let key = layout::replaced_key(name);
         let row = self.count_hidden(&key, map, ImageState::Adding)?;
         if !self.faults.has(Bug::ReplacedMapNotKept) {
-            write_file(&*disk, &layout::hidden_map(old_row.image_id), &bytes)?;
+            disk.put(&layout::hidden_map(old_row.image_id), &bytes)?;
         }
-        disk.sync_dir(layout::IMAGES)?;
         let removing = ImageRow {
             state: ImageState::Removing,
             ..old_row
@@ -63,8 +61,7 @@ impl StoreWriter {
         batch.put(Table::Images, key.as_bytes(), removing.encode());
         batch.put(Table::Images, name.as_bytes(), present.encode());
         self.commit(batch)?;
-        disk.rename(&layout::hidden_map(map.image_id), &layout::map(name))?;
-        disk.sync_dir(layout::IMAGES)?;
+        disk.switch(&layout::hidden_map(map.image_id), &layout::map(name))?;
         self.finish_removal(&key, removing, Some(old_map))
     }
 }

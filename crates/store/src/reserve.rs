@@ -2,7 +2,7 @@
 //! pages of the tables before they free any.
 
 use crate::disk::Access;
-use crate::store::{Store, write_file};
+use crate::store::Store;
 use crate::writer::StoreWriter;
 use weald_format::{Digest, ErrorKind, Result};
 
@@ -59,7 +59,7 @@ impl StoreWriter {
             bytes.extend_from_slice(&digest.0);
             digest = Digest::of(&digest.0);
         }
-        write_file(disk, RESERVE, &bytes)?;
+        disk.write_file(RESERVE, &bytes)?;
         disk.sync_dir("")?;
         Ok(true)
     }

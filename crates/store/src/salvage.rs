@@ -24,7 +24,7 @@ use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::layout;
 use crate::mark::Mark;
-use crate::store::{Store, create_engine, is_bad_file, read_file, write_file};
+use crate::store::{Store, create_engine, is_bad_file};
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use logged::Logged;
@@ -296,21 +296,17 @@ impl Store {
             self.replace_sync_log(row, body)?;
         }
         for (name, _) in &salvaged.set_aside {
-            let aside = format!("{}/.{name}.damaged", layout::IMAGES);
-            disk.rename(&layout::map(name), &aside)?;
+            disk.switch(&layout::map(name), &layout::damaged_map(name))?;
         }
-        disk.sync_dir(layout::IMAGES)?;
         damaged.write(self)?;
         for name in &salvaged.lost_volumes {
-            let aside = format!("{}/.{name}.damaged", layout::VOLUMES);
-            disk.rename(&layout::volume(name), &aside)?;
-            disk.sync_dir(layout::VOLUMES)?;
+            disk.switch(&layout::volume(name), &layout::damaged_volume(name))?;
         }
         Ok(salvaged)
     }
 
     fn read_map(&self, name: &str) -> Result<ImageMap> {
-        let bytes = read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX)?;
+        let bytes = self.read_object(&layout::map(name), MAP_LEN_MAX)?;
         self.parse_map(name, &bytes)
     }
 
@@ -376,8 +372,8 @@ impl Store {
         let new = map.encode(self.superblock.uuid);
         if is_changed {
             let hidden = layout::hidden_map(map.image_id);
-            write_file(&*self.disk, &hidden, &new)?;
-            self.disk.rename(&hidden, &layout::map(name))?;
+            self.disk.put(&hidden, &new)?;
+            self.disk.switch(&hidden, &layout::map(name))?;
         }
         Ok(ImageRow {
             image_id: map.image_id,

@@ -1,6 +1,6 @@
 //! Segments: files of records. The writer only appends to them.
 
-use crate::disk::{Access, Disk, DiskFile};
+use crate::disk::{Access, Disk, LocalFile, LocalFiles, Object};
 use crate::layout;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::limits::NOTE_BLOCKS_MAX;
@@ -18,7 +18,7 @@ const SEGMENT_BUFFER_LEN: usize = 1 << 20;
 /// The segment that receives new records.
 #[derive(Debug)]
 pub struct SegmentWriter {
-    file: Box<dyn DiskFile>,
+    file: Box<dyn LocalFile>,
     number: u64,
     /// Bytes written to the file.
     written_len: u64,
@@ -36,8 +36,8 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `Io`, `Full`; `Busy` if the file exists.
-    pub fn create(disk: &dyn Disk, uuid: Uuid, number: u64) -> Result<Self> {
-        let file = disk.open(&layout::segment(number), Access::Create)?;
+    pub fn create(files: &dyn LocalFiles, uuid: Uuid, number: u64) -> Result<Self> {
+        let file = files.open(&layout::segment_file(number), Access::Create)?;
         let buffer = encode_segment_superblock(uuid, number).as_bytes().to_vec();
         Ok(Self {
             file,
@@ -54,16 +54,21 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `Lost`, `Io`; `Corrupt` if the file has another length or belongs to another segment.
-    pub fn resume(disk: &dyn Disk, uuid: Uuid, number: u64, row: &SegmentRow) -> Result<Self> {
+    pub fn resume(
+        files: &dyn LocalFiles,
+        uuid: Uuid,
+        number: u64,
+        row: &SegmentRow,
+    ) -> Result<Self> {
         let len = row.len;
-        let name = layout::segment(number);
-        let file = open(disk, number, Access::Write)?;
+        let name = layout::segment_file(number);
+        let file = open_file(files, number)?;
         let found = file.len()?;
         // The recovery truncates what is left of a crash. Anything else is not ours to overwrite.
         if found != len {
             let what = format!(
                 "{}/{name}: {found} bytes, {len} were committed",
-                disk.shown()
+                files.shown()
             );
             return Err(Error::corrupt("segment", found, "S-2.5", what));
         }
@@ -167,11 +172,11 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `Io`, `Full`.
-    pub fn sync(&mut self, disk: &dyn Disk) -> Result<()> {
+    pub fn sync(&mut self, files: &dyn LocalFiles) -> Result<()> {
         self.write_out()?;
         self.file.sync()?;
         if std::mem::take(&mut self.is_new) {
-            disk.sync_dir(layout::SEGMENTS)?;
+            files.sync_dir(layout::SEGMENTS)?;
         }
         Ok(())
     }
@@ -182,7 +187,7 @@ impl SegmentWriter {
 ///
 /// # Errors
 /// `Corrupt`, `Io`.
-pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) -> Result<Vec<u8>> {
+pub fn read_record(file: &dyn Object, location: Location, record: &RecordRef) -> Result<Vec<u8>> {
     let mut header = [0; HEADER_LEN];
     file.read_at(&mut header, location.offset)?;
     let found = RecordRef::parse_header(&header, location.offset)?;
@@ -210,25 +215,30 @@ pub fn read_record(file: &dyn DiskFile, location: Location, record: &RecordRef) 
     }
 }
 
-/// Opens segment `number`, which a row or a map names.
+/// Opens segment `number`, which a row or a map names, for reading.
 ///
 /// # Errors
-/// `Lost` if its file is missing; `Corrupt` if something else than a file is there; `Io`.
-pub fn open(disk: &dyn Disk, number: u64, access: Access) -> Result<Box<dyn DiskFile>> {
+/// `Lost` if it is missing; `Corrupt` if something else than a segment is there; `Io`.
+pub fn open(disk: &dyn Disk, number: u64) -> Result<Box<dyn Object>> {
     let name = layout::segment(number);
-    match disk.open(&name, access) {
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            let what = format!("{}/{name}: the segment is missing", disk.shown());
-            Err(Error::lost(what))
-        }
-        Err(error) if error.kind() == ErrorKind::Invalid => Err(Error::corrupt(
-            "segment",
-            0,
-            "S-2.8",
-            error.what().to_owned(),
-        )),
-        other => other,
-    }
+    of_segment(disk.open_object(&name), &disk.shown(), name.path())
+}
+
+/// Opens the file of segment `number`, which a row names, to write to it.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_file(files: &dyn LocalFiles, number: u64) -> Result<Box<dyn LocalFile>> {
+    let name = layout::segment_file(number);
+    of_segment(files.open(&name, Access::Write), &files.shown(), &name)
+}
+
+fn of_segment<F>(opened: Result<F>, shown: &str, name: &str) -> Result<F> {
+    opened.map_err(|error| match error.kind() {
+        ErrorKind::NotFound => Error::lost(format!("{shown}/{name}: the segment is missing")),
+        ErrorKind::Invalid => Error::corrupt("segment", 0, "S-2.8", error.what().to_owned()),
+        _ => error,
+    })
 }
 
 /// Visits the headers of records and notes of a segment in order, from byte `start` to byte `end`
@@ -238,7 +248,7 @@ pub fn open(disk: &dyn Disk, number: u64, access: Access) -> Result<Box<dyn Disk
 /// `Io`; `Corrupt` if a record is not directly followed by the next one or by `end`;
 /// the errors of `visit`.
 pub fn each_item(
-    file: &dyn DiskFile,
+    file: &dyn Object,
     (start, end): (u64, u64),
     visit: &mut dyn FnMut(u64, SegmentItem) -> Result<()>,
 ) -> Result<()> {
@@ -267,7 +277,7 @@ pub fn each_item(
 /// # Errors
 /// `Corrupt`, `Io`.
 pub fn read_note(
-    file: &dyn DiskFile,
+    file: &dyn Object,
     uuid: Uuid,
     place: Location,
     (stored_len, digest): (u64, &Digest),
@@ -297,7 +307,7 @@ pub struct NotedRecord {
 /// # Cost
 /// About 100 bytes of memory for each record between two notes.
 pub fn each_noted(
-    file: &dyn DiskFile,
+    file: &dyn Object,
     (uuid, number): (Uuid, u64),
     end: u64,
     visit: &mut dyn FnMut(NotedRecord) -> Result<()>,

@@ -1,9 +1,11 @@
-//! A disk in memory that loses and tears unsynced writes, and fails on request.
+//! A disk in memory that loses and tears unsynced writes, and fails on request. It has a clock, and
+//! a machine may have several.
 
-use crate::disk::{Access, Disk, DiskFile, DiskSpace, of_change};
+use crate::disk::{Access, DiskSpace, LocalFile, LocalFiles, Object, of_change};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes that a disk writes completely or not at all.
@@ -161,8 +163,49 @@ impl Names {
     }
 }
 
+/// What a disk takes for a call, in nanoseconds of the clock.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Latency {
+    /// Of each call.
+    pub call_ns: u64,
+    /// Of each call that makes something durable, besides.
+    pub sync_ns: u64,
+    /// Of each byte that is read or written, besides.
+    pub byte_ns: u64,
+}
+
+/// What the disks of one machine share: the power and the clock.
+#[derive(Debug, Default)]
+struct Machine {
+    is_off: AtomicBool,
+    now_ns: AtomicU64,
+}
+
+impl Machine {
+    fn at(now_ns: u64) -> Arc<Self> {
+        Arc::new(Self {
+            is_off: AtomicBool::new(false),
+            now_ns: AtomicU64::new(now_ns),
+        })
+    }
+
+    fn is_off(&self) -> bool {
+        self.is_off.load(Ordering::SeqCst)
+    }
+
+    fn now_ns(&self) -> u64 {
+        self.now_ns.load(Ordering::SeqCst)
+    }
+
+    fn wait(&self, ns: u64) {
+        self.now_ns.fetch_add(ns, Ordering::SeqCst);
+    }
+}
+
 #[derive(Debug)]
 struct State {
+    machine: Arc<Machine>,
+    latency: Latency,
     files: Vec<FileState>,
     current: Names,
     durable: Names,
@@ -174,7 +217,6 @@ struct State {
     calls: u64,
     fault: Option<(u64, Fault)>,
     fault_count: u64,
-    is_off: bool,
     /// Whether the disk refuses to be changed, without a count of its calls.
     is_read_only: bool,
     /// Bytes that all files may have together.
@@ -206,24 +248,62 @@ const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const ENOSPC: i32 = 28;
 
-impl SimDisk {
-    /// An empty disk, whose tears follow from `seed`.
-    pub fn new(seed: u64) -> Self {
-        Self(Arc::new(Mutex::new(State {
-            files: Vec::new(),
-            current: Names::default(),
-            durable: Names::default(),
+impl State {
+    /// A disk of `machine` with these files, which no process uses.
+    fn new(machine: Arc<Machine>, files: Vec<FileState>, names: Names, random: Random) -> Self {
+        Self {
+            machine,
+            latency: Latency::default(),
+            files,
+            current: names.clone(),
+            durable: names,
             pending: BTreeMap::new(),
             locks: Vec::new(),
             next_handle: 0,
-            random: Random::new(seed ^ 0xd15c),
+            random,
             calls: 0,
             fault: None,
             fault_count: 0,
-            is_off: false,
             is_read_only: false,
             capacity: u64::MAX,
-        })))
+        }
+    }
+}
+
+impl SimDisk {
+    /// An empty disk in a machine of its own, whose tears follow from `seed`.
+    pub fn new(seed: u64) -> Self {
+        Self::of_machine(Machine::at(0), seed)
+    }
+
+    fn of_machine(machine: Arc<Machine>, seed: u64) -> Self {
+        let random = Random::new(seed ^ 0xd15c);
+        Self::of(State::new(machine, Vec::new(), Names::default(), random))
+    }
+
+    fn of(state: State) -> Self {
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    /// An empty disk in the same machine: it has the same clock and loses power at the same moment,
+    /// but what either has made durable says nothing about the other.
+    pub fn beside(&self, seed: u64) -> Self {
+        Self::of_machine(self.0.lock().machine.clone(), seed)
+    }
+
+    /// Sets what calls take from now on.
+    pub fn set_latency(&self, latency: Latency) {
+        self.0.lock().latency = latency;
+    }
+
+    /// The time that all calls to the disks of the machine took, in nanoseconds.
+    pub fn now_ns(&self) -> u64 {
+        self.0.lock().machine.now_ns()
+    }
+
+    /// Number of calls since the disk was made, or [`SimDisk::reboot`].
+    pub fn calls(&self) -> u64 {
+        self.0.lock().calls
     }
 
     /// Lets all files together have at most `capacity` bytes. The rest of the disk is taken by
@@ -245,13 +325,25 @@ impl SimDisk {
 
     /// Whether the power is off.
     pub fn is_off(&self) -> bool {
-        self.0.lock().is_off
+        self.0.lock().machine.is_off()
     }
 
     /// Returns the disk after a power cut: all synced changes and some of the others.
     pub fn reboot(&self) -> Self {
-        let mut state = self.0.lock();
-        state.is_off = true;
+        let [disk] = Self::reboot_all([self]);
+        disk
+    }
+
+    /// Returns the disks of one machine after a power cut.
+    pub fn reboot_all<const N: usize>(disks: [&Self; N]) -> [Self; N] {
+        let now_ns = disks.map(Self::now_ns).into_iter().max().unwrap_or(0);
+        let machine = Machine::at(now_ns);
+        disks.map(|disk| disk.rebooted(machine.clone()))
+    }
+
+    fn rebooted(&self, machine: Arc<Machine>) -> Self {
+        let state = self.0.lock();
+        state.machine.is_off.store(true, Ordering::SeqCst);
         let mut random = state.random.clone();
         let mut names = state.durable.clone();
         for changes in state.pending.values() {
@@ -263,63 +355,33 @@ impl SimDisk {
         }
         let mut files = state.files.clone();
         files.iter_mut().for_each(|file| file.crash(&mut random));
-        Self(Arc::new(Mutex::new(State {
-            files,
-            current: names.clone(),
-            durable: names,
-            pending: BTreeMap::new(),
-            locks: Vec::new(),
-            next_handle: 0,
-            random,
-            calls: 0,
-            fault: None,
-            fault_count: 0,
-            is_off: false,
-            is_read_only: false,
+        Self::of(State {
+            latency: state.latency,
             capacity: state.capacity,
-        })))
+            ..State::new(machine, files, names, random)
+        })
     }
 
     /// Returns the disk after the process was killed: all that it wrote, synced or not. The killed
-    /// process cannot reach it.
+    /// process cannot reach it, nor the other disks of its machine.
     pub fn restart(&self) -> Self {
-        let mut state = self.0.lock();
-        state.is_off = true;
-        Self(Arc::new(Mutex::new(State {
-            files: state.files.clone(),
-            current: state.current.clone(),
+        let state = self.0.lock();
+        state.machine.is_off.store(true, Ordering::SeqCst);
+        Self::of(State {
             durable: state.durable.clone(),
             pending: state.pending.clone(),
-            locks: Vec::new(),
-            next_handle: 0,
-            random: state.random.clone(),
-            calls: 0,
-            fault: None,
-            fault_count: 0,
-            is_off: false,
-            is_read_only: false,
-            capacity: state.capacity,
-        })))
+            ..state.copied()
+        })
     }
 
     /// Returns a copy of the disk as the processes see it, which no call can change.
     pub fn frozen(&self) -> Self {
         let state = self.0.lock();
-        Self(Arc::new(Mutex::new(State {
-            files: state.files.clone(),
-            current: state.current.clone(),
+        Self::of(State {
             durable: state.durable.clone(),
-            pending: BTreeMap::new(),
-            locks: Vec::new(),
-            next_handle: 0,
-            random: state.random.clone(),
-            calls: 0,
-            fault: None,
-            fault_count: 0,
-            is_off: false,
             is_read_only: true,
-            capacity: state.capacity,
-        })))
+            ..state.copied()
+        })
     }
 
     /// Names and bytes of all files.
@@ -436,15 +498,18 @@ impl SimDisk {
 
     /// Counts a call and returns the failure to simulate, if any.
     fn call(&self, state: &mut State) -> Result<Option<Fault>> {
-        if state.is_off {
+        if state.machine.is_off() {
             return Err(failed(EIO));
         }
+        state.machine.wait(state.latency.call_ns);
         state.calls += 1;
         match state.fault {
             Some((at, fault)) if state.calls > at => {
                 state.fault = None;
                 state.fault_count += 1;
-                state.is_off = fault == Fault::PowerCut;
+                if fault == Fault::PowerCut {
+                    state.machine.is_off.store(true, Ordering::SeqCst);
+                }
                 Ok(Some(fault))
             }
             _ => Ok(None),
@@ -470,6 +535,27 @@ impl SimDisk {
 }
 
 impl State {
+    /// A disk with the same bytes in a machine of its own.
+    fn copied(&self) -> Self {
+        let machine = Machine::at(self.machine.now_ns());
+        let (files, names) = (self.files.clone(), self.current.clone());
+        Self {
+            latency: self.latency,
+            capacity: self.capacity,
+            ..Self::new(machine, files, names, self.random.clone())
+        }
+    }
+
+    /// Lets the clock go on for bytes that are read or written.
+    fn move_bytes(&self, len: usize) {
+        self.machine.wait(self.latency.byte_ns * len as u64);
+    }
+
+    /// Lets the clock go on for what is made durable.
+    fn make_durable(&self) {
+        self.machine.wait(self.latency.sync_ns);
+    }
+
     /// Bytes that all files with a name take. A page of zeros takes none, as if it were a hole.
     fn used(&self) -> u64 {
         let files = self.current.files.values();
@@ -509,8 +595,8 @@ impl State {
     }
 }
 
-impl Disk for SimDisk {
-    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+impl LocalFiles for SimDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn LocalFile>> {
         let mut state = self.0.lock();
         let found = state.current.files.get(name).copied();
         if access != Access::Read && found.is_some() == (access == Access::Write) {
@@ -598,6 +684,7 @@ impl Disk for SimDisk {
     fn sync_dir(&self, dir: &str) -> Result<()> {
         let mut state = self.0.lock();
         of_change(self.plain_call(&mut state))?;
+        state.make_durable();
         for changes in state.pending.remove(dir).unwrap_or_default() {
             state.durable.apply(&changes);
         }
@@ -628,6 +715,9 @@ impl SimFile {
         self.with(|disk, state| {
             of_change(state.refuse_read_only())?;
             let fault = of_change(disk.call(state))?;
+            if let Pending::Write(_, bytes) = &change {
+                state.move_bytes(bytes.len());
+            }
             let is_full = state.capacity < u64::MAX
                 && state.used() + state.growth(self.file, &change) > state.capacity;
             let code = match fault {
@@ -654,7 +744,7 @@ impl SimFile {
     }
 }
 
-impl DiskFile for SimFile {
+impl Object for SimFile {
     fn len(&self) -> Result<u64> {
         self.with(|disk, state| {
             disk.plain_call(state)?;
@@ -668,13 +758,16 @@ impl DiskFile for SimFile {
             if state.files[self.file].is_unreadable {
                 return Err(failed(EIO));
             }
+            state.move_bytes(buf.len());
             let at = offset as usize;
             let bytes = state.files[self.file].current.get(at..at + buf.len());
             buf.copy_from_slice(bytes.ok_or_else(|| failed(EIO))?);
             Ok(())
         })
     }
+}
 
+impl LocalFile for SimFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.changed(Pending::Write(offset as usize, bytes.to_vec()))
     }
@@ -686,7 +779,8 @@ impl DiskFile for SimFile {
     fn sync(&self) -> Result<()> {
         self.with(|disk, state| {
             let called = of_change(disk.plain_call(state));
-            if state.is_off {
+            state.make_durable();
+            if state.machine.is_off() {
                 // The power failed while the disk was writing: it has any part of the changes.
                 return called;
             }

@@ -4,8 +4,9 @@
 //! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
 mod lost;
+mod machine;
 
-use crate::disk::Disk;
+use crate::disk::LocalFiles;
 use crate::faults::{Bug, Faults};
 use crate::simulated_disk::{Fault, Random, SimDisk};
 use crate::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
@@ -510,7 +511,7 @@ fn damage_is_named_and_can_be_replaced() {
     let place = place.expect("a record with bytes");
     let byte = place.offset as usize + HEADER_LEN;
     run.disk
-        .flip(&crate::layout::segment(place.segment), byte, 3);
+        .flip(&crate::layout::segment_file(place.segment), byte, 3);
     let mut writer = run.open().expect("open");
     let checked = writer.check(true, &mut |_| {}).expect("check");
     let named: Vec<_> = checked

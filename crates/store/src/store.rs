@@ -7,7 +7,7 @@
 use crate::disk::{Access, Disk, ReadOnlyDisk};
 use crate::engine::redb::RedbEngine;
 use crate::engine::{Batch, Engine, Table};
-use crate::layout;
+use crate::layout::{self, ObjectKind, ObjectName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weald_format::store::{
@@ -30,33 +30,6 @@ pub(crate) const UUID_KEY: &[u8] = b"uuid";
 pub struct Store {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) superblock: StoreSuperblock,
-}
-
-/// Reads the whole file `name` of at most `len_max` bytes.
-pub(crate) fn read_file(disk: &dyn Disk, name: &str, len_max: u64) -> Result<Vec<u8>> {
-    let file = disk.open(name, Access::Read)?;
-    let len = file.len()?;
-    if len > len_max {
-        let what = format!(
-            "{}/{name}: {len} bytes, expected at most {len_max}",
-            disk.shown()
-        );
-        return Err(Error::limit(what));
-    }
-    let mut bytes = vec![0; len as usize];
-    file.read_at(&mut bytes, 0)?;
-    Ok(bytes)
-}
-
-/// Writes the new file `name` and makes its bytes durable; the caller syncs the directory.
-pub(crate) fn write_file(disk: &dyn Disk, name: &str, bytes: &[u8]) -> Result<()> {
-    match disk.remove(name) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    let file = disk.open(name, Access::Create)?;
-    file.write_at(bytes, 0)?;
-    file.sync()
 }
 
 /// Opens the metadata engine of the store `uuid`. `reads_anew` says that the memory of the system
@@ -133,15 +106,15 @@ impl Store {
         lock.try_lock(0, true)?;
         lock.sync()?;
         let mark = MarkRecord::of(uuid, 0);
-        write_file(&*disk, layout::MARK, mark.as_bytes())?;
+        disk.write_file(layout::MARK, mark.as_bytes())?;
         let superblock = StoreSuperblock {
             uuid,
             incompat: STORE_ROW_GROUPS,
             segment_len,
         };
         let bytes = superblock.encode();
-        write_file(&*disk, layout::SUPERBLOCK_COPY, bytes.as_bytes())?;
-        write_file(&*disk, "store.new", bytes.as_bytes())?;
+        disk.write_file(layout::SUPERBLOCK_COPY, bytes.as_bytes())?;
+        disk.write_file("store.new", bytes.as_bytes())?;
         disk.sync_dir("")?;
         disk.rename("store.new", layout::SUPERBLOCK)?;
         disk.sync_dir("")?;
@@ -219,7 +192,7 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub fn names(&self) -> Result<Vec<String>> {
-        let mut names = self.disk.list(layout::IMAGES)?;
+        let mut names = self.disk.list_objects(ObjectKind::Map)?;
         names.retain(|name| layout::check_name(name).is_ok());
         names.sort_unstable();
         Ok(names)
@@ -230,9 +203,15 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub fn segment_numbers(&self) -> Result<BTreeSet<u64>> {
-        let names = self.disk.list(layout::SEGMENTS)?;
+        let names = self.disk.list_objects(ObjectKind::Segment)?;
         let numbers = names.iter().map(|name| layout::segment_number(name));
         Ok(numbers.flatten().collect())
+    }
+
+    /// Reads a whole object of at most `len_max` bytes.
+    pub(crate) fn read_object(&self, name: &ObjectName, len_max: u64) -> Result<Vec<u8>> {
+        let object = self.disk.open_object(name)?;
+        object.read_all(len_max, &format_args!("{}/{name}", self.disk.shown()))
     }
 
     /// Reads the map of the image `name`.
@@ -242,7 +221,7 @@ impl Store {
     /// `Corrupt`, `Io`.
     pub fn map(&self, name: &str) -> Result<ImageMap> {
         layout::check_name(name)?;
-        match read_file(&*self.disk, &layout::map(name), MAP_LEN_MAX) {
+        match self.read_object(&layout::map(name), MAP_LEN_MAX) {
             Ok(bytes) => ImageMap::parse(&bytes, self.superblock.uuid)
                 .map_err(|error| self.damaged_map(name, &error)),
             Err(error) if error.kind() == ErrorKind::NotFound => Err(self.no_image(name)),
@@ -398,16 +377,16 @@ impl Store {
         }
         store.image_count = images.len() as u64;
         store.block_count = owners.len() as u64;
-        (store.segment_count, store.segments_len) = self.files_len(layout::SEGMENTS)?;
-        (_, store.maps_len) = self.files_len(layout::IMAGES)?;
+        (store.segment_count, store.segments_len) = self.objects_len(ObjectKind::Segment)?;
+        (_, store.maps_len) = self.objects_len(ObjectKind::Map)?;
         Ok((store, images))
     }
 
-    /// Number and total length in bytes of the files in `dir`.
-    fn files_len(&self, dir: &str) -> Result<(u64, u64)> {
+    /// Number and total length in bytes of the objects of one kind.
+    fn objects_len(&self, kind: ObjectKind) -> Result<(u64, u64)> {
         let (mut count, mut len) = (0, 0);
-        for name in self.disk.list(dir)? {
-            match self.disk.open(&format!("{dir}/{name}"), Access::Read) {
+        for name in self.disk.list_objects(kind)? {
+            match self.disk.open_object(&ObjectName::new(kind, &name)) {
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 file => {
                     count += 1;

@@ -4,7 +4,7 @@
 //! Readers lock bytes of `store`. So a damaged file is written in place: it stays the same file. If
 //! it is missing, readers lock the bytes of `store.copy`, and a removal takes those of both.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, LocalFile};
 use crate::layout;
 use crate::store::Store;
 use crate::superblock_files::{is_unusable, open, read, write};
@@ -45,7 +45,7 @@ impl Store {
 
     /// Opens the file on whose bytes from [`layout::IMAGE_LOCKS`] on a reader takes the lock of an
     /// image.
-    pub(crate) fn lock_file(&self, access: Access) -> Result<Box<dyn DiskFile>> {
+    pub(crate) fn lock_file(&self, access: Access) -> Result<Box<dyn LocalFile>> {
         match self.disk.open(layout::SUPERBLOCK, access) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 self.disk.open(layout::SUPERBLOCK_COPY, access)
@@ -55,7 +55,7 @@ impl Store {
     }
 
     /// Opens all files on whose bytes readers may have the lock of an image.
-    pub(crate) fn lock_files(&self) -> Result<Vec<Box<dyn DiskFile>>> {
+    pub(crate) fn lock_files(&self) -> Result<Vec<Box<dyn LocalFile>>> {
         let mut files = Vec::new();
         for name in [layout::SUPERBLOCK, layout::SUPERBLOCK_COPY] {
             match self.disk.open(name, Access::Write) {
@@ -67,7 +67,10 @@ impl Store {
     }
 
     /// Locks the image with this number against readers. Returns `None` if a reader has it open.
-    pub(crate) fn lock_out_readers(&self, image_id: u64) -> Result<Option<Vec<Box<dyn DiskFile>>>> {
+    pub(crate) fn lock_out_readers(
+        &self,
+        image_id: u64,
+    ) -> Result<Option<Vec<Box<dyn LocalFile>>>> {
         let files = self.lock_files()?;
         for file in &files {
             if !file.try_lock(layout::IMAGE_LOCKS + image_id, true)? {

@@ -6,7 +6,7 @@
 //! never acknowledged by a sync, unless a later header counts it: one of its layer as durable, or
 //! one of the layer above. Then acknowledged changes are damaged.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, LocalFile};
 use crate::engine::{Engine, Table};
 use crate::faults::{Bug, Faults};
 use crate::layout;
@@ -39,7 +39,7 @@ const FILL_LEN: u64 = 1 << 20;
 pub struct SyncLog {
     /// The file, opened once for each record that may be under way. The kernel reports a failed
     /// write once to each open file, so no sync takes the error of another one.
-    files: Vec<Arc<dyn DiskFile>>,
+    files: Vec<Arc<dyn LocalFile>>,
     shown: String,
     id: SyncLogId,
     half_len: u64,
@@ -56,7 +56,7 @@ pub struct SyncLog {
 /// A record that was written.
 #[derive(Debug)]
 pub struct WrittenRecord {
-    file: Arc<dyn DiskFile>,
+    file: Arc<dyn LocalFile>,
     is_skipped: bool,
 }
 
@@ -135,7 +135,7 @@ impl Store {
 
     fn sync_log_of(
         &self,
-        first: Box<dyn DiskFile>,
+        first: Box<dyn LocalFile>,
         volume_no: VolumeNo,
         half_len: u64,
     ) -> Result<SyncLog> {
@@ -223,7 +223,7 @@ impl Store {
         name: &str,
         volume_no: VolumeNo,
         half_len: u64,
-    ) -> Result<Box<dyn DiskFile>> {
+    ) -> Result<Box<dyn LocalFile>> {
         let file = self.disk.open(name, Access::Create)?;
         let end = ALIGN + 2 * half_len;
         let fill = vec![FILL; FILL_LEN.min(end) as usize];
@@ -321,7 +321,7 @@ impl StoreWriter {
         self.store.sync_log_of(file, volume_no, half_len)
     }
 
-    fn write_sync_log(&self, volume_no: VolumeNo, half_len: u64) -> Result<Box<dyn DiskFile>> {
+    fn write_sync_log(&self, volume_no: VolumeNo, half_len: u64) -> Result<Box<dyn LocalFile>> {
         self.remove_sync_log(volume_no)?;
         let name = layout::sync_log(volume_no);
         let file = self.store.write_empty_log(&name, volume_no, half_len)?;

@@ -19,7 +19,7 @@
 //!    higher number than all others is one of newer tables.
 //! 6. The file `mark` names a commit that the tables have had.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::Object;
 use crate::engine::{Table, key_of};
 use crate::faults::Bug;
 use crate::layout;
@@ -90,8 +90,8 @@ impl StoreWriter {
     /// Refuses a segment without a row and with a higher number than all others. A file that is no
     /// segment of this store stays, and its number is not used.
     fn refuse_newer(&mut self, number: u64) -> Result<()> {
-        let name = layout::segment(number);
-        let file = match segment::open(&*self.store.disk, number, Access::Read) {
+        let name = layout::segment_file(number);
+        let file = match segment::open(&*self.store.disk, number) {
             // Something else than a file.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
                 self.next_segment = number.saturating_add(1);
@@ -117,7 +117,7 @@ impl StoreWriter {
     /// no more records: what lies there stays, and the store can be written to.
     fn settle_newest(&mut self) -> Result<()> {
         let number = self.next_segment.saturating_sub(1);
-        let name = layout::segment(number);
+        let name = layout::segment_file(number);
         let (known_len, len, tail) = match self.look_behind(number) {
             Ok(Behind::Nothing) => return Ok(()),
             Ok(Behind::Bytes {
@@ -148,7 +148,7 @@ impl StoreWriter {
         }
         let disk = self.store.disk.clone();
         if tail.is_complete && self.epoch.is_some() || is_trusted {
-            let file = disk.open(&name, Access::Write)?;
+            let file = segment::open_file(&*disk, number)?;
             file.set_len(known_len)?;
             // Durable before the tables reach the commit that the truncated notes name.
             return file.sync();
@@ -174,7 +174,7 @@ impl StoreWriter {
         if row.is_lost || row.is_emptied {
             return Ok(Behind::Nothing);
         }
-        let file = match segment::open(&*self.store.disk, number, Access::Read) {
+        let file = match segment::open(&*self.store.disk, number) {
             Err(error) if error.kind() == ErrorKind::Lost => return Ok(Behind::NoSegment),
             other => other?,
         };
@@ -195,7 +195,7 @@ impl StoreWriter {
 }
 
 /// Whether a file of `len` bytes is segment `number` of the store `uuid`.
-fn is_segment(file: &dyn DiskFile, (uuid, number): (Uuid, u64), len: u64) -> Result<bool> {
+fn is_segment(file: &dyn Object, (uuid, number): (Uuid, u64), len: u64) -> Result<bool> {
     let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
     if len < superblock.len() as u64 {
         return Ok(false);
@@ -206,7 +206,7 @@ fn is_segment(file: &dyn DiskFile, (uuid, number): (Uuid, u64), len: u64) -> Res
 
 /// Finds the notes in a range of segment `number` of the store `uuid`.
 fn read_tail(
-    file: &dyn DiskFile,
+    file: &dyn Object,
     (uuid, number): (Uuid, u64),
     (start, end): (u64, u64),
 ) -> Result<Tail> {
@@ -246,7 +246,7 @@ fn read_tail(
 
 /// Finds the notes in a range whose records cannot be walked.
 fn search_notes(
-    file: &dyn DiskFile,
+    file: &dyn Object,
     (uuid, number): (Uuid, u64),
     (start, end): (u64, u64),
     notes: &mut Vec<Note>,

@@ -6,12 +6,12 @@
 //! the first row, which a salvage reads if the row is lost.
 
 use crate::damaged_blocks::DamagedBlocks;
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Object, remove_if_there};
 use crate::engine::{Batch, Engine, Table};
-use crate::layout;
+use crate::layout::{self, ObjectKind};
 use crate::named_rows::NamedRows;
 use crate::segment::{self, read_record};
-use crate::store::{Store, is_bad_file, read_file, write_file};
+use crate::store::{Store, is_bad_file};
 use crate::writer::{StoreWriter, counter, each_row};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -42,7 +42,7 @@ pub type Dead = (u64, BlockRow);
 pub struct BlockReader {
     store: Store,
     engine: Arc<dyn Engine>,
-    segments: Mutex<VecDeque<(u64, Arc<dyn DiskFile>)>>,
+    segments: Mutex<VecDeque<(u64, Arc<dyn Object>)>>,
     /// Rows of blocks that are gone from the tables, but whose space is not freed yet.
     removed: Mutex<BTreeMap<u64, BlockRow>>,
     /// Blocks that were found damaged, which the writer knows too.
@@ -126,13 +126,13 @@ impl BlockReader {
         })
     }
 
-    fn segment(&self, number: u64) -> Result<Arc<dyn DiskFile>> {
+    fn segment(&self, number: u64) -> Result<Arc<dyn Object>> {
         let mut open = self.segments.lock();
         if let Some((_, file)) = open.iter().find(|(no, _)| *no == number) {
             return Ok(file.clone());
         }
-        let file = crate::segment::open(&*self.store.disk, number, Access::Read)?;
-        let file = Arc::<dyn DiskFile>::from(file);
+        let file = crate::segment::open(&*self.store.disk, number)?;
+        let file = Arc::<dyn Object>::from(file);
         open.push_back((number, file.clone()));
         if open.len() > READER_SEGMENTS_MAX {
             open.pop_front();
@@ -172,7 +172,7 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub fn volume_names(&self) -> Result<Vec<String>> {
-        let mut names = match self.disk.list(layout::VOLUMES) {
+        let mut names = match self.disk.list_objects(ObjectKind::VolumeName) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
@@ -187,7 +187,7 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub(crate) fn first_volume_row(&self, name: &str) -> Result<Option<VolumeRow>> {
-        let copy = match read_file(&*self.disk, &layout::volume(name), ROW_COPY_LEN_MAX) {
+        let copy = match self.read_object(&layout::volume(name), ROW_COPY_LEN_MAX) {
             Err(error) if is_bad_file(&error) => return Ok(None),
             other => other?,
         };
@@ -350,7 +350,7 @@ impl StoreWriter {
         }
         for (number, rows) in by_segment {
             // A file that is gone, or that cannot be opened, has no space to free.
-            let file = match segment::open(&*self.store.disk, number, Access::Write) {
+            let file = match segment::open_file(&*self.store.disk, number) {
                 Err(error) if is_bad_file(&error) => {
                     log::debug!("no space is freed: {error}");
                     continue;
@@ -499,16 +499,13 @@ impl StoreWriter {
             other => drop(other?),
         }
         let copy = [&Digest::of(row).0, row].concat();
-        write_file(disk, &layout::volume(name), &copy)?;
-        disk.sync_dir(layout::VOLUMES)
+        disk.put(&layout::volume(name), &copy)
     }
 
     fn hide_volume(&self, name: &str) -> Result<()> {
         let disk = &*self.store.disk;
-        match disk.remove(&layout::volume(name)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => disk.sync_dir(layout::VOLUMES),
-        }
+        remove_if_there(disk, &layout::volume(name))?;
+        disk.settle(ObjectKind::VolumeName)
     }
 
     /// Removes the volume `name` and drops its references. [`StoreWriter::collect`] then frees the
@@ -584,7 +581,7 @@ impl StoreWriter {
     /// tables are damaged. A crash leaves the file of a volume that was being made or removed.
     fn was_committed(&self, name: &str, rows: &[(String, VolumeRow)]) -> Result<bool> {
         let Some(first) = self.store.first_volume_row(name)? else {
-            let file = self.store.disk.open(&layout::volume(name), Access::Read);
+            let file = self.store.disk.open_object(&layout::volume(name));
             return match file.and_then(|file| file.is_empty()) {
                 // That of an older version is empty.
                 Ok(is_empty) => Ok(!is_empty),

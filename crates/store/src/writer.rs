@@ -9,7 +9,7 @@
 mod change;
 
 use crate::damaged_blocks::DamagedBlocks;
-use crate::disk::{Access, DiskFile};
+use crate::disk::LocalFile;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::faults::{Bug, Faults};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
@@ -80,7 +80,7 @@ pub struct StoreWriter {
     pub(crate) options: WriteOptions,
     mark: Mark,
     /// The writer's lock, held until the writer is dropped.
-    _lock: Arc<dyn DiskFile>,
+    _lock: Arc<dyn LocalFile>,
     index: Option<DedupIndex>,
     /// Rows of blocks near the last hit: blocks that were stored together are usually requested
     /// together.
@@ -281,7 +281,7 @@ impl StoreWriter {
     /// # Errors
     /// Those that are not about this file.
     pub(crate) fn is_missing(&self, number: u64) -> Result<bool> {
-        match segment::open(&*self.store.disk, number, Access::Read) {
+        match segment::open(&*self.store.disk, number) {
             Err(error) if error.is_unreadable() => {
                 if self.missing.lock().insert(number) {
                     log::warn!("{error}");
@@ -444,7 +444,7 @@ impl StoreWriter {
         if !self.options.verifies_duplicates && !self.damaged.has(id) {
             return self.is_there(row);
         }
-        let file = segment::open(&*self.store.disk, row.location.segment, Access::Read);
+        let file = segment::open(&*self.store.disk, row.location.segment);
         match file.and_then(|file| read_record(&*file, row.location, &row.record)) {
             Ok(_) => {
                 self.damaged.forget(id);
@@ -473,7 +473,7 @@ impl StoreWriter {
             Some((_, len)) => len,
             None => {
                 let disk = &*self.store.disk;
-                let file = segment::open(disk, number, Access::Read);
+                let file = segment::open(disk, number);
                 match file.and_then(|file| file.len()) {
                     Ok(len) => len,
                     Err(_) => {

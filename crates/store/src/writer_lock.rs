@@ -1,13 +1,13 @@
 //! The lock of a store's one writer.
 
-use crate::disk::{Access, DiskFile};
+use crate::disk::{Access, LocalFile};
 use crate::layout;
 use crate::store::Store;
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result};
 
 /// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
-pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn DiskFile>, bool)> {
+pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFile>, bool)> {
     let shown = store.disk.shown();
     let file = match store.disk.open(layout::LOCK, Access::Write) {
         Err(error) if error.kind() == ErrorKind::NotFound => {

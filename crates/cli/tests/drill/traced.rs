@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use weald_format::Result;
-use weald_store::disk::{Access, Disk, DiskFile, HostDisk};
+use weald_store::disk::{Access, HostDisk, LocalFile, LocalFiles, Object};
 
 /// What happened to bytes of `meta`, by offset: read before anything was written there, or written.
 #[derive(Debug, Default)]
@@ -70,13 +70,13 @@ impl TracedDisk {
 }
 
 #[derive(Debug)]
-struct TracedFile(Box<dyn DiskFile>, Trace);
+struct TracedFile(Box<dyn LocalFile>, Trace);
 
 fn range(offset: u64, len: usize) -> Range<usize> {
     offset as usize..offset as usize + len
 }
 
-impl DiskFile for TracedFile {
+impl Object for TracedFile {
     fn len(&self) -> Result<u64> {
         self.0.len()
     }
@@ -85,7 +85,9 @@ impl DiskFile for TracedFile {
         self.1.read(range(offset, buf.len()));
         self.0.read_at(buf, offset)
     }
+}
 
+impl LocalFile for TracedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.1.write(range(offset, bytes.len()));
         self.0.write_at(bytes, offset)
@@ -112,8 +114,8 @@ impl DiskFile for TracedFile {
     }
 }
 
-impl Disk for TracedDisk {
-    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+impl LocalFiles for TracedDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn LocalFile>> {
         let file = self.below.open(name, access)?;
         Ok(match name {
             "meta" => Box::new(TracedFile(file, self.trace.clone())),

@@ -6,7 +6,7 @@ use std::fs;
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
-use weald_store::disk::{Access, Disk, HostDisk};
+use weald_store::disk::{Access, HostDisk, LocalFiles};
 use weald_store::engine::redb::RedbEngine;
 use weald_store::engine::{Batch, Engine, Table};
 use weald_testkit::compare::assert_same;

@@ -1,6 +1,6 @@
 //! What is wrong with a record, a row or a change of a log, in words.
 
-use crate::disk::DiskFile;
+use crate::disk::Object;
 use crate::engine::{Table, number_of};
 use crate::layout;
 use crate::segment::read_record;
@@ -14,7 +14,7 @@ use weald_format::{Error, ErrorKind, Result, VolumeNo};
 /// Why the record of `block` cannot be read in the first `end` bytes of a segment; `None` if it
 /// can. Without `reads_data`, only its header is read.
 pub fn why_damaged(
-    file: &dyn DiskFile,
+    file: &dyn Object,
     end: u64,
     block: &BlockRow,
     reads_data: bool,

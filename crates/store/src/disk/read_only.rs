@@ -1,7 +1,7 @@
 //! A disk that is only read: the changes of its user stay in memory. Readers of tables use it for a
 //! store on read-only media, since the engine and the recovery of a store write.
 
-use super::{Access, Disk, DiskFile, DiskSpace};
+use super::{Access, DiskSpace, LocalFile, LocalFiles, Object};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const CHANGED_LEN_MAX: u64 = 256 << 20;
 /// A disk whose files are read from the disk below, until they change.
 #[derive(Debug)]
 pub struct ReadOnlyDisk {
-    below: Arc<dyn Disk>,
+    below: Arc<dyn LocalFiles>,
     state: Mutex<Names>,
     /// Bytes of changed pages.
     changed_len: Arc<AtomicU64>,
@@ -34,7 +34,7 @@ struct Names {
 /// A file with the pages that differ from the file below.
 #[derive(Debug)]
 struct ChangedFile {
-    below: Option<Box<dyn DiskFile>>,
+    below: Option<Box<dyn LocalFile>>,
     shown: String,
     pages: RwLock<Pages>,
     changed_len: Arc<AtomicU64>,
@@ -59,7 +59,7 @@ fn not_found(shown: &str) -> Error {
 
 impl ReadOnlyDisk {
     /// Reads `below`, and changes nothing there.
-    pub fn new(below: Arc<dyn Disk>) -> Self {
+    pub fn new(below: Arc<dyn LocalFiles>) -> Self {
         Self {
             below,
             state: Mutex::default(),
@@ -71,7 +71,7 @@ impl ReadOnlyDisk {
         format!("{}/{name}", self.below.shown())
     }
 
-    fn file(&self, name: &str, below: Option<Box<dyn DiskFile>>) -> Result<Arc<ChangedFile>> {
+    fn file(&self, name: &str, below: Option<Box<dyn LocalFile>>) -> Result<Arc<ChangedFile>> {
         let len = below.as_ref().map_or(Ok(0), |file| file.len())?;
         Ok(Arc::new(ChangedFile {
             below,
@@ -104,8 +104,8 @@ fn split(path: &str) -> (&str, &str) {
     path.rsplit_once('/').unwrap_or(("", path))
 }
 
-impl Disk for ReadOnlyDisk {
-    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+impl LocalFiles for ReadOnlyDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn LocalFile>> {
         let mut names = self.state.lock();
         let file = match access {
             // The many segments that are only read need no place here.
@@ -259,7 +259,7 @@ fn each_page(
     Ok(())
 }
 
-impl DiskFile for OpenFile {
+impl Object for OpenFile {
     fn len(&self) -> Result<u64> {
         Ok(self.0.pages.read().len)
     }
@@ -283,7 +283,9 @@ impl DiskFile for OpenFile {
             Ok(())
         })
     }
+}
 
+impl LocalFile for OpenFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         let mut pages = self.0.pages.write();
         let len = bytes.len() as u64;
@@ -354,12 +356,12 @@ mod tests {
     }
 
     /// Changes a disk at random. Returns what it answered.
-    fn change(disk: &dyn Disk, random: &mut Random) -> String {
+    fn change(disk: &dyn LocalFiles, random: &mut Random) -> String {
         let name = |random: &mut Random| NAMES[random.below(4) as usize];
         let (first, second) = (name(random), name(random));
         let (at, len) = (random.below(20_000), random.below(9_000));
         let byte = random.below(255) as u8 + 1;
-        let on_file = |access, call: &dyn Fn(&dyn DiskFile) -> Result<()>| {
+        let on_file = |access, call: &dyn Fn(&dyn LocalFile) -> Result<()>| {
             let done = disk.open(first, access).and_then(|file| call(&*file));
             shown_outcome(&done)
         };

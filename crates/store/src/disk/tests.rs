@@ -81,7 +81,7 @@ fn only_writers_open_the_lock() {
 /// without statfs do.
 #[test]
 fn a_file_system_without_a_size_has_room() {
-    use super::{Disk, DiskSpace};
+    use super::{DiskSpace, LocalFiles};
     let space = HostDisk::new(Path::new("/proc")).space();
     assert_eq!(space.expect("statvfs"), DiskSpace::UNKNOWN);
     let tmp = HostDisk::new(&std::env::temp_dir()).space();
@@ -91,7 +91,7 @@ fn a_file_system_without_a_size_has_room() {
 /// Would catch: bytes of a file that were freed in place and count as taken.
 #[test]
 fn freed_ranges_take_no_space() {
-    use super::Disk;
+    use super::LocalFiles;
     let place = tempfile::tempdir().expect("a directory");
     let disk = HostDisk::new(place.path());
     let file = disk.open("f", super::Access::Create).expect("made");

@@ -3,19 +3,19 @@
 //! The order of writes to the disk below is then that of the kernel. A power cut can damage the
 //! store; the death of the process cannot, because the kernel has all writes.
 
-use super::{Access, Disk, DiskFile, DiskSpace};
+use super::{Access, DiskSpace, LocalFile, LocalFiles, Object};
 use std::sync::Arc;
 use weald_format::Result;
 
-/// A disk without syncs, except [`Disk::sync_all`].
+/// A disk without syncs, except [`LocalFiles::sync_all`].
 #[derive(Debug)]
-pub struct UnsyncedDisk(pub Arc<dyn Disk>);
+pub struct UnsyncedDisk(pub Arc<dyn LocalFiles>);
 
 #[derive(Debug)]
-struct UnsyncedFile(Box<dyn DiskFile>);
+struct UnsyncedFile(Box<dyn LocalFile>);
 
-impl Disk for UnsyncedDisk {
-    fn open(&self, name: &str, access: Access) -> Result<Box<dyn DiskFile>> {
+impl LocalFiles for UnsyncedDisk {
+    fn open(&self, name: &str, access: Access) -> Result<Box<dyn LocalFile>> {
         let file = self.0.open(name, access)?;
         Ok(Box::new(UnsyncedFile(file)))
     }
@@ -73,7 +73,7 @@ impl Disk for UnsyncedDisk {
     }
 }
 
-impl DiskFile for UnsyncedFile {
+impl Object for UnsyncedFile {
     fn len(&self) -> Result<u64> {
         self.0.len()
     }
@@ -81,7 +81,9 @@ impl DiskFile for UnsyncedFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         self.0.read_at(buf, offset)
     }
+}
 
+impl LocalFile for UnsyncedFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> Result<()> {
         self.0.write_at(bytes, offset)
     }

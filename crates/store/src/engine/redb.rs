@@ -16,7 +16,7 @@ use super::group_cache::GroupCache;
 use super::groups::{Editor, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
 use super::{Batch, Change, Engine, ReadView, Table, VisitDamage, VisitRow};
-use crate::disk::DiskFile;
+use crate::disk::LocalFile;
 use ::redb::{
     Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
     ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition, TableError,
@@ -46,7 +46,7 @@ pub struct RedbEngine {
     has_failed: Arc<AtomicBool>,
     /// Cut to one byte when the file was closed without a failure. The byte keeps the block of the
     /// disk, so that a full disk can be locked.
-    mark: Option<Arc<dyn DiskFile>>,
+    mark: Option<Arc<dyn LocalFile>>,
 }
 
 /// Calls redb; `None` if it panics, which it does on some damaged pages.
@@ -68,7 +68,7 @@ fn definition(table: Table) -> Definition {
 /// passes on.
 #[derive(Debug)]
 struct Backend {
-    file: Arc<dyn DiskFile>,
+    file: Arc<dyn LocalFile>,
     /// Whether a write or a sync failed.
     has_failed: Arc<AtomicBool>,
 }
@@ -121,7 +121,7 @@ impl RedbEngine {
     ///
     /// # Errors
     /// `Corrupt` if the file is damaged; the message says how to rebuild it. `Busy`, `Io`, `Full`.
-    pub fn open(file: Arc<dyn DiskFile>, shown: String, cache_len: usize) -> Result<Self> {
+    pub fn open(file: Arc<dyn LocalFile>, shown: String, cache_len: usize) -> Result<Self> {
         let has_failed = Arc::new(AtomicBool::new(false));
         let backend = Backend {
             file,
@@ -195,7 +195,7 @@ impl RedbEngine {
 
     /// Cuts `mark` to one byte when the file is closed. After a failure it stays, because the
     /// system may have bytes in memory that the disk does not have.
-    pub fn mark_when_closed(&mut self, mark: Arc<dyn DiskFile>) {
+    pub fn mark_when_closed(&mut self, mark: Arc<dyn LocalFile>) {
         self.mark = Some(mark);
     }
 
@@ -582,7 +582,7 @@ impl ReadView for RedbReadView {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Access, Disk};
+    use crate::disk::{Access, LocalFiles};
     use crate::simulated_disk::SimDisk;
     use weald_format::Digest;
 

@@ -1,7 +1,7 @@
 //! A file of which what cannot be read is zeros: a walk over records takes it for damage, and goes
 //! on behind it.
 
-use crate::disk::DiskFile;
+use crate::disk::Object;
 use std::cell::Cell;
 use weald_format::{Error, Result};
 
@@ -13,13 +13,13 @@ const PARTS_MAX: u64 = 1 << 10;
 
 /// Reads a file past what the disk cannot read.
 pub struct ReadPast {
-    file: Box<dyn DiskFile>,
+    file: Box<dyn Object>,
     given_up: Cell<u64>,
 }
 
 impl ReadPast {
     /// Reads `file`.
-    pub fn new(file: Box<dyn DiskFile>) -> Self {
+    pub fn new(file: Box<dyn Object>) -> Self {
         Self {
             file,
             given_up: Cell::new(0),
@@ -27,7 +27,7 @@ impl ReadPast {
     }
 
     /// The file itself.
-    pub fn file(&self) -> &dyn DiskFile {
+    pub fn file(&self) -> &dyn Object {
         &*self.file
     }
 
@@ -79,7 +79,7 @@ mod tests {
     #[derive(Debug)]
     struct Bad(Vec<u64>);
 
-    impl DiskFile for Bad {
+    impl Object for Bad {
         fn len(&self) -> Result<u64> {
             Ok(100 << 20)
         }
@@ -91,30 +91,6 @@ mod tests {
             }
             buf.fill(1);
             Ok(())
-        }
-
-        fn write_at(&self, _: &[u8], _: u64) -> Result<()> {
-            unreachable!("a salvage reads")
-        }
-
-        fn set_len(&self, _: u64) -> Result<()> {
-            unreachable!("a salvage reads")
-        }
-
-        fn sync(&self) -> Result<()> {
-            unreachable!("a salvage reads")
-        }
-
-        fn read_anew(&self) -> Result<()> {
-            Ok(())
-        }
-
-        fn punch(&self, _: u64, _: u64) -> Result<()> {
-            unreachable!("a salvage reads")
-        }
-
-        fn try_lock(&self, _: u64, _: bool) -> Result<bool> {
-            unreachable!("a salvage reads")
         }
     }
 

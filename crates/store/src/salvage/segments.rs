@@ -2,8 +2,8 @@
 //! blocks that something names can be read.
 
 use super::read_past::ReadPast;
-use crate::disk::{Access, DiskFile};
-use crate::layout;
+use crate::disk::{Access, Object};
+use crate::layout::{self, ObjectKind};
 use crate::segment::{self, read_note, read_record};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -62,11 +62,11 @@ impl Segments {
     /// `Io`.
     pub fn scan(store: &Store) -> Result<Self> {
         let mut segments = Self::default();
-        for name in store.disk.list(layout::SEGMENTS)? {
+        for name in store.disk.list_objects(ObjectKind::Segment)? {
             let Some(number) = layout::segment_number(&name) else {
                 continue;
             };
-            let file = match segment::open(&*store.disk, number, Access::Read) {
+            let file = match segment::open(&*store.disk, number) {
                 Err(error) if error.is_unreadable() => {
                     log::warn!("{error}");
                     segments.unreadable.insert(number);
@@ -113,7 +113,9 @@ impl Segments {
     /// `Io`, `Full`.
     pub fn renew_superblocks(&self, store: &Store) -> Result<()> {
         for &number in &self.renewed {
-            let file = store.disk.open(&layout::segment(number), Access::Write)?;
+            let file = store
+                .disk
+                .open(&layout::segment_file(number), Access::Write)?;
             let superblock = encode_segment_superblock(store.superblock.uuid, number);
             file.write_at(superblock.as_bytes(), 0)?;
             file.sync()?;
@@ -213,7 +215,7 @@ impl Segments {
 
 /// The segment that was read last.
 #[derive(Default)]
-struct Open(Option<(u64, Box<dyn DiskFile>)>);
+struct Open(Option<(u64, Box<dyn Object>)>);
 
 impl Open {
     /// Why the record of `row` cannot be read; `None` if it can.
@@ -221,7 +223,7 @@ impl Open {
         let number = row.location.segment;
         let name = layout::segment(number);
         if self.0.as_ref().is_none_or(|(open, _)| *open != number) {
-            match segment::open(&*store.disk, number, Access::Read) {
+            match segment::open(&*store.disk, number) {
                 Err(error) if error.is_unreadable() => return Ok(Some(error.to_string())),
                 other => self.0 = Some((number, other?)),
             }

@@ -1,6 +1,6 @@
 //! The old tables of a store, as far as they can be read. Nothing of the old file is changed.
 
-use crate::disk::{Access, Disk, ReadOnlyDisk};
+use crate::disk::{Access, LocalFiles, ReadOnlyDisk};
 use crate::engine::Table;
 use crate::engine::redb::{From, ReadableTables, Stored};
 use crate::layout;

@@ -55,7 +55,7 @@ impl LostRun {
     /// to.
     fn lose(&mut self) {
         let appended = self.writer.as_ref().and_then(|w| w.segment.as_ref());
-        let appended = appended.map(|segment| layout::segment(segment.number()));
+        let appended = appended.map(|segment| layout::segment_file(segment.number()));
         let is_candidate = |name: &String| {
             let is_map = name.starts_with("images/") && !name.ends_with(".digests");
             let is_hidden = name.starts_with("images/.");
@@ -131,7 +131,7 @@ impl LostRun {
     }
 
     fn is_map_away(&self, name: &str) -> bool {
-        self.away.contains_key(&layout::map(name))
+        self.away.contains_key(layout::map(name).path())
     }
 
     /// Whether an image cannot be read, by its map and what is away.
@@ -143,9 +143,9 @@ impl LostRun {
             return false;
         };
         map.parts.iter().any(|part| match part {
-            Part::Block { location, .. } => {
-                self.away.contains_key(&layout::segment(location.segment))
-            }
+            Part::Block { location, .. } => self
+                .away
+                .contains_key(&layout::segment_file(location.segment)),
             Part::Inline(_) => false,
         })
     }

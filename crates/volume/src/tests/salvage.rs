@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::VolumeNo;
 use weald_format::volume::VolumeRow;
-use weald_store::disk::{Access, Disk, HostDisk, ReadOnlyDisk};
+use weald_store::disk::{Access, HostDisk, LocalFiles, ReadOnlyDisk};
 use weald_store::engine::redb::RedbEngine;
 use weald_store::engine::{Batch, Engine, Table};
 use weald_store::simulated_disk::Random;

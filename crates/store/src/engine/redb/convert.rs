@@ -62,7 +62,7 @@ impl RedbEngine {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::{Access, Disk};
+    use crate::disk::{Access, LocalFiles};
     use crate::engine::redb::tests::{open, rows_of};
     use crate::simulated_disk::{Fault, SimDisk};
     use weald_codec::Decoder;

@@ -4,7 +4,7 @@
 //! commits. redb gives up if any of them makes no sense, though one slot leads to all the rest.
 
 use super::slot_checksum::{self, checksum};
-use crate::disk::DiskFile;
+use crate::disk::LocalFile;
 use weald_format::Result;
 
 const LAYOUT_LEN: usize = 64;
@@ -30,7 +30,7 @@ const REGION_PAGES: u64 = 1 << 20;
 ///
 /// # Errors
 /// `Io`.
-pub fn mended(file: &dyn DiskFile) -> Result<Vec<[u8; LEN]>> {
+pub fn mended(file: &dyn LocalFile) -> Result<Vec<[u8; LEN]>> {
     let len = file.len()?;
     if len < 2 * PAGE_LEN {
         return Ok(Vec::new());
@@ -93,7 +93,7 @@ fn with_slot(slot: &[u8], pages: u64) -> [u8; LEN] {
 mod tests {
     use super::super::tests::open;
     use super::*;
-    use crate::disk::{Access, Disk};
+    use crate::disk::{Access, LocalFiles};
     use crate::engine::redb::readable::ReadableTables;
     use crate::engine::{Batch, Engine, Table};
     use crate::simulated_disk::SimDisk;

@@ -4,7 +4,7 @@
 //! redb that shares the file with a writer does not need it, and takes the last commit as recorded.
 
 use super::{Backend, RedbEngine, catch_panic, damaged, definition, unreadable_page};
-use crate::disk::DiskFile;
+use crate::disk::LocalFile;
 use crate::engine::Table;
 use crate::engine::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
 use ::redb::{
@@ -110,7 +110,7 @@ impl StorageBackend for OwnBackend {
 type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Opens the last commit that the header of `file` names, if redb can read its tables.
-fn open_as_recorded(file: &Arc<dyn DiskFile>, cache_len: usize) -> Option<ReadOnlyDatabase> {
+fn open_as_recorded(file: &Arc<dyn LocalFile>, cache_len: usize) -> Option<ReadOnlyDatabase> {
     let backend = OwnBackend(Backend {
         file: file.clone(),
         has_failed: Arc::default(),
@@ -133,7 +133,7 @@ impl ReadableTables {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub fn open(file: Arc<dyn DiskFile>, shown: String, cache_len: usize) -> Result<Self> {
+    pub fn open(file: Arc<dyn LocalFile>, shown: String, cache_len: usize) -> Result<Self> {
         let opened = match RedbEngine::open(file.clone(), shown.clone(), cache_len) {
             Ok(engine) => Opened::Engine(Box::new(engine)),
             Err(error) => {

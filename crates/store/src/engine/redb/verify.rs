@@ -4,7 +4,7 @@
 //! the pages that lead to them can make a lookup fail for a row that a scan finds.
 
 use super::{Backend, catch_panic, damaged, unreadable_page};
-use crate::disk::DiskFile;
+use crate::disk::LocalFile;
 use ::redb::{Builder, DatabaseError, StorageError};
 use std::sync::Arc;
 use weald_format::{Error, Result};
@@ -18,7 +18,7 @@ use weald_format::{Error, Result};
 ///
 /// # Cost
 /// Reads the file twice.
-pub(crate) fn verify_pages(file: Arc<dyn DiskFile>, shown: &str, cache_len: usize) -> Result<()> {
+pub(crate) fn verify_pages(file: Arc<dyn LocalFile>, shown: &str, cache_len: usize) -> Result<()> {
     let backend = Backend {
         file,
         has_failed: Arc::default(),
