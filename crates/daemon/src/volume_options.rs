@@ -18,26 +18,6 @@ const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
 /// Memory with `mode=ram`, in bytes.
 const MEMORY_CACHE_LEN: u64 = 1 << 30;
 
-/// Words of images that a volume does not have: it is one state, without base images.
-const WORDS_OF_IMAGES: [&str; 16] = [
-    "generation",
-    "digest",
-    "basedir",
-    "offset",
-    "subdir",
-    "uid",
-    "gid",
-    "umask",
-    "kernel",
-    "overlay",
-    "upperdir",
-    "workdir",
-    "adoptupper",
-    "verity",
-    "fsverity",
-    "cachesize",
-];
-
 /// Parsed `-o` options of the mount of a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeMountOptions {
@@ -195,11 +175,6 @@ impl VolumeMountOptions {
             ("mode", Some("disk")) => self.is_in_memory = false,
             ("mode", Some("ram")) => self.is_in_memory = true,
             ("mode", _) => return Err(Error::invalid("expected disk or ram")),
-            (key, _) if WORDS_OF_IMAGES.contains(&key) => {
-                return Err(Error::invalid(
-                    "this is an option of images, not of volumes",
-                ));
-            }
             _ => return Ok(false),
         }
         Ok(true)

@@ -2,7 +2,7 @@
 //! file system.
 
 use crate::attr::Overrides;
-use crate::words;
+use crate::words::{self, Mounted};
 use crate::writable_options::WritableOptions;
 use std::path::PathBuf;
 use weald_format::{ByteLen, Digest, Error, Result};
@@ -107,7 +107,7 @@ impl MountOptions {
         for list in lists {
             for word in split(list.as_ref()) {
                 options
-                    .apply(&word)
+                    .apply_to_image(&word)
                     .map_err(|error| error.context(format!("option '{word}'")))?;
             }
         }
@@ -139,10 +139,13 @@ impl MountOptions {
                     // mount(2) has flags for these, too.
                     word @ ("atime" | "noatime") => options.apply(word),
                     _ if is_writable => Ok(()),
-                    word if own(word)? => Ok(()),
+                    // A word that the table lacks is refused here, too.
+                    word if own(word)? => words::refuse_foreign(word, Mounted::Volume),
                     word if words::is_without_effect_on_volume(word)? => Ok(()),
-                    word if words::is_without_effect_on_image(word) => Err(unknown(word)),
-                    word => options.apply(word),
+                    word => {
+                        words::refuse_foreign(word, Mounted::Volume)?;
+                        options.apply(word)
+                    }
                 };
                 apply().map_err(|error| error.context(format!("option '{word}'")))?;
             }
@@ -154,12 +157,24 @@ impl MountOptions {
     /// the user gives `ro`. Drops unknown options if `is_sloppy` (mount's `-s`).
     pub fn for_helper(list: &str, is_sloppy: bool) -> String {
         let keeps = |word: &String| {
-            let is_known = || Self::default().apply(word).is_ok();
+            let is_known = || Self::default().apply_to_image(word).is_ok();
             word != "rw" && (!is_sloppy || is_known())
         };
         let escape = |word: String| word.replace('\\', r"\\").replace(',', r"\,");
         let words: Vec<String> = split(list).into_iter().filter(keeps).map(escape).collect();
         words.join(",")
+    }
+
+    fn apply_to_image(&mut self, word: &str) -> Result<()> {
+        if word == "rw" {
+            let what = "an image is read-only; remove 'rw' or use 'ro'";
+            return Err(Error::invalid(what));
+        }
+        if words::is_without_effect_on_image(word) {
+            return Ok(());
+        }
+        words::refuse_foreign(word, Mounted::Image)?;
+        self.apply(word)
     }
 
     fn apply(&mut self, word: &str) -> Result<()> {
@@ -171,11 +186,6 @@ impl MountOptions {
 
     fn apply_flag(&mut self, flag: &str) -> Result<()> {
         match flag {
-            "rw" => {
-                return Err(Error::invalid(
-                    "an image is read-only; remove 'rw' or use 'ro'",
-                ));
-            }
             "allow_other" => self.access = Some(Access::Everybody),
             "allow_root" => self.access = Some(Access::OwnerAndRoot),
             "dev" => self.has_devices = true,
@@ -195,8 +205,7 @@ impl MountOptions {
                 self.has_suid = false;
                 self.is_noexec |= matches!(flag, "user" | "users");
             }
-            _ if words::is_without_effect_on_image(flag) => {}
-            _ => return Err(unknown(flag)),
+            _ => return Err(unknown()),
         }
         Ok(())
     }
@@ -223,29 +232,15 @@ impl MountOptions {
             "viewcache" => self.kernel.cache = Some(PathBuf::from(value)),
             "viewlimit" => self.kernel.cache_len = Some(size(value)?),
             "comment" => {}
-            _ if key.starts_with("x-") || key.starts_with("X-") => {}
-            _ => return Err(unknown(key)),
+            _ => return Err(unknown()),
         }
         Ok(())
     }
 }
 
-fn unknown(key: &str) -> Error {
-    const WORDS_OF_VOLUMES: [&str; 8] = [
-        "fuseblk",
-        "nofuseblk",
-        "commit-interval",
-        "cache",
-        "fsync",
-        "barrier",
-        "log",
-        "mode",
-    ];
-    Error::invalid(if WORDS_OF_VOLUMES.contains(&key) {
-        "this is an option of volumes, not of images"
-    } else {
-        "there is no such option ('weald mount --help' lists them)"
-    })
+/// A word that the table has and no parser takes in this form, such as one without its value.
+fn unknown() -> Error {
+    Error::invalid("there is no such option ('weald mount --help' lists them)")
 }
 
 /// Splits at commas without a preceding `\`, and removes the escapes.

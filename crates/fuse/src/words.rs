@@ -18,6 +18,84 @@ enum Effect {
 
 use Effect::{None as Nothing, Refused};
 
+/// What is mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mounted {
+    /// An image.
+    Image,
+    /// A volume.
+    Volume,
+}
+
+use Mounted::{Image, Volume};
+
+/// Every word of ours, and what it can be given for: a mount takes no other, and parses those that
+/// it takes in `options.rs`, or in `volume_options.rs` of the daemon.
+const OWN_WORDS: &[(&str, &[Mounted])] = &[
+    ("allow_other", &[Image, Volume]),
+    ("allow_root", &[Image, Volume]),
+    ("dev", &[Image, Volume]),
+    ("nodev", &[Image, Volume]),
+    ("suid", &[Image, Volume]),
+    ("nosuid", &[Image, Volume]),
+    ("exec", &[Image, Volume]),
+    ("noexec", &[Image, Volume]),
+    ("atime", &[Image, Volume]),
+    ("noatime", &[Image, Volume]),
+    ("user", &[Image, Volume]),
+    ("users", &[Image, Volume]),
+    ("owner", &[Image, Volume]),
+    ("group", &[Image, Volume]),
+    ("workers", &[Image, Volume]),
+    ("max_readahead", &[Image, Volume]),
+    ("fsname", &[Image, Volume]),
+    ("subtype", &[Image, Volume]),
+    ("comment", &[Image, Volume]),
+    // A volume is one state, without base images and decoded blocks, and owners can be changed.
+    ("generation", &[Image]),
+    ("digest", &[Image]),
+    ("basedir", &[Image]),
+    ("offset", &[Image]),
+    ("subdir", &[Image]),
+    ("uid", &[Image]),
+    ("gid", &[Image]),
+    ("umask", &[Image]),
+    ("cachesize", &[Image]),
+    ("kernel", &[Image]),
+    ("overlay", &[Image]),
+    ("upperdir", &[Image]),
+    ("workdir", &[Image]),
+    ("adoptupper", &[Image]),
+    ("verity", &[Image]),
+    ("fsverity", &[Image]),
+    ("viewcache", &[Image]),
+    ("viewlimit", &[Image]),
+    // An image has nothing to write.
+    ("fuseblk", &[Volume]),
+    ("nofuseblk", &[Volume]),
+    ("commit-interval", &[Volume]),
+    ("cache", &[Volume]),
+    ("fsync", &[Volume]),
+    ("barrier", &[Volume]),
+    ("log", &[Volume]),
+    ("mode", &[Volume]),
+];
+
+/// Refuses a word of ours that what is mounted does not have, and one that nobody has.
+///
+/// # Errors
+/// `Invalid`.
+pub(crate) fn refuse_foreign(word: &str, mounted: Mounted) -> Result<()> {
+    let key = word.split_once('=').map_or(word, |(key, _)| key);
+    let known = OWN_WORDS.iter().find(|(known, _)| *known == key);
+    Err(Error::invalid(match (known, mounted) {
+        (Some((_, takers)), _) if takers.contains(&mounted) => return Ok(()),
+        (Some(_), Image) => "this is an option of volumes, not of images",
+        (Some(_), Volume) => "this is an option of images, not of volumes",
+        (None, _) => "there is no such option ('weald mount --help' lists them)",
+    }))
+}
+
 /// A volume is so in any case.
 const ALWAYS: &str = "always so";
 
@@ -142,6 +220,43 @@ mod tests {
             let is_honoured = crate::WritableOptions::default().apply(word);
             let is_known = WORDS_OF_VOLUMES.iter().any(|(known, _)| known == word);
             assert!(is_honoured != is_known, "{word}");
+        }
+    }
+
+    /// Would catch: a word that the table has for what does not take it, one that is accepted where
+    /// it means nothing, and one that a parser has and the table has not.
+    #[test]
+    fn words_of_ours_are_refused_where_they_mean_nothing() {
+        for (word, takers) in OWN_WORDS {
+            let refusal = |mounted, value: &str| {
+                let word = format!("{word}{value}");
+                let parsed = match mounted {
+                    Image => MountOptions::parse([word]).map(drop),
+                    Volume => {
+                        let own = &mut |_: &str| Ok(false);
+                        MountOptions::parse_writable([word], own).map(drop)
+                    }
+                };
+                parsed
+                    .err()
+                    .map_or(String::new(), |error| error.to_string())
+            };
+            for mounted in [Image, Volume] {
+                // A value that is wrong gives another error than a word that is.
+                let refusals = ["", "=", "=1"].map(|value| refusal(mounted, value));
+                let is_foreign = refusals
+                    .iter()
+                    .all(|text| text.contains("this is an option of"));
+                let is_unknown = refusals.iter().all(|text| text.contains("no such option"));
+                assert_eq!(
+                    is_foreign,
+                    !takers.contains(&mounted),
+                    "{word} {refusals:?}"
+                );
+                // The daemon parses those of volumes alone.
+                let is_daemons = mounted == Volume && !takers.contains(&Image);
+                assert!(!is_unknown || is_daemons, "{word} {refusals:?}");
+            }
         }
     }
 
