@@ -118,11 +118,11 @@ pub fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::VolumeNo;
     use crate::container::{Codec, RecordRef, RecordType};
     use crate::store::{BlockRow, Location};
     use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
     use crate::{FileKind, InodeFlags};
+    use crate::{SegmentNo, VolumeNo};
 
     fn rows(list: &[(&str, &str)]) -> Rows {
         let mut rows = Rows::default();
@@ -190,7 +190,7 @@ mod tests {
             digest: crate::Digest::of(&n.to_le_bytes()),
         };
         let location = Location {
-            segment: 3,
+            segment: SegmentNo(3),
             offset: 64 + n * 1064,
         };
         let row = BlockRow {

@@ -96,7 +96,7 @@ impl Note {
     /// has no notes.
     pub fn encode(&self, uuid: Uuid, place: Location) -> Vec<u8> {
         let mut body = uuid.to_vec();
-        put_varint(&mut body, place.segment);
+        put_varint(&mut body, place.segment.0);
         put_varint(&mut body, place.offset);
         put_varint(&mut body, self.commit);
         body.extend_from_slice(&self.epoch.to_le_bytes());
@@ -136,7 +136,7 @@ impl Note {
             return Err(cursor.error("F-3.15", "the stored bytes differ from their digest"));
         }
         let is_here = cursor.bytes(uuid.len())? == uuid
-            && cursor.varint()? == place.segment
+            && cursor.varint()? == place.segment.0
             && cursor.varint()? == place.offset;
         if !is_here {
             return Err(cursor.error("S-7.3", "the note belongs to another store or place"));
@@ -167,11 +167,12 @@ impl Note {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::SegmentNo;
     use crate::container::HEADER_LEN;
 
     const UUID: Uuid = [9; 16];
     const PLACE: Location = Location {
-        segment: 3,
+        segment: SegmentNo(3),
         offset: 5000,
     };
 
@@ -239,7 +240,7 @@ mod tests {
             panic!("no note");
         };
         let other = Location {
-            segment: 4,
+            segment: SegmentNo(4),
             ..PLACE
         };
         Note::parse(stored, &digest, UUID, other).expect_err("a note of another segment");
@@ -260,7 +261,7 @@ mod tests {
             (2, vec![(u64::MAX, 2)]),
         ] {
             let mut body = UUID.to_vec();
-            put_varint(&mut body, PLACE.segment);
+            put_varint(&mut body, PLACE.segment.0);
             put_varint(&mut body, PLACE.offset);
             body.extend([1, 0, 0, 0, 0, 0, 0, 0, 0]);
             put_varint(&mut body, count);

@@ -5,7 +5,7 @@
 
 use crate::container::{Codec, RecordRef, RecordType, record};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
-use crate::{Digest, Error, ErrorKind, Result};
+use crate::{Digest, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -227,13 +227,13 @@ impl StoreSuperblock {
 }
 
 /// The superblock of segment `number` of the store `uuid`.
-pub fn encode_segment_superblock(uuid: Uuid, number: u64) -> SegmentRecord {
+pub fn encode_segment_superblock(uuid: Uuid, number: SegmentNo) -> SegmentRecord {
     let record = SegmentRecord {
         magic: SEGMENT_MAGIC,
         version: U32::new(STORE_VERSION),
         superblock_len: U32::new(SEGMENT_SUPERBLOCK_LEN as u32),
         uuid,
-        number: U64::new(number),
+        number: U64::new(number.0),
         reserved: [0; 8],
         checksum: [0; 16],
     };
@@ -244,7 +244,7 @@ pub fn encode_segment_superblock(uuid: Uuid, number: u64) -> SegmentRecord {
 ///
 /// # Errors
 /// `Corrupt` where they are not; `Unsupported` where a newer Weald wrote them.
-pub fn check_segment_superblock(bytes: &[u8], uuid: Uuid, number: u64) -> Result<()> {
+pub fn check_segment_superblock(bytes: &[u8], uuid: Uuid, number: SegmentNo) -> Result<()> {
     let bad = |rule, what: &str| Error::corrupt("segment superblock", 0, rule, what.to_owned());
     let record = SegmentRecord::ref_from_bytes(bytes)
         .map_err(|_| bad("S-2.1", "the segment is shorter than its superblock"))?;
@@ -257,7 +257,7 @@ pub fn check_segment_superblock(bytes: &[u8], uuid: Uuid, number: u64) -> Result
     if record.version.get() != STORE_VERSION {
         return Err(newer("the segment", record.version));
     }
-    if record.uuid == uuid && record.number.get() == number {
+    if record.uuid == uuid && record.number.get() == number.0 {
         Ok(())
     } else {
         Err(bad(
@@ -271,7 +271,7 @@ pub fn check_segment_superblock(bytes: &[u8], uuid: Uuid, number: u64) -> Result
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Location {
     /// Number of the segment.
-    pub segment: u64,
+    pub segment: SegmentNo,
     /// Offset of the record's header in it, bytes.
     pub offset: u64,
 }
@@ -366,9 +366,9 @@ impl ImageMap {
                 } => {
                     body.push(1);
                     put_varint(&mut body, zigzag(id.wrapping_sub(last_id) as i64));
-                    let step = location.segment.wrapping_sub(last_segment) as i64;
+                    let step = location.segment.0.wrapping_sub(last_segment) as i64;
                     put_varint(&mut body, zigzag(step));
-                    (last_id, last_segment) = (*id, location.segment);
+                    (last_id, last_segment) = (*id, location.segment.0);
                     put_varint(&mut body, location.offset);
                     body.extend([record.record_type as u8, record.codec as u8]);
                     put_varint(&mut body, record.stored_len);
@@ -459,7 +459,7 @@ fn parse_parts(body: &[u8], count: u64) -> Result<Vec<Part>> {
                 id = id.wrapping_add(unzigzag(cursor.varint()?) as u64);
                 segment = segment.wrapping_add(unzigzag(cursor.varint()?) as u64);
                 let location = Location {
-                    segment,
+                    segment: SegmentNo(segment),
                     offset: number(&mut cursor, "offset")?,
                 };
                 Part::Block {
@@ -519,7 +519,7 @@ impl BlockRow {
     /// The value of the row in table `blocks`.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(56);
-        put_varint(&mut out, self.location.segment);
+        put_varint(&mut out, self.location.segment.0);
         put_varint(&mut out, self.location.offset);
         put_varint(&mut out, self.references);
         out.extend([self.record.record_type as u8, self.record.codec as u8]);
@@ -536,7 +536,7 @@ impl BlockRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "block row");
         let location = Location {
-            segment: number(&mut cursor, "segment")?,
+            segment: SegmentNo(number(&mut cursor, "segment")?),
             offset: number(&mut cursor, "offset")?,
         };
         let references = number(&mut cursor, "references")?;

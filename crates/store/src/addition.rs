@@ -404,7 +404,7 @@ mod tests {
             .expect("record");
         writer.put_record(&record(b""), b"").expect("record");
         let location = weald_format::store::Location {
-            segment: 1,
+            segment: weald_format::SegmentNo(1),
             offset: 2,
         };
         let block = Part::Block {

@@ -7,7 +7,7 @@ use crate::segment::SegmentWriter;
 use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
-use weald_format::{Error, Result};
+use weald_format::{Error, Result, SegmentNo};
 
 impl StoreWriter {
     /// Returns a segment with room for `len` more bytes. The row of a new segment is committed
@@ -33,7 +33,7 @@ impl StoreWriter {
                 Some(resumed) => resumed,
                 None => {
                     let number = self.next_segment;
-                    self.next_segment += 1;
+                    self.next_segment = number.next();
                     let row = SegmentRow {
                         len: SEGMENT_SUPERBLOCK_LEN as u64,
                         ..SegmentRow::default()
@@ -70,12 +70,12 @@ impl StoreWriter {
     }
 
     /// The newest segment, if it has room for `len` more bytes.
-    fn unfinished_segment(&self, len: u64) -> Result<Option<(u64, SegmentRow)>> {
-        let number = self.next_segment.saturating_sub(1);
+    fn unfinished_segment(&self, len: u64) -> Result<Option<(SegmentNo, SegmentRow)>> {
+        let number = self.newest_segment();
         if number < self.resume_from {
             return Ok(None);
         }
-        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
+        let Some(value) = self.engine.get(Table::Segments, &key_of(number.0))? else {
             return Ok(None);
         };
         let row = SegmentRow::parse(&value)?;

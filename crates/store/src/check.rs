@@ -19,11 +19,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::store::{
-    BlockRow, ImageRow, ImageState, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
+    BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
     check_segment_superblock,
 };
 use weald_format::volume::{VolumeRow, split_pair_key};
-use weald_format::{Digest, Error, ErrorKind, Result, VolumeNo};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -81,7 +81,7 @@ type OpenedSegment = std::result::Result<(Box<dyn Object>, u64), String>;
 #[derive(Default)]
 struct State {
     of_blocks: BlockStates,
-    segments: BTreeMap<u64, SegmentRow>,
+    segments: BTreeMap<SegmentNo, SegmentRow>,
     volumes: Vec<(String, VolumeRow)>,
     /// Rows of images that can be read, and the names of the others.
     images: Vec<(String, ImageRow)>,
@@ -212,7 +212,7 @@ impl StoreWriter {
         state.is_block_missing = !is_whole;
         let mut segments = BTreeMap::new();
         self.each_readable(state, Table::Segments, &mut |key, value| {
-            if let Some(number) = number_of(key) {
+            if let Some(number) = number_of(key).map(SegmentNo) {
                 segments.insert(number, SegmentRow::parse(value)?);
             }
             Ok(ControlFlow::Continue(()))
@@ -331,7 +331,7 @@ impl StoreWriter {
             ),
             (
                 writer::NEXT_SEGMENT,
-                state.segments.keys().next_back().copied(),
+                state.segments.keys().next_back().map(|number| number.0),
             ),
             (writer::NEXT_IMAGE, last_image),
             (NEXT_VOLUME_NO, last_volume),
@@ -357,12 +357,11 @@ impl StoreWriter {
     /// `Io`.
     pub fn check_blocks(&self, ids: &BTreeSet<u64>, reads_data: bool) -> Result<BlockStates> {
         let mut states = BlockStates::default();
-        let mut by_place: BTreeMap<(u64, u64), u64> = BTreeMap::new();
+        let mut by_place: BTreeMap<Location, u64> = BTreeMap::new();
         for &id in ids {
             match self.find_block_row(id) {
                 Ok(Some(row)) => {
-                    let place = (row.location.segment, row.location.offset);
-                    by_place.insert(place, id);
+                    by_place.insert(row.location, id);
                     states.blocks.insert(id, row);
                 }
                 Ok(None) => {}
@@ -370,8 +369,8 @@ impl StoreWriter {
                 Err(error) => return Err(error),
             }
         }
-        let mut open: Option<(u64, OpenedSegment)> = None;
-        for ((segment, offset), id) in by_place {
+        let mut open: Option<(SegmentNo, OpenedSegment)> = None;
+        for (Location { segment, offset }, id) in by_place {
             let name = layout::segment_file(segment);
             if open.as_ref().is_none_or(|(number, _)| *number != segment) {
                 open = Some((segment, self.open_to_check(segment)?));
@@ -402,7 +401,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, if the caller may not open it.
-    fn open_to_check(&self, number: u64) -> Result<OpenedSegment> {
+    fn open_to_check(&self, number: SegmentNo) -> Result<OpenedSegment> {
         let opened = segment::open(&*self.store.disk, number);
         match opened.and_then(|file| file.len().map(|len| (file, len))) {
             Ok(opened) => Ok(Ok(opened)),
@@ -416,7 +415,7 @@ impl StoreWriter {
         reads_data: bool,
         tick: &mut dyn FnMut(&Checked),
     ) -> Result<()> {
-        let mut by_segment: BTreeMap<u64, Vec<(u64, BlockRow)>> = BTreeMap::new();
+        let mut by_segment: BTreeMap<SegmentNo, Vec<(u64, BlockRow)>> = BTreeMap::new();
         for (&id, row) in &state.of_blocks.blocks {
             by_segment
                 .entry(row.location.segment)
@@ -441,7 +440,7 @@ impl StoreWriter {
     fn check_segment(
         &self,
         state: &mut State,
-        (number, row): (u64, SegmentRow),
+        (number, row): (SegmentNo, SegmentRow),
         blocks: &[(u64, BlockRow)],
         reads_data: bool,
     ) -> Result<()> {
@@ -661,7 +660,7 @@ impl StoreWriter {
 /// Compares the numbers of blocks with the notes in the first `end` bytes of a segment.
 fn check_notes(
     state: &mut State,
-    (name, file, identity): (&str, &dyn Object, (Uuid, u64)),
+    (name, file, identity): (&str, &dyn Object, (Uuid, SegmentNo)),
     end: u64,
     blocks: &[(u64, BlockRow)],
 ) -> Result<()> {
@@ -729,7 +728,7 @@ fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {
 }
 
 fn check_live_len(state: &mut State) {
-    let mut live: BTreeMap<u64, u64> = BTreeMap::new();
+    let mut live: BTreeMap<SegmentNo, u64> = BTreeMap::new();
     for row in state
         .of_blocks
         .blocks

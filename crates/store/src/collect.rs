@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use weald_format::store::{
     ImageRow, ImageState, Location, MAP_LEN_MAX, Part, SEGMENT_SUPERBLOCK_LEN, SegmentRow,
 };
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
 
 /// Options of a collection.
 #[derive(Debug, Clone, Copy)]
@@ -85,7 +85,7 @@ pub(crate) fn dead_len(row: &SegmentRow) -> u64 {
 ///
 /// # Errors
 /// `Io`.
-pub(crate) fn debt(disk: &dyn Disk, number: u64, row: &SegmentRow) -> Result<u64> {
+pub(crate) fn debt(disk: &dyn Disk, number: SegmentNo, row: &SegmentRow) -> Result<u64> {
     let dead = dead_len(row);
     if dead == 0 {
         return Ok(0);
@@ -168,7 +168,7 @@ impl StoreWriter {
         &self,
         options: &CollectOptions,
         maps_damaged: u64,
-    ) -> Result<Vec<(u64, SegmentRow)>> {
+    ) -> Result<Vec<(SegmentNo, SegmentRow)>> {
         let mut victims = Vec::new();
         let copy_below_percent = match maps_damaged {
             0 => options.copy_below_percent,
@@ -213,7 +213,7 @@ impl StoreWriter {
     }
 
     /// The error of a segment that cannot be emptied, because its row is wrong.
-    pub(crate) fn other_live_len(&self, number: u64, counted: u64, live_len: u64) -> Error {
+    pub(crate) fn other_live_len(&self, number: SegmentNo, counted: u64, live_len: u64) -> Error {
         let what = format!(
             "{}: segment {number} stays: {counted} live bytes, and its blocks have {live_len}",
             self.store.disk.shown()
@@ -237,7 +237,7 @@ impl StoreWriter {
         &mut self,
         name: &str,
         row: ImageRow,
-        emptied: Option<&BTreeSet<u64>>,
+        emptied: Option<&BTreeSet<SegmentNo>>,
     ) -> Result<()> {
         let disk = self.store.disk.clone();
         let bytes = self.store.read_object(&layout::map(name), MAP_LEN_MAX)?;

@@ -22,12 +22,12 @@ use crate::volume::Dead;
 use crate::writer::{StoreWriter, each_row};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weald_format::store::{BlockRow, ImageState, Location, Part, SegmentRow};
-use weald_format::{ErrorKind, Result};
+use weald_format::{ErrorKind, Result, SegmentNo};
 
 /// A segment that is being emptied.
 #[derive(Debug)]
 struct Victim {
-    number: u64,
+    number: SegmentNo,
     /// Its blocks, by offset.
     ids: BTreeMap<u64, u64>,
     /// Whether all live blocks can be read.
@@ -48,10 +48,10 @@ pub struct Collection {
     /// Blocks without references.
     dead: VecDeque<u64>,
     /// Segments to empty, those first that free the most.
-    victims: VecDeque<u64>,
+    victims: VecDeque<SegmentNo>,
     /// Those of the present group.
     group: VecDeque<Victim>,
-    emptied: BTreeSet<u64>,
+    emptied: BTreeSet<SegmentNo>,
     /// Images whose maps may be damaged: nothing is copied if one is.
     suspects: Vec<String>,
 }
@@ -127,7 +127,7 @@ impl Collection {
         let dead = writer.forget_unused(&ids, before_commit)?;
         self.done.blocks_forgotten += dead.len() as u64;
         let mut freed = dead;
-        let victims: BTreeSet<u64> = self.victims.iter().copied().collect();
+        let victims: BTreeSet<SegmentNo> = self.victims.iter().copied().collect();
         freed.retain(|(_, row)| !victims.contains(&row.location.segment));
         self.done.punched_len += crate::volume::punched_len(&freed);
         Ok(freed)
@@ -188,11 +188,11 @@ impl Collection {
         check: &dyn Fn() -> Result<()>,
     ) -> Result<bool> {
         let count = self.victims.len().min(self.steps.segment_count);
-        let numbers: Vec<u64> = self.victims.drain(..count).collect();
+        let numbers: Vec<SegmentNo> = self.victims.drain(..count).collect();
         if numbers.is_empty() {
             return Ok(false);
         }
-        let mut blocks: BTreeMap<u64, BTreeMap<u64, u64>> = numbers
+        let mut blocks: BTreeMap<SegmentNo, BTreeMap<u64, u64>> = numbers
             .iter()
             .map(|number| (*number, BTreeMap::new()))
             .collect();
@@ -343,7 +343,7 @@ impl Collection {
     pub fn finish(&mut self, store: &Store, engine: &dyn Engine) -> Result<()> {
         let mut dead = 0;
         each_row(engine, Table::Segments, &mut |number, value| {
-            dead += debt(&*store.disk, number, &SegmentRow::parse(value)?)?;
+            dead += debt(&*store.disk, SegmentNo(number), &SegmentRow::parse(value)?)?;
             Ok(())
         })?;
         self.done.dead_len = dead;
@@ -351,10 +351,10 @@ impl Collection {
     }
 }
 
-fn has_segment(writer: &StoreWriter, number: u64) -> Result<bool> {
+fn has_segment(writer: &StoreWriter, number: SegmentNo) -> Result<bool> {
     Ok(writer
         .engine
-        .get(Table::Segments, &key_of(number))?
+        .get(Table::Segments, &key_of(number.0))?
         .is_some())
 }
 

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_format::store::{ImageMap, Location, Part};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, SegmentNo};
 use weald_io::ReadAt;
 
 /// Number of segments that an open image keeps open.
@@ -58,7 +58,7 @@ impl Parts {
 }
 
 /// Open segments; the most recently used one is last.
-type OpenSegments = VecDeque<(u64, Arc<dyn Object>)>;
+type OpenSegments = VecDeque<(SegmentNo, Arc<dyn Object>)>;
 
 /// An image of a store, open for reading by many threads.
 ///
@@ -133,7 +133,7 @@ impl StoredImage {
         }
     }
 
-    fn segment(&self, number: u64) -> Result<Arc<dyn Object>> {
+    fn segment(&self, number: SegmentNo) -> Result<Arc<dyn Object>> {
         {
             let mut open = self.segments.lock();
             if let Some(at) = open.iter().position(|(no, _)| *no == number)

@@ -1,7 +1,7 @@
 //! Names of the files of a store.
 
 use std::fmt::{Display, Formatter};
-use weald_format::{Error, Result, VolumeNo};
+use weald_format::{Error, Result, SegmentNo, VolumeNo};
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,23 +82,23 @@ pub const IMAGE_LOCKS: u64 = 1 << 40;
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 
 /// Segment `number`.
-pub fn segment(number: u64) -> ObjectName {
+pub fn segment(number: SegmentNo) -> ObjectName {
     ObjectName::new(ObjectKind::Segment, &format!("{number:016x}"))
 }
 
 /// The file of segment `number` while it receives records, is cut off or loses ranges.
-pub fn segment_file(number: u64) -> String {
+pub fn segment_file(number: SegmentNo) -> String {
     segment(number).path
 }
 
 /// Parses the file name of a segment; `None` if `name` is not one.
-pub fn segment_number(name: &str) -> Option<u64> {
+pub fn segment_number(name: &str) -> Option<SegmentNo> {
     let number = u64::from_str_radix(name, 16).ok()?;
-    (segment_file(number)
+    (segment_file(SegmentNo(number))
         .strip_prefix(SEGMENTS)?
         .strip_prefix('/')?
         == name)
-        .then_some(number)
+        .then_some(SegmentNo(number))
 }
 
 /// The map that readers open for the image `name`.
@@ -236,6 +236,7 @@ mod tests {
     #[test]
     fn segment_names_are_numbers_and_back() {
         for number in [0, 1, 0x1234, u64::MAX] {
+            let number = SegmentNo(number);
             let name = segment_file(number);
             let name = name.strip_prefix("segments/").expect("a prefix");
             assert_eq!(segment_number(name), Some(number));

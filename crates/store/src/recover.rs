@@ -24,7 +24,7 @@ use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use std::fmt;
 use weald_format::store::{ImageRow, ImageState, MAP_LEN_MAX};
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
 
 impl StoreWriter {
     pub(crate) fn recover(&mut self) -> Result<()> {
@@ -173,12 +173,12 @@ impl StoreWriter {
     }
 
     /// Removes the files of segments that no map refers to, then their rows.
-    pub(crate) fn remove_segments(&mut self, numbers: &[u64]) -> Result<()> {
+    pub(crate) fn remove_segments(&mut self, numbers: &[SegmentNo]) -> Result<()> {
         let disk = self.store.disk.clone();
         let mut batch = Batch::default();
         for &number in numbers {
             remove_if_there(&*disk, &layout::segment(number))?;
-            batch.remove(Table::Segments, &key_of(number));
+            batch.remove(Table::Segments, &key_of(number.0));
         }
         disk.settle(ObjectKind::Segment)?;
         self.commit(batch)

@@ -38,7 +38,7 @@ use weald_format::store::{
     SegmentRow,
 };
 use weald_format::volume::VolumeRow;
-use weald_format::{Digest, Error, ErrorKind, Result, VolumeNo};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// Options of a salvage.
 #[derive(Debug, Clone, Default)]
@@ -107,7 +107,7 @@ struct Found {
     lost: BTreeMap<u64, String>,
     next_block: u64,
     /// The segment that does not exist, where blocks lie of which nothing is known.
-    nowhere: u64,
+    nowhere: SegmentNo,
     nowhere_len: u64,
 }
 
@@ -168,9 +168,9 @@ impl Found {
     }
 
     /// Rows of the segments that are there, and of those that blocks name.
-    fn segment_rows(&self, segments: &Segments) -> BTreeMap<u64, SegmentRow> {
+    fn segment_rows(&self, segments: &Segments) -> BTreeMap<SegmentNo, SegmentRow> {
         let there = segments.by_number.iter();
-        let mut rows: BTreeMap<u64, SegmentRow> = there
+        let mut rows: BTreeMap<SegmentNo, SegmentRow> = there
             .map(|(number, segment)| {
                 let row = SegmentRow {
                     len: segment.end,
@@ -241,8 +241,8 @@ impl Store {
             .chain(last_segment)
             .max();
         found.nowhere = last_segment
-            .unwrap_or(0)
-            .saturating_add(1)
+            .unwrap_or_default()
+            .next()
             .max(old.counters.next_segment);
         found.nowhere_len = SEGMENT_SUPERBLOCK_LEN as u64;
         blocks_of_volumes(&segments, &mut old, &mut found);
@@ -485,7 +485,7 @@ impl Store {
             }
         }
         for (number, row) in found.segment_rows(segments) {
-            batch.put(Table::Segments, &key_of(number), row.encode());
+            batch.put(Table::Segments, &key_of(number.0), row.encode());
         }
         let mut next_image = 1;
         for (name, row) in images {
@@ -508,7 +508,7 @@ impl Store {
         // The next segment is a new one: nothing is appended to one whose end may be wrong.
         for (key, value) in [
             (writer::NEXT_BLOCK, found.next_block),
-            (writer::NEXT_SEGMENT, found.nowhere + 2),
+            (writer::NEXT_SEGMENT, found.nowhere.next().next().0),
             (writer::NEXT_IMAGE, next_image),
             (NEXT_VOLUME_NO, next_volume_no),
             (

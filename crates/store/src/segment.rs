@@ -9,7 +9,7 @@ use weald_format::store::{
     Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
     encode_segment_superblock,
 };
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Bytes that are buffered before a write.
@@ -19,7 +19,7 @@ const SEGMENT_BUFFER_LEN: usize = 1 << 20;
 #[derive(Debug)]
 pub struct SegmentWriter {
     file: Box<dyn LocalFile>,
-    number: u64,
+    number: SegmentNo,
     /// Bytes written to the file.
     written_len: u64,
     buffer: Vec<u8>,
@@ -36,7 +36,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `Io`, `Full`; `Busy` if the file exists.
-    pub fn create(files: &dyn LocalFiles, uuid: Uuid, number: u64) -> Result<Self> {
+    pub fn create(files: &dyn LocalFiles, uuid: Uuid, number: SegmentNo) -> Result<Self> {
         let file = files.open(&layout::segment_file(number), Access::Create)?;
         let buffer = encode_segment_superblock(uuid, number).as_bytes().to_vec();
         Ok(Self {
@@ -57,7 +57,7 @@ impl SegmentWriter {
     pub fn resume(
         files: &dyn LocalFiles,
         uuid: Uuid,
-        number: u64,
+        number: SegmentNo,
         row: &SegmentRow,
     ) -> Result<Self> {
         let len = row.len;
@@ -87,7 +87,7 @@ impl SegmentWriter {
     }
 
     /// Number of the segment.
-    pub fn number(&self) -> u64 {
+    pub fn number(&self) -> SegmentNo {
         self.number
     }
 
@@ -219,7 +219,7 @@ pub fn read_record(file: &dyn Object, location: Location, record: &RecordRef) ->
 ///
 /// # Errors
 /// `Lost` if it is missing; `Corrupt` if something else than a segment is there; `Io`.
-pub fn open(disk: &dyn Disk, number: u64) -> Result<Box<dyn Object>> {
+pub fn open(disk: &dyn Disk, number: SegmentNo) -> Result<Box<dyn Object>> {
     let name = layout::segment(number);
     of_segment(disk.open_object(&name), &disk.shown(), name.path())
 }
@@ -228,7 +228,7 @@ pub fn open(disk: &dyn Disk, number: u64) -> Result<Box<dyn Object>> {
 ///
 /// # Errors
 /// As [`open`].
-pub fn open_file(files: &dyn LocalFiles, number: u64) -> Result<Box<dyn LocalFile>> {
+pub fn open_file(files: &dyn LocalFiles, number: SegmentNo) -> Result<Box<dyn LocalFile>> {
     let name = layout::segment_file(number);
     of_segment(files.open(&name, Access::Write), &files.shown(), &name)
 }
@@ -308,7 +308,7 @@ pub struct NotedRecord {
 /// About 100 bytes of memory for each record between two notes.
 pub fn each_noted(
     file: &dyn Object,
-    (uuid, number): (Uuid, u64),
+    (uuid, number): (Uuid, SegmentNo),
     end: u64,
     visit: &mut dyn FnMut(NotedRecord) -> Result<()>,
 ) -> Result<()> {

@@ -14,7 +14,7 @@ use weald_format::store::{
     ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, StoreSuperblock,
     Uuid,
 };
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Default length at which a segment is closed, in bytes.
@@ -202,7 +202,7 @@ impl Store {
     ///
     /// # Errors
     /// `Io`.
-    pub fn segment_numbers(&self) -> Result<BTreeSet<u64>> {
+    pub fn segment_numbers(&self) -> Result<BTreeSet<SegmentNo>> {
         let names = self.disk.list_objects(ObjectKind::Segment)?;
         let numbers = names.iter().map(|name| layout::segment_number(name));
         Ok(numbers.flatten().collect())

@@ -31,7 +31,7 @@ use weald_format::segment_note::{NOTE_CODE, Note, SegmentItem};
 use weald_format::store::{
     Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
 };
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, SegmentNo};
 
 /// Bytes that are searched for notes at once.
 const SEARCH_LEN: usize = 1 << 20;
@@ -89,19 +89,19 @@ impl StoreWriter {
 
     /// Refuses a segment without a row and with a higher number than all others. A file that is no
     /// segment of this store stays, and its number is not used.
-    fn refuse_newer(&mut self, number: u64) -> Result<()> {
+    fn refuse_newer(&mut self, number: SegmentNo) -> Result<()> {
         let name = layout::segment_file(number);
         let file = match segment::open(&*self.store.disk, number) {
             // Something else than a file.
             Err(error) if error.kind() == ErrorKind::Corrupt => {
-                self.next_segment = number.saturating_add(1);
+                self.next_segment = number.next();
                 return Ok(());
             }
             other => other?,
         };
         let (len, uuid) = (file.len()?, self.store.superblock.uuid);
         if !is_segment(&*file, (uuid, number), len)? {
-            self.next_segment = number.saturating_add(1);
+            self.next_segment = number.next();
             return Ok(());
         }
         let start = SEGMENT_SUPERBLOCK_LEN as u64;
@@ -116,7 +116,7 @@ impl StoreWriter {
     /// Looks behind the known bytes of the newest segment. If that cannot be done, the segment gets
     /// no more records: what lies there stays, and the store can be written to.
     fn settle_newest(&mut self) -> Result<()> {
-        let number = self.next_segment.saturating_sub(1);
+        let number = self.newest_segment();
         let name = layout::segment_file(number);
         let (known_len, len, tail) = match self.look_behind(number) {
             Ok(Behind::Nothing) => return Ok(()),
@@ -166,8 +166,8 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Corrupt` for a damaged row, `Io`.
-    fn look_behind(&self, number: u64) -> Result<Behind> {
-        let Some(value) = self.engine.get(Table::Segments, &key_of(number))? else {
+    fn look_behind(&self, number: SegmentNo) -> Result<Behind> {
+        let Some(value) = self.engine.get(Table::Segments, &key_of(number.0))? else {
             return Ok(Behind::Nothing);
         };
         let row = SegmentRow::parse(&value)?;
@@ -195,7 +195,7 @@ impl StoreWriter {
 }
 
 /// Whether a file of `len` bytes is segment `number` of the store `uuid`.
-fn is_segment(file: &dyn Object, (uuid, number): (Uuid, u64), len: u64) -> Result<bool> {
+fn is_segment(file: &dyn Object, (uuid, number): (Uuid, SegmentNo), len: u64) -> Result<bool> {
     let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
     if len < superblock.len() as u64 {
         return Ok(false);
@@ -207,7 +207,7 @@ fn is_segment(file: &dyn Object, (uuid, number): (Uuid, u64), len: u64) -> Resul
 /// Finds the notes in a range of segment `number` of the store `uuid`.
 fn read_tail(
     file: &dyn Object,
-    (uuid, number): (Uuid, u64),
+    (uuid, number): (Uuid, SegmentNo),
     (start, end): (u64, u64),
 ) -> Result<Tail> {
     let mut tail = Tail::default();
@@ -247,7 +247,7 @@ fn read_tail(
 /// Finds the notes in a range whose records cannot be walked.
 fn search_notes(
     file: &dyn Object,
-    (uuid, number): (Uuid, u64),
+    (uuid, number): (Uuid, SegmentNo),
     (start, end): (u64, u64),
     notes: &mut Vec<Note>,
 ) -> Result<()> {

@@ -1,6 +1,7 @@
 //! What a change of the rows that wait for the next commit takes to undo it.
 
 use std::collections::BTreeMap;
+use weald_format::SegmentNo;
 use weald_format::store::{BlockRow, SegmentRow};
 
 /// Waiting rows as they were before the change under way or, if that has committed, at its last
@@ -10,7 +11,7 @@ pub struct Undo {
     /// Rows of blocks.
     pub blocks: BTreeMap<u64, Option<BlockRow>>,
     /// Rows of segments.
-    pub segments: BTreeMap<u64, Option<SegmentRow>>,
+    pub segments: BTreeMap<SegmentNo, Option<SegmentRow>>,
 }
 
 impl Undo {

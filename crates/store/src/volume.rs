@@ -20,7 +20,7 @@ use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{BlockRow, Part, SegmentRow};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{Digest, Error, ErrorKind, Result, VolumeNo, limits};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo, limits};
 
 /// Counts the numbers in front of the keys of volumes.
 pub(crate) const NEXT_VOLUME_NO: &[u8] = b"next_snapshot";
@@ -42,7 +42,7 @@ pub type Dead = (u64, BlockRow);
 pub struct BlockReader {
     store: Store,
     engine: Arc<dyn Engine>,
-    segments: Mutex<VecDeque<(u64, Arc<dyn Object>)>>,
+    segments: Mutex<VecDeque<(SegmentNo, Arc<dyn Object>)>>,
     /// Rows of blocks that are gone from the tables, but whose space is not freed yet.
     removed: Mutex<BTreeMap<u64, BlockRow>>,
     /// Blocks that were found damaged, which the writer knows too.
@@ -126,7 +126,7 @@ impl BlockReader {
         })
     }
 
-    fn segment(&self, number: u64) -> Result<Arc<dyn Object>> {
+    fn segment(&self, number: SegmentNo) -> Result<Arc<dyn Object>> {
         let mut open = self.segments.lock();
         if let Some((_, file)) = open.iter().find(|(no, _)| *no == number) {
             return Ok(file.clone());
@@ -149,7 +149,7 @@ impl BlockReader {
         let mut dead = 0;
         each_row(&*self.engine, Table::Segments, &mut |number, value| {
             let row = SegmentRow::parse(value)?;
-            dead += crate::collect::debt(&*self.store.disk, number, &row)?;
+            dead += crate::collect::debt(&*self.store.disk, SegmentNo(number), &row)?;
             Ok(())
         })?;
         Ok(dead)
@@ -338,7 +338,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, of the disk: a segment that is missing or damaged keeps its space.
     pub fn free(&self, dead: &[Dead]) -> Result<()> {
-        let mut by_segment: BTreeMap<u64, Vec<&BlockRow>> = BTreeMap::new();
+        let mut by_segment: BTreeMap<SegmentNo, Vec<&BlockRow>> = BTreeMap::new();
         for (_, row) in dead
             .iter()
             .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
@@ -369,9 +369,9 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn dead_segments(&self) -> Result<Vec<u64>> {
+    pub fn dead_segments(&self) -> Result<Vec<SegmentNo>> {
         let mut dead = Vec::new();
-        let newest = counter(&*self.engine, crate::writer::NEXT_SEGMENT)?.saturating_sub(1);
+        let newest = self.newest_segment();
         self.each_segment(&mut |number, row| {
             if row.live_len == 0 && number < newest {
                 dead.push(number);

@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
 use weald_format::store::{BlockRow, Location, SegmentRow};
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
 
 /// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
 /// work that a crash loses.
@@ -88,17 +88,17 @@ pub struct StoreWriter {
     pub(crate) segment: Option<SegmentWriter>,
     /// Rows that wait for the next commit, here and in the next field.
     blocks: BTreeMap<u64, BlockRow>,
-    segments: BTreeMap<u64, SegmentRow>,
+    segments: BTreeMap<SegmentNo, SegmentRow>,
     pub(crate) appended_len: u64,
     next_block: u64,
-    pub(crate) next_segment: u64,
+    pub(crate) next_segment: SegmentNo,
     next_image: u64,
     /// The last commit of the tables.
     pub(crate) commit_no: u64,
     /// The epoch in the tables: of the writer that appended last.
     pub(crate) epoch: Option<u64>,
     /// Segments with a lower number receive no more records, because the collector empties them.
-    pub(crate) resume_from: u64,
+    pub(crate) resume_from: SegmentNo,
     /// A deliberate bug, which may come and go.
     pub faults: Faults<Bug>,
     /// Whether this writer only checks.
@@ -110,9 +110,9 @@ pub struct StoreWriter {
     /// Blocks that were found damaged.
     pub(crate) damaged: DamagedBlocks,
     /// Segments whose absence was logged.
-    missing: Mutex<BTreeSet<u64>>,
+    missing: Mutex<BTreeSet<SegmentNo>>,
     /// The segment that a repeat was found in last, and the length of its file; 0 if it is missing.
-    seen: Mutex<Option<(u64, u64)>>,
+    seen: Mutex<Option<(SegmentNo, u64)>>,
 }
 
 /// The blocks of a store by digest, to find repeats.
@@ -185,7 +185,7 @@ impl Store {
         engine.mark_when_closed(lock.clone());
         let mut writer = StoreWriter {
             next_block: counter(&engine, NEXT_BLOCK)?,
-            next_segment: counter(&engine, NEXT_SEGMENT)?,
+            next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
             next_image: counter(&engine, NEXT_IMAGE)?,
             // Tables of older versions do not count commits.
             commit_no: known_counter(&engine, COMMIT)?.unwrap_or(0),
@@ -200,7 +200,7 @@ impl Store {
             blocks: BTreeMap::new(),
             segments: BTreeMap::new(),
             appended_len: 0,
-            resume_from: 0,
+            resume_from: SegmentNo::default(),
             faults: options.faults,
             options,
             is_check,
@@ -280,7 +280,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// Those that are not about this file.
-    pub(crate) fn is_missing(&self, number: u64) -> Result<bool> {
+    pub(crate) fn is_missing(&self, number: SegmentNo) -> Result<bool> {
         match segment::open(&*self.store.disk, number) {
             Err(error) if error.is_unreadable() => {
                 if self.missing.lock().insert(number) {
@@ -313,7 +313,12 @@ impl StoreWriter {
         value.map(|value| BlockRow::parse(&value)).transpose()
     }
 
-    pub(crate) fn segment_row(&self, number: u64) -> Result<SegmentRow> {
+    /// The segment that was made last; before the first one, none has this number.
+    pub(crate) fn newest_segment(&self) -> SegmentNo {
+        SegmentNo(self.next_segment.0.saturating_sub(1))
+    }
+
+    pub(crate) fn segment_row(&self, number: SegmentNo) -> Result<SegmentRow> {
         self.find_segment_row(number)?.ok_or_else(|| {
             let what = format!("segment {number} has no row");
             Error::corrupt("store metadata", 0, "S-5.3", what)
@@ -321,11 +326,11 @@ impl StoreWriter {
     }
 
     /// As [`StoreWriter::segment_row`]; `None` for a segment without a row.
-    fn find_segment_row(&self, number: u64) -> Result<Option<SegmentRow>> {
+    fn find_segment_row(&self, number: SegmentNo) -> Result<Option<SegmentRow>> {
         if let Some(row) = self.segments.get(&number) {
             return Ok(Some(*row));
         }
-        let value = self.engine.get(Table::Segments, &key_of(number))?;
+        let value = self.engine.get(Table::Segments, &key_of(number.0))?;
         value.map(|value| SegmentRow::parse(&value)).transpose()
     }
 
@@ -523,10 +528,10 @@ impl StoreWriter {
     /// Visits the rows of all committed segments, in order of number.
     pub(crate) fn each_segment(
         &self,
-        visit: &mut dyn FnMut(u64, SegmentRow) -> Result<()>,
+        visit: &mut dyn FnMut(SegmentNo, SegmentRow) -> Result<()>,
     ) -> Result<()> {
         each_row(&*self.engine, Table::Segments, &mut |no, value| {
-            visit(no, SegmentRow::parse(value)?)
+            visit(SegmentNo(no), SegmentRow::parse(value)?)
         })
     }
 
@@ -599,11 +604,11 @@ impl StoreWriter {
             batch.put(Table::Blocks, &key_of(*id), row.encode());
         }
         for (number, row) in &self.segments {
-            batch.put(Table::Segments, &key_of(*number), row.encode());
+            batch.put(Table::Segments, &key_of(number.0), row.encode());
         }
         for (key, next) in [
             (NEXT_BLOCK, self.next_block),
-            (NEXT_SEGMENT, self.next_segment),
+            (NEXT_SEGMENT, self.next_segment.0),
             (NEXT_IMAGE, self.next_image),
         ] {
             batch.put(Table::Counters, key, next.to_le_bytes().to_vec());

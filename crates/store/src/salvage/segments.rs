@@ -14,7 +14,7 @@ use weald_format::store::{
     BlockRow, Location, SEGMENT_SUPERBLOCK_LEN, Uuid, check_segment_superblock,
     encode_segment_superblock,
 };
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Bytes of a segment that are searched for a header at once.
@@ -40,9 +40,9 @@ pub struct Segment {
 /// The segments of a store.
 #[derive(Debug, Default)]
 pub struct Segments {
-    pub by_number: BTreeMap<u64, Segment>,
+    pub by_number: BTreeMap<SegmentNo, Segment>,
     /// Segments that cannot be opened.
-    pub unreadable: BTreeSet<u64>,
+    pub unreadable: BTreeSet<SegmentNo>,
     /// Locations of each record; the key is the digest.
     places: BTreeMap<[u8; 32], Vec<Location>>,
     /// Blocks by number as notes have them: commit, row.
@@ -50,7 +50,7 @@ pub struct Segments {
     /// The last commit that a note names.
     pub commit: u64,
     /// Numbers of the segments whose superblocks were written anew.
-    pub renewed: Vec<u64>,
+    pub renewed: Vec<SegmentNo>,
     /// Bytes of records that were read and compared with their digests.
     pub verified_len: u64,
 }
@@ -215,7 +215,7 @@ impl Segments {
 
 /// The segment that was read last.
 #[derive(Default)]
-struct Open(Option<(u64, Box<dyn Object>)>);
+struct Open(Option<(SegmentNo, Box<dyn Object>)>);
 
 impl Open {
     /// Why the record of `row` cannot be read; `None` if it can.
@@ -246,7 +246,7 @@ fn end_of(offset: u64, record: &RecordRef) -> u64 {
     RecordRef { offset, ..*record }.end()
 }
 
-fn is_superblock_damaged(store: &Store, file: &ReadPast, number: u64) -> Result<bool> {
+fn is_superblock_damaged(store: &Store, file: &ReadPast, number: SegmentNo) -> Result<bool> {
     let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
     if file.len()? < superblock.len() as u64 {
         return Ok(true);
@@ -262,7 +262,7 @@ fn is_superblock_damaged(store: &Store, file: &ReadPast, number: u64) -> Result<
 }
 
 /// Walks over the records of a segment, and past damaged headers to the next one.
-fn scan(file: &ReadPast, (uuid, number): (Uuid, u64)) -> Result<Segment> {
+fn scan(file: &ReadPast, (uuid, number): (Uuid, SegmentNo)) -> Result<Segment> {
     let len = file.len()?;
     let mut at = SEGMENT_SUPERBLOCK_LEN as u64;
     let mut segment = Segment {

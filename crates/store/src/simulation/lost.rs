@@ -98,7 +98,7 @@ impl LostRun {
         let number = name.strip_prefix("segments/");
         if let Some(number) = number.and_then(layout::segment_number) {
             let writer = self.opened()?;
-            let row = writer.engine.get(Table::Segments, &key_of(number));
+            let row = writer.engine.get(Table::Segments, &key_of(number.0));
             if row.map_err(|e| format!("rows: {e}"))?.is_none() {
                 self.run.trace.push(format!("{name} was collected"));
                 return Ok(());

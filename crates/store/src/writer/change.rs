@@ -4,7 +4,7 @@
 use super::StoreWriter;
 use crate::faults::Bug;
 use weald_format::store::{BlockRow, SegmentRow};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, SegmentNo};
 
 impl StoreWriter {
     /// Whether no write has failed so far.
@@ -94,7 +94,7 @@ impl StoreWriter {
     }
 
     /// Sets the row of a segment, which waits for the next commit.
-    pub(crate) fn set_segment(&mut self, number: u64, row: SegmentRow) {
+    pub(crate) fn set_segment(&mut self, number: SegmentNo, row: SegmentRow) {
         let before = self.segments.insert(number, row);
         self.undo.segments.entry(number).or_insert(before);
     }
