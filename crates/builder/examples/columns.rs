@@ -3,7 +3,7 @@
 //! each block of entries on its own; the parts add up to less than the whole, since each is
 //! compressed with the help of the others.
 
-#[path = "../tests/records/mod.rs"]
+#[path = "../tests/format/records.rs"]
 mod records;
 
 use weald_codec::{CodecSpec, Encoder};

@@ -1,7 +1,7 @@
 //! `weald forest` on real file systems: killed, and without disk space.
 #![allow(missing_docs)]
 
-#[path = "../build_support/mod.rs"]
+#[path = "../builds/support/mod.rs"]
 mod build_support;
 mod direct;
 

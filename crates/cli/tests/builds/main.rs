@@ -1,0 +1,10 @@
+//! Builds as users call them: other users, full disks, scripts, generations.
+#![allow(missing_docs)]
+
+mod append;
+mod ends;
+mod faked;
+mod generations;
+mod scripts;
+mod support;
+mod users;

@@ -1,0 +1,233 @@
+//! Runs every example of every help text in a shell.
+use crate::support::{Bench, COMMANDS, run, weald_path};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+/// Paths that examples use, each with its substitute below the test's directory.
+const PLACES: [(&str, &str); 6] = [
+    ("/srv/store", "srv/store"),
+    ("/mnt", "mnt"),
+    ("root.weald /srv/root", "forest.weald mnt"),
+    ("/backup/", "backup/"),
+    ("/usr/share/bash-completion/completions/", "share/"),
+    ("/var/lib/node_exporter/", "share/"),
+];
+
+/// Creates all files that examples read.
+const PREPARE: &str = "
+    mkdir -p mnt backup share .zfunc .config/fish/completions
+    mkdir -p project/target forest/{etc,usr/{bin,include,lib/a/b,share/doc/tool}} versions v2
+    echo 'int main() {}' > project/main.c; echo object > project/main.o; echo x > project/target/x
+    printf 'root:x:0:0::/root:/bin/sh\\n' > forest/etc/passwd; echo root:x:0: > forest/etc/group
+    echo conf > forest/etc/tool.conf; echo tool > forest/usr/bin/tool
+    echo lib > forest/usr/lib/libtool.so
+    echo '#define A 1' > forest/usr/include/a.h; echo readme > forest/usr/share/doc/tool/README
+    head -c 2000000 /dev/urandom > forest/usr/lib/a/b/libtool.so.1
+    seq 1000 > versions/numbers; seq 1000 > v2/numbers; seq 2000 > v2/more
+    weald build -q forest forest.weald; mkfs.erofs --quiet root.erofs forest
+    weald build -q versions versions.weald; weald build -q versions v1.weald
+    mkdir srv
+    cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald
+    cp v1.weald backup/; cp forest.weald backup/
+    weald export oci -q forest.weald layout:v1; echo '{}' > config.json
+    tar -cf saved.tar -C layout .
+    seq 3000 > versions/numbers";
+
+/// The store before the examples of a command of it.
+const STORE_EMPTY: &str = "weald store create -q srv/store";
+const STORE_FULL: &str = "weald store create -q srv/store
+    weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
+
+/// Inputs of `weald import`.
+const COMPOSEFS: &str = "weald export composefs -q forest.weald --image root.cfs --objects objects
+    weald export dump forest.weald > root.dump";
+
+/// The command lines under EXAMPLES.
+fn examples(help: &str) -> Vec<String> {
+    let section = help.split("\nEXAMPLES\n").nth(1).expect("EXAMPLES");
+    let section = section.split("\nEXIT STATUS\n").next().expect("a section");
+    let lines = section
+        .lines()
+        .filter_map(|line| line.strip_prefix("      "));
+    lines.map(str::to_owned).collect()
+}
+
+fn shell(bench: &Bench, line: &str) -> crate::support::Output {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let dir = bench.0.path();
+    let mut command = Command::new("bash");
+    command
+        .args(["-euo", "pipefail", "-c", line])
+        .current_dir(dir)
+        .env("PATH", format!("{}:{path}", dir.join("bin").display()))
+        .env("HOME", dir)
+        .env("XDG_CACHE_HOME", dir.join("cache"))
+        .env("WEALD_RUNTIME_DIR", dir.join("run"))
+        .env("LC_ALL", "C");
+    run(&mut command)
+}
+
+#[track_caller]
+fn must(bench: &Bench, line: &str) -> String {
+    let output = shell(bench, line);
+    assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
+    output.text()
+}
+
+fn is_mounted(dir: &Path) -> bool {
+    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
+    mounts.contains(&format!(" {} ", dir.display()))
+}
+
+/// Ends the servers of `bench` and waits for their end.
+fn end_servers(bench: &Bench) {
+    let servers = must(bench, "weald mounts --json");
+    for line in servers.lines() {
+        let server: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        if server["type"] == "server" {
+            must(
+                bench,
+                &format!("kill {0}; tail --pid={0} -f /dev/null", server["pid"]),
+            );
+        }
+    }
+}
+
+/// Would catch: an example that does not work because an option was removed, a file is missing or a
+/// program is not installed.
+#[test]
+fn every_example_works() {
+    let prepared = Bench::new();
+    fs::create_dir(prepared.at("bin")).expect("mkdir");
+    symlink(weald_path(), prepared.at("bin/weald")).expect("link");
+    must(&prepared, PREPARE);
+    for command in [""].into_iter().chain(COMMANDS) {
+        let bench = Bench::new();
+        must(
+            &bench,
+            &format!("cp -a {}/. .", prepared.0.path().display()),
+        );
+        let words = command.split_whitespace().chain(["--help"]);
+        let help = bench.weald(words).expect(0, "").text();
+        let examples = examples(&help);
+        assert!(!examples.is_empty(), "{command}: no examples");
+        if ["store", "export", "import"]
+            .iter()
+            .any(|group| command.starts_with(group))
+        {
+            let store = match command {
+                "store" => "true",
+                "store import" => STORE_EMPTY,
+                _ => STORE_FULL,
+            };
+            must(&bench, store);
+        }
+        if command.starts_with("import") {
+            must(&bench, COMPOSEFS);
+        }
+        if command == "mount" || command.starts_with("volume") {
+            must(&bench, "weald store create -q srv/store");
+        }
+        if command == "mount" || (command.starts_with("volume ") && command != "volume create") {
+            must(&bench, "weald volume create -q srv/store:home");
+        }
+        if ["umount", "mounts"].contains(&command) {
+            must(&bench, "weald mount forest.weald mnt");
+        }
+        for example in &examples {
+            let mut line = example.clone();
+            for (place, there) in PLACES {
+                line = line.replace(place, &format!("{}/{there}", bench.0.path().display()));
+            }
+            let output = shell(&bench, &line);
+            // The two sides of most comparisons differ, so that status 1 is right.
+            let is_done = output.code == Some(0)
+                || (output.code == Some(1) && line.starts_with("weald diff"));
+            assert!(is_done, "{example}: {:?} {}", output.code, output.stderr);
+            assert!(example.len() <= 88, "{example}: wraps on a terminal");
+            if line.starts_with("weald mount ") {
+                assert!(is_mounted(&bench.at("mnt")), "{example}");
+                must(&bench, "weald umount mnt");
+            }
+        }
+        assert_eq!(
+            is_mounted(&bench.at("mnt")),
+            command == "mounts",
+            "{command}"
+        );
+        if command == "mounts" {
+            must(&bench, "weald umount mnt");
+        }
+        end_servers(&bench);
+    }
+}
+
+/// Would catch: a command whose help lacks a section that other commands have, and text that is
+/// wrapped twice.
+#[test]
+fn every_help_has_the_same_sections() {
+    let bench = Bench::new();
+    for command in COMMANDS {
+        let words = |option| command.split(' ').chain([option]);
+        let help = bench.weald(words("--help")).expect(0, "").text();
+        let short = bench.weald(words("-h")).expect(0, "").text();
+        let place = |text: &str, heading: &str| {
+            let at = text.find(heading);
+            at.unwrap_or_else(|| panic!("{command}: no {heading:?}: {text}"))
+        };
+        let usage = place(&help, "Usage: weald ");
+        let (examples, status) = (
+            place(&help, "\nEXAMPLES\n"),
+            place(&help, "\nEXIT STATUS\n"),
+        );
+        assert!(usage < examples && examples < status, "{command}");
+        place(&help[status..], "\n  0  ");
+        place(&help[status..], "\n  2  ");
+        place(&short, "\nEXAMPLES\n");
+        assert!(
+            help.lines().all(|line| line.chars().count() <= 100),
+            "{command}: {help}"
+        );
+        // A line that was wrapped twice is short although its sentence continues on the next line.
+        let lines: Vec<&str> = help.lines().collect();
+        for pair in lines.windows(2).filter(|pair| pair[0].starts_with("  ")) {
+            let indent = |line: &str| line.len() - line.trim_start().len();
+            let begins_low = pair[1].trim_start().starts_with(char::is_lowercase);
+            let is_same = indent(pair[0]) == indent(pair[1]) && begins_low;
+            let first = pair[1]
+                .split_whitespace()
+                .next()
+                .map_or(0, |word| word.chars().count());
+            let len = pair[0].chars().count();
+            // A list of commands has a column of names.
+            let is_list = pair[0].trim_start().contains("  ");
+            let is_code = is_list || pair[0].trim_start().starts_with('-') || indent(pair[0]) == 6;
+            assert!(
+                !is_same || is_code || len + 1 + first > 100,
+                "{command}: {pair:?}"
+            );
+        }
+    }
+    let options = |args: [&str; 2]| {
+        let help = bench.weald(args).expect(0, "").text();
+        let is_option = |line: &&str| line.trim_start().starts_with('-');
+        help.lines().filter(is_option).count()
+    };
+    // Ten options, and -v and -h.
+    assert_eq!(options(["build", "-h"]), 12);
+    assert!(options(["build", "--help"]) > 40);
+    let help = bench.weald(["build", "--help"]).expect(0, "").text();
+    let groups = [
+        "Input",
+        "Selection",
+        "Compression",
+        "Layout",
+        "Attributes",
+        "Output",
+        "Resources",
+    ];
+    let places = groups.map(|group| help.find(&format!("\n{group}:\n")).expect(group));
+    assert!(places.is_sorted(), "{places:?}");
+}

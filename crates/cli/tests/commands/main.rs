@@ -1,0 +1,23 @@
+//! What the commands print, accept and refuse, as users call them.
+#![allow(missing_docs)]
+
+mod build;
+mod composefs;
+mod diff;
+mod escapes;
+mod examples;
+mod export_erofs;
+mod extract;
+mod find;
+mod from_erofs;
+mod fsverity;
+mod info;
+mod outputs;
+#[path = "../../../image/tests/support/mod.rs"]
+mod parts;
+mod read;
+mod rewrite;
+#[path = "../support/mod.rs"]
+mod support;
+mod tar;
+mod trees;
