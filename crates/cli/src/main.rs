@@ -8,6 +8,7 @@ mod args;
 mod background;
 mod commands;
 mod entry;
+mod error_text;
 mod findings;
 mod foreign;
 mod help;

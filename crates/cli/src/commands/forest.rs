@@ -6,6 +6,7 @@ mod stream;
 mod ticker;
 
 use crate::commands::build::summary;
+use crate::error_text::without_errno;
 use crate::help::Help;
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
@@ -218,7 +219,7 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
         let ticker = ticker("verify")?;
         let tell = |difference: &_| {
             let text = format!("{difference}");
-            ticker.print_above_bar(|| messages::line(messages::without_errno(&text)));
+            ticker.print_above_bar(|| messages::line(without_errno(&text)));
         };
         let found = verify(&forest, target, thread_count, ticker.progress(), &tell);
         ticker.finish();
