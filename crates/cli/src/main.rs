@@ -61,7 +61,7 @@ fn main() -> ExitCode {
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     messages::init(cli.verbose);
     survive_file_size_limit();
-    match commands::run(cli.command) {
+    match args::run(cli.command) {
         Ok(code) => code,
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {

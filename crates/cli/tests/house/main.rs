@@ -146,7 +146,7 @@ fn only_sys_may_be_unsafe() {
 
 /// Known circles of files by crate, as paths below `src`; a name that ends in `/` stands for all
 /// files in that folder. This list may only become shorter: break a circle, then remove it here.
-const KNOWN_CIRCLES: [(&str, &[&str]); 1] = [("cli", &["args.rs", "commands/"])];
+const KNOWN_CIRCLES: [(&str, &[&str]); 1] = [("cli", &["commands/"])];
 
 /// Would catch: two files that use each other, so that neither can be read, tested or moved alone.
 #[test]
