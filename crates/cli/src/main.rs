@@ -22,6 +22,7 @@ mod parse;
 mod printf;
 mod progress;
 mod rules;
+mod runtime_dir;
 mod shape;
 mod stages;
 mod status;

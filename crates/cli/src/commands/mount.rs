@@ -10,6 +10,7 @@ use crate::background;
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help, Item};
 use crate::open::default_cache_len;
+use crate::runtime_dir::runtime_dir;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
@@ -18,8 +19,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_daemon::{
-    MountRequest, OpenedRequest, Prefetch, RuntimeDir, Server, ServerOptions, Started,
-    VolumeMountOptions, default_dir,
+    MountRequest, OpenedRequest, Prefetch, Server, ServerOptions, Started, VolumeMountOptions,
 };
 use weald_format::ByteLen;
 use weald_fuse::{MountOptions, is_automount};
@@ -591,20 +591,6 @@ fn mount_volume(args: &MountArgs, request: &OpenedRequest) -> Result<ExitCode> {
     } else {
         start_alone(request)
     }
-}
-
-/// Opens the runtime directory of this user's servers; creates it if it is missing.
-///
-/// # Errors
-/// As [`RuntimeDir::make`].
-pub fn runtime_dir() -> weald_format::Result<RuntimeDir> {
-    RuntimeDir::make(&runtime_dir_path())
-}
-
-/// Path of the runtime directory of this user's servers.
-pub fn runtime_dir_path() -> PathBuf {
-    let uid = rustix::process::geteuid().as_raw();
-    default_dir(|name| std::env::var_os(name), uid)
 }
 
 /// Starts a server for this mount only.

@@ -11,6 +11,7 @@ use super::mount_kernel::{self, MountMethod};
 use super::mount_overlay;
 use super::volume::{self, Ask};
 use crate::messages;
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, Result, bail};
 use rustix::mount::MountFlags;
 use std::ffi::OsString;
@@ -108,7 +109,7 @@ pub fn remount(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
     let is_roots = store.is_some_and(|store| path_belongs_to_root_alone(&store));
     let options = VolumeMountOptions::parse_in(is_roots, words)?;
     let device = weald_fuse::device_of(&path).with_context(shown)?;
-    let runtime_dir = RuntimeDir::find(&mount::runtime_dir_path())?;
+    let runtime_dir = RuntimeDir::find(&runtime_dir_path())?;
     let server = runtime_dir.as_ref().map(|dir| dir.mount_server(device));
     let Some((runtime_dir, server)) = runtime_dir.as_ref().zip(server.transpose()?.flatten())
     else {

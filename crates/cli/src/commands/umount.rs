@@ -1,9 +1,9 @@
 //! `weald umount`: unmounts an image or a volume and waits until its server has released it.
 
 use super::dead;
-use super::mount::runtime_dir_path;
 use super::volume::{self, Ask};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use std::fs::File;

@@ -7,9 +7,9 @@ mod set;
 mod show;
 mod stat;
 
-use super::mount::runtime_dir_path;
 use super::store::{open_dir, show_path, silence_engine};
 use crate::help::Help;
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueHint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

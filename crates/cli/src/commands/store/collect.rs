@@ -3,7 +3,6 @@
 use super::import_target::open_lock;
 use super::show::allocated_len;
 use super::{StoreDir, open, show_path, views, writer_name};
-use crate::commands::mount::runtime_dir_path;
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::Help;
 use crate::interrupt::interrupt_flag;
@@ -11,6 +10,7 @@ use crate::json::{self, Object};
 use crate::messages;
 use crate::output::Output;
 use crate::progress::{bytes, count};
+use crate::runtime_dir::runtime_dir_path;
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::Args;
