@@ -16,6 +16,7 @@ mod interrupt;
 mod json;
 mod messages;
 mod open;
+mod open_store;
 mod output;
 mod pack;
 mod parse;
@@ -26,6 +27,8 @@ mod runtime_dir;
 mod shape;
 mod stages;
 mod status;
+mod uuid;
+mod writer_name;
 
 use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;

@@ -7,8 +7,8 @@ mod set;
 mod show;
 mod stat;
 
-use super::store::{open_dir, show_path, silence_engine};
 use crate::help::Help;
+use crate::open_store::{open_dir, show_path, silence_engine};
 use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, bail};
 use clap::{Args, Subcommand, ValueHint};

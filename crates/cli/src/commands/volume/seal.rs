@@ -9,7 +9,7 @@ use super::change::left_out_json;
 use super::{Ask, Mounted, Named, VolumePath};
 use crate::commands::build::{json as build_json, summary};
 use crate::commands::sent_image::SentImage;
-use crate::commands::store::remove_image;
+use crate::commands::store::remover::remove_image;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
 use crate::open::{keep_private_of_store, refuse_stored_target};

@@ -2,8 +2,8 @@
 
 use super::place_of;
 use super::{Ask, Named, VolumePath};
-use crate::commands::store::show_path;
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::open_store::show_path;
 use crate::parse;
 use crate::progress::bytes;
 use anyhow::{Context, anyhow, bail};

@@ -2,9 +2,9 @@
 
 use super::set::Files;
 use super::{Mounted, Named, VolumePath, place_of};
-use crate::commands::store::open;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
+use crate::open_store::open;
 use crate::output::Output;
 use crate::progress::bytes;
 use clap::{Args, ValueHint};
