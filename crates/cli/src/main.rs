@@ -22,6 +22,7 @@ mod pack;
 mod parse;
 mod printf;
 mod progress;
+mod reported_mounts;
 mod rules;
 mod runtime_dir;
 mod shape;

@@ -9,8 +9,8 @@ use super::dead;
 use super::mount::{self, MountArgs, ServerChoice};
 use super::mount_kernel::{self, MountMethod};
 use super::mount_overlay;
-use super::volume::{self, Ask};
 use crate::messages;
+use crate::reported_mounts::{Ask, mount_of};
 use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, Result, bail};
 use rustix::mount::MountFlags;
@@ -116,7 +116,7 @@ pub fn remount(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
         bail!("{}: no server of this user has it mounted", dir.display());
     };
     let number = format!("{}:{}", device.0, device.1);
-    let found = volume::mount_of(Ask::Mounts, |mount| mount.device == number)?;
+    let found = mount_of(Ask::Mounts, |mount| mount.device == number)?;
     let Some((_, report)) = found else {
         bail!(
             "{}: process {} does not tell its options",

@@ -1,6 +1,6 @@
 //! `weald volume create` and `rm`.
 
-use super::{Named, VolumePath};
+use super::named::{Named, VolumePath};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, DONE_OR_PARTLY, Help};
 use crate::interrupt::interrupt_flag;
