@@ -72,7 +72,7 @@ pub struct Cli {
 #[allow(clippy::large_enum_variant)] // one, parsed once
 pub enum Command {
     Build(commands::build::BuildArgs),
-    Mount(commands::mount::MountArgs),
+    Mount(commands::mount_args::MountArgs),
     Umount(commands::umount::UmountArgs),
     Mounts(commands::mounts::MountsArgs),
     Serve(commands::serve::ServeArgs),
@@ -145,7 +145,7 @@ fn manual() -> Manual {
 fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "build" => &commands::build::HELP,
-        "mount" => &commands::mount::HELP,
+        "mount" => &commands::mount_args::HELP,
         "umount" => &commands::umount::HELP,
         "mounts" => &commands::mounts::HELP,
         "serve" => &commands::serve::HELP,

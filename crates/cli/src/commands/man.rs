@@ -1,6 +1,6 @@
 //! `weald man`: writes man pages, from the same definitions as the help.
 
-use crate::commands::mount;
+use crate::commands::mount_args;
 use crate::help::{Help, Item, put_items, write_roff_examples};
 use crate::output::Output;
 use anyhow::Context;
@@ -186,7 +186,7 @@ fn helper_page() -> String {
     }
     roff.control("SH", ["OPTIONS"]);
     put_items(&mut roff, HELPER_OPTIONS);
-    for (heading, items) in mount::HELP.lists {
+    for (heading, items) in mount_args::HELP.lists {
         roff.control("SH", [*heading]);
         put_items(&mut roff, items);
     }
