@@ -19,8 +19,8 @@ use crate::progress::ProgressWord;
 use crate::progress::{Display, bytes, count};
 use crate::status::exit_code;
 use anyhow::{Context, anyhow, bail};
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
-use file_system::FileSystem;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use file_system::{FileSystem, MkfsWord};
 use source::ForestSource;
 use std::fs::File;
 use std::io::BufWriter;
@@ -157,14 +157,6 @@ pub struct ForestArgs {
     /// Print counts and sizes as JSON
     #[arg(long)]
     json: bool,
-}
-
-/// File systems for `--mkfs`.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum MkfsWord {
-    Ext4,
-    Xfs,
-    Btrfs,
 }
 
 /// The keys of a spec; each is an option.
