@@ -1,9 +1,11 @@
 //! The single definition of commands and options: parser, help, man pages and completions are
-//! generated from it.
+//! generated from it. Each command has a module of [`commands`], which runs it.
 
 use crate::commands;
+use crate::commands::man::Manual;
 use crate::help::Help;
-use clap::{ArgAction, Parser, Subcommand};
+use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -70,7 +72,7 @@ pub struct Cli {
 #[allow(clippy::large_enum_variant)] // one, parsed once
 pub enum Command {
     Build(commands::build::BuildArgs),
-    Mount(commands::mount::MountArgs),
+    Mount(commands::mount_args::MountArgs),
     Umount(commands::umount::UmountArgs),
     Mounts(commands::mounts::MountsArgs),
     Serve(commands::serve::ServeArgs),
@@ -95,4 +97,89 @@ pub enum Command {
     Forest(commands::forest::ForestArgs),
     Completions(commands::completions::CompletionsArgs),
     Man(commands::man::ManArgs),
+}
+
+/// Runs `command`.
+pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Build(args) => commands::build::run(&args),
+        Command::Mount(args) => commands::mount::run(args),
+        Command::Umount(args) => commands::umount::run(args),
+        Command::Mounts(args) => commands::mounts::run(&args),
+        Command::Serve(args) => commands::serve::run(&args),
+        Command::Ls(args) => commands::ls::run(&args),
+        Command::Tree(args) => commands::tree::run(&args),
+        Command::Stat(args) => commands::stat::run(&args),
+        Command::Cat(args) => commands::cat::run(&args),
+        Command::Find(args) => commands::find::run(&args),
+        Command::Forest(args) => commands::forest::run(&args),
+        Command::Extract(args) => commands::extract::run(&args),
+        Command::Tar(args) => commands::tar::run(&args),
+        Command::Sum(args) => commands::sum::run(&args),
+        Command::Diff(args) => commands::diff::run(&args),
+        Command::Info(args) => commands::info::run(&args),
+        Command::Check(args) => commands::check::run(&args),
+        Command::Generations(args) => commands::generations::run(&args),
+        Command::Recover(args) => commands::recover::run(&args),
+        Command::Rewrite(args) => commands::rewrite::run(&args),
+        Command::Store(args) => commands::store::run(&args),
+        Command::Volume(args) => commands::volume::run(&args),
+        Command::Export(args) => commands::export::run(&args),
+        Command::Import(args) => commands::import::run(&args),
+        Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),
+        Command::Man(args) => commands::man::run(&args, manual()),
+    }
+}
+
+/// All that the manual pages are made from.
+fn manual() -> Manual {
+    Manual {
+        command: Cli::command(),
+        help: &HELP,
+        help_of,
+        help_in_group,
+    }
+}
+
+/// Sections of the help of the command `name`.
+fn help_of(name: &str) -> Option<&'static Help> {
+    Some(match name {
+        "build" => &commands::build::HELP,
+        "mount" => &commands::mount_args::HELP,
+        "umount" => &commands::umount::HELP,
+        "mounts" => &commands::mounts::HELP,
+        "serve" => &commands::serve::HELP,
+        "ls" => &commands::ls::HELP,
+        "tree" => &commands::tree::HELP,
+        "stat" => &commands::stat::HELP,
+        "cat" => &commands::cat::HELP,
+        "find" => &commands::find::HELP,
+        "extract" => &commands::extract::HELP,
+        "tar" => &commands::tar::HELP,
+        "sum" => &commands::sum::HELP,
+        "diff" => &commands::diff::HELP,
+        "info" => &commands::info::HELP,
+        "check" => &commands::check::HELP,
+        "generations" => &commands::generations::HELP,
+        "recover" => &commands::recover::HELP,
+        "rewrite" => &commands::rewrite::HELP,
+        "store" => &commands::store::HELP,
+        "volume" => &commands::volume::HELP,
+        "export" => &commands::export::HELP,
+        "import" => &commands::import::HELP,
+        "forest" => &commands::forest::HELP,
+        "completions" => &commands::completions::HELP,
+        _ => return None,
+    })
+}
+
+/// Sections of the help of the command `name` of the group `group`.
+fn help_in_group(group: &str, name: &str) -> Option<&'static Help> {
+    match group {
+        "store" => commands::store::help_of(name),
+        "volume" => commands::volume::help_of(name),
+        "export" => commands::export::help_of(name),
+        "import" => commands::import::help_of(name),
+        _ => None,
+    }
 }

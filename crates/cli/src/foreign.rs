@@ -1,7 +1,7 @@
 //! Recognises files that are not Weald images by their first bytes, so that a message can name
 //! their format.
 
-use crate::messages;
+use crate::error_text::plain;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -92,7 +92,7 @@ pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
 /// Message for a search that found no image: the end of the file, where a search begins, is not a
 /// footer.
 fn describe_search(error: &Error) -> Option<String> {
-    let is_damaged = messages::plain(&error.to_string()).contains(": the image is damaged (");
+    let is_damaged = plain(&error.to_string()).contains(": the image is damaged (");
     is_damaged.then(|| "find the image: no image ends where the file ends".into())
 }
 

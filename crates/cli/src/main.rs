@@ -8,6 +8,7 @@ mod args;
 mod background;
 mod commands;
 mod entry;
+mod error_text;
 mod findings;
 mod foreign;
 mod help;
@@ -15,15 +16,20 @@ mod interrupt;
 mod json;
 mod messages;
 mod open;
+mod open_store;
 mod output;
 mod pack;
 mod parse;
 mod printf;
 mod progress;
+mod reported_mounts;
 mod rules;
+mod runtime_dir;
 mod shape;
 mod stages;
 mod status;
+mod uuid;
+mod writer_name;
 
 use clap::{CommandFactory, FromArgMatches};
 use signal_hook::consts::SIGXFSZ;
@@ -60,7 +66,7 @@ fn main() -> ExitCode {
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     messages::init(cli.verbose);
     survive_file_size_limit();
-    match commands::run(cli.command) {
+    match args::run(cli.command) {
         Ok(code) => code,
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {

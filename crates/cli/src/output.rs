@@ -8,7 +8,8 @@
 //!   as GNU ls and find do;
 //! - data ([`Output::raw`]: cat, tar, --print0): never.
 
-use crate::{json, messages};
+use crate::error_text::without_errno;
+use crate::json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, SeekFrom};
 use std::fmt;
@@ -60,7 +61,7 @@ fn named(error: io::Error) -> io::Error {
         IS_CLOSED.store(true, Ordering::Relaxed);
     }
     let text = error.to_string();
-    let what = format!("standard output: {}", messages::without_errno(&text));
+    let what = format!("standard output: {}", without_errno(&text));
     io::Error::new(error.kind(), what)
 }
 

@@ -1,5 +1,6 @@
 //! Progress of a build or an extraction: a bar on a terminal, otherwise lines.
 
+use crate::error_text::without_errno;
 use crate::messages;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -173,7 +174,7 @@ impl Observer for Display {
             messages::line(&format!(
                 "{}: {}",
                 weald_vfs::shown_path(&problem.path),
-                messages::without_errno(&problem.what)
+                without_errno(&problem.what)
             ));
         });
     }

@@ -1,9 +1,8 @@
 //! `weald completions`: completion scripts for shells.
 
-use crate::args::Cli;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::output::Output;
-use clap::{Args, CommandFactory};
+use clap::{Args, Command};
 use clap_complete::{Shell, generate};
 use std::io::Write;
 use std::process::ExitCode;
@@ -38,10 +37,10 @@ pub struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Runs the command.
-pub fn run(args: &CompletionsArgs) -> anyhow::Result<ExitCode> {
+/// Runs the command; `weald` is the definition of all commands.
+pub fn run(args: &CompletionsArgs, weald: &mut Command) -> anyhow::Result<ExitCode> {
     let mut script = Vec::new();
-    generate(args.shell, &mut Cli::command(), "weald", &mut script);
+    generate(args.shell, weald, "weald", &mut script);
     let mut output = Output::new();
     output.raw().write_all(&script)?;
     output.finish()?;

@@ -1,7 +1,7 @@
 //! Mounts that a directory has already: those of dead servers are taken away, and the same thing is
 //! not mounted twice.
 
-use super::mount::runtime_dir_path;
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, Result, bail};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

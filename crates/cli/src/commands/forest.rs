@@ -6,6 +6,7 @@ mod stream;
 mod ticker;
 
 use crate::commands::build::summary;
+use crate::error_text::without_errno;
 use crate::help::Help;
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
@@ -18,8 +19,8 @@ use crate::progress::ProgressWord;
 use crate::progress::{Display, bytes, count};
 use crate::status::exit_code;
 use anyhow::{Context, anyhow, bail};
-use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueEnum, ValueHint};
-use file_system::FileSystem;
+use clap::{Arg, ArgMatches, Args, Command, FromArgMatches, ValueHint};
+use file_system::{FileSystem, MkfsWord};
 use source::ForestSource;
 use std::fs::File;
 use std::io::BufWriter;
@@ -158,14 +159,6 @@ pub struct ForestArgs {
     json: bool,
 }
 
-/// File systems for `--mkfs`.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-enum MkfsWord {
-    Ext4,
-    Xfs,
-    Btrfs,
-}
-
 /// The keys of a spec; each is an option.
 #[derive(Debug, Default)]
 struct KeyArgs(Vec<(&'static str, String)>);
@@ -218,7 +211,7 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
         let ticker = ticker("verify")?;
         let tell = |difference: &_| {
             let text = format!("{difference}");
-            ticker.print_above_bar(|| messages::line(messages::without_errno(&text)));
+            ticker.print_above_bar(|| messages::line(without_errno(&text)));
         };
         let found = verify(&forest, target, thread_count, ticker.progress(), &tell);
         ticker.finish();

@@ -1,11 +1,10 @@
 //! `weald man`: writes man pages, from the same definitions as the help.
 
-use crate::args::{self, Cli};
-use crate::commands;
+use crate::commands::mount_args;
 use crate::help::{Help, Item, put_items, write_roff_examples};
 use crate::output::Output;
 use anyhow::Context;
-use clap::{Args, Command, CommandFactory, ValueHint};
+use clap::{Args, Command, ValueHint};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 use std::io::{self, Write};
@@ -24,42 +23,58 @@ pub struct ManArgs {
     dir: Option<PathBuf>,
 }
 
+/// All that the pages are made from.
+pub struct Manual {
+    /// Definition of all commands.
+    pub command: Command,
+    /// Sections of weald(1).
+    pub help: &'static Help,
+    /// Sections of the page of a command.
+    pub help_of: fn(&str) -> Option<&'static Help>,
+    /// Sections of the page of a command of a group, by the names of both.
+    pub help_in_group: fn(&str, &str) -> Option<&'static Help>,
+}
+
 /// Runs the command.
-pub fn run(args: &ManArgs) -> anyhow::Result<ExitCode> {
-    let mut command = Cli::command().disable_help_subcommand(true);
+pub fn run(args: &ManArgs, manual: Manual) -> anyhow::Result<ExitCode> {
+    let mut command = manual.command.disable_help_subcommand(true);
     command.build();
+    let manual = Manual { command, ..manual };
     match &args.dir {
-        Some(dir) => write_pages(&command, dir).with_context(|| dir.display().to_string())?,
+        Some(dir) => write_pages(&manual, dir).with_context(|| dir.display().to_string())?,
         None => {
             let mut output = Output::new();
-            output.raw().write_all(&page(&command, &args::HELP)?)?;
+            let page = page(&manual.command, manual.help)?;
+            output.raw().write_all(&page)?;
             output.finish()?;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn write_pages(command: &Command, dir: &Path) -> io::Result<()> {
+fn write_pages(manual: &Manual, dir: &Path) -> io::Result<()> {
     std::fs::create_dir_all(dir)?;
-    std::fs::write(dir.join("weald.1"), page(command, &args::HELP)?)?;
-    for command in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+    let page_of_weald = page(&manual.command, manual.help)?;
+    std::fs::write(dir.join("weald.1"), page_of_weald)?;
+    let commands = manual.command.get_subcommands();
+    for command in commands.filter(|c| !c.is_hide_set()) {
         let name = command.get_name();
-        let Some(help) = commands::help_of(name) else {
+        let Some(help) = (manual.help_of)(name) else {
             continue;
         };
         let file = dir.join(format!("weald-{name}.1"));
         std::fs::write(file, page(command, help)?)?;
-        write_sub_pages(command, dir)?;
+        write_sub_pages(manual, command, dir)?;
     }
     std::fs::write(dir.join(HELPER_PAGE), helper_page())
 }
 
 /// Writes the pages of the commands of a group such as `weald store`.
-fn write_sub_pages(command: &Command, dir: &Path) -> io::Result<()> {
+fn write_sub_pages(manual: &Manual, command: &Command, dir: &Path) -> io::Result<()> {
     for inner in command.get_subcommands().filter(|c| !c.is_hide_set()) {
         let name = inner.get_name();
         let group = command.get_name();
-        if let Some(help) = commands::help_in_group(group, name) {
+        if let Some(help) = (manual.help_in_group)(group, name) {
             let file = dir.join(format!("weald-{group}-{name}.1"));
             std::fs::write(file, page(inner, help)?)?;
         }
@@ -171,7 +186,7 @@ fn helper_page() -> String {
     }
     roff.control("SH", ["OPTIONS"]);
     put_items(&mut roff, HELPER_OPTIONS);
-    for (heading, items) in commands::mount::HELP.lists {
+    for (heading, items) in mount_args::HELP.lists {
         roff.control("SH", [*heading]);
         put_items(&mut roff, items);
     }

@@ -1,18 +1,18 @@
 //! `weald mount --kernel`: the kernel serves the mount, by EROFS and overlayfs.
 
-use super::mount::MountArgs;
+use super::mount_args::{KernelArgs, MountArgs, Verity};
 use crate::foreign;
 use crate::interrupt::interrupt_flag;
 use crate::open::{default_cache_len, thread_count};
 use anyhow::{Context, Result, bail};
-use clap::{Args, ValueEnum, ValueHint};
+use clap::ValueEnum;
 use rustix::mount::MountAttrFlags;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
-use weald_format::{ByteLen, Digest};
+use weald_format::ByteLen;
 use weald_fuse::{MountOptions, MountPoint};
 use weald_image::{Image, OpenOptions};
 use weald_views::composefs::VerityPolicy;
@@ -31,67 +31,6 @@ const MAKING_MEMORY_LEN: u64 = 64 << 20;
 
 /// Share of a file system that a view cache may take by default.
 const CAPACITY_SHARE: u64 = 4;
-
-/// Whether the kernel verifies objects.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Verity {
-    /// Always: fail without fs-verity
-    Require,
-    /// If the file system of the view cache has fs-verity
-    Try,
-    /// Never
-    Off,
-}
-
-impl From<Verity> for VerityPolicy {
-    fn from(verity: Verity) -> Self {
-        match verity {
-            Verity::Require => Self::Require,
-            Verity::Try => Self::Try,
-            Verity::Off => Self::Off,
-        }
-    }
-}
-
-/// Flags of a mount that the kernel serves.
-#[derive(Debug, Default, Args)]
-pub struct KernelArgs {
-    /// Let the kernel serve the mount, with EROFS and overlayfs, without a server (root)
-    #[arg(long, group = "by_kernel", conflicts_with_all = ["prefetch", "record", "trace",
-        "isolated", "foreground", "log"])]
-    pub kernel: bool,
-    /// Serve the metadata through FUSE and let overlayfs read the data, in a user namespace (Linux
-    /// 6.16)
-    #[arg(long, group = "by_kernel", conflicts_with_all = ["prefetch", "record", "trace",
-        "isolated"])]
-    pub overlay: bool,
-    /// Directory of a writable layer, which keeps what is changed; it is made if it is missing
-    #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
-    pub upper: Option<PathBuf>,
-    /// Work directory of the writable layer, on its file system (default: beside the layer; weald
-    /// umount removes it)
-    #[arg(long, value_name = "DIR", requires = "upper", value_hint = ValueHint::DirPath)]
-    pub work: Option<PathBuf>,
-    /// Take a writable layer that was made over another image, if all changed files in it have
-    /// their own data
-    #[arg(long, requires = "upper")]
-    pub adopt_upper: bool,
-    /// Whether the kernel verifies data by fs-verity (default: try)
-    #[arg(long, value_name = "WHEN", requires = "by_kernel", value_enum)]
-    pub verity: Option<Verity>,
-    /// Require this fs-verity digest of the metadata image: 64 hexadecimal digits, as mkcomposefs
-    /// --print-digest prints for the same tree
-    #[arg(long, value_name = "HEX", requires = "by_kernel", value_parser = crate::parse::digest)]
-    pub digest: Option<Digest>,
-    /// Directory of metadata images and objects (default: as below)
-    #[arg(long, value_name = "DIR", requires = "by_kernel", value_hint = ValueHint::DirPath)]
-    pub view_cache: Option<PathBuf>,
-    /// Limit of the view cache: before a view is made, views without mounts are removed until it
-    /// fits; a view that does not fit all the same is refused (default: a quarter of the file
-    /// system, and no view is refused)
-    #[arg(long, value_name = "SIZE", requires = "by_kernel", value_parser = crate::parse::size)]
-    pub view_limit: Option<u64>,
-}
 
 /// The method by which an image is mounted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! `weald mount --overlay`: for a user in a user namespace, metadata through FUSE and data through
 //! overlayfs. A server runs as long as the mount.
 
-use super::mount::MountArgs;
-use super::mount_kernel::{self, Prepared, Verity, mount_attributes};
+use super::mount_args::{MountArgs, Verity};
+use super::mount_kernel::{self, Prepared, mount_attributes};
 use crate::background;
 use anyhow::{Result, bail};
 use clap::ValueEnum;

@@ -1,11 +1,11 @@
 //! `weald mounts`: shows mounts, their servers, and statistics of both.
 
 use super::dead;
-use super::mount::runtime_dir_path;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
 use crate::output::Output;
 use crate::progress::bytes;
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::Result;
 use clap::Args;
 use serde_json::Value;

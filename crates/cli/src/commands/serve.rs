@@ -1,9 +1,9 @@
 //! `weald serve`: starts a shared server before the first mount.
 
-use super::mount::runtime_dir;
 use crate::background;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::default_cache_len;
+use crate::runtime_dir::runtime_dir;
 use anyhow::Result;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;

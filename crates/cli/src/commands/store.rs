@@ -5,22 +5,15 @@ mod change;
 mod collect;
 mod export;
 mod import_target;
-mod remover;
+pub(super) mod remover;
 mod salvage;
 mod show;
 mod views;
 
-pub(super) use remover::remove_image;
-
 use crate::help::Help;
-use anyhow::{Context, bail};
-use clap::{Args, Subcommand, ValueHint};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use crate::open_store::silence_engine;
+use clap::{Args, Subcommand};
 use std::process::ExitCode;
-use weald_format::ErrorKind;
-use weald_store::{Store, StoreLocation};
-use weald_vfs::shown;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -88,14 +81,6 @@ enum StoreCommand {
     Salvage(salvage::SalvageArgs),
 }
 
-/// A store on disk.
-#[derive(Args, Debug)]
-struct StoreDir {
-    /// Directory of the store
-    #[arg(value_name = "STORE", value_hint = ValueHint::DirPath)]
-    store: PathBuf,
-}
-
 /// Runs the command.
 pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
     silence_engine();
@@ -113,17 +98,6 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A panic of the metadata engine is an error about its file, which says what to do.
-pub(super) fn silence_engine() {
-    let usual = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let place = info.location().map(std::panic::Location::file);
-        if !place.is_some_and(|file| file.contains("/redb-")) {
-            usual(info);
-        }
-    }));
-}
-
 /// Sections of the help of `weald store NAME`.
 pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
@@ -139,79 +113,4 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "salvage" => &salvage::HELP,
         _ => return None,
     })
-}
-
-pub(super) fn show_path(path: &Path) -> String {
-    shown(path.as_os_str().as_bytes())
-}
-
-/// Opens the store at `path`.
-pub(super) fn open(path: &Path) -> anyhow::Result<Store> {
-    if let Some((store, _)) = weald_store::split(path) {
-        bail!(
-            "{}: names one image; this command takes the whole store, {}",
-            show_path(path),
-            show_path(&store)
-        );
-    }
-    open_dir(path)
-}
-
-pub(super) fn open_dir(path: &Path) -> anyhow::Result<Store> {
-    let words = show_path(path);
-    match StoreLocation::from(path).open() {
-        Err(_) if path.is_file() => {
-            bail!("{words}: a file, and a store is a directory: 'weald store create' makes one")
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound && path.is_dir() => {
-            bail!("{words}: this directory is no store: it has no file called 'store'")
-        }
-        Err(error) if error.kind() == ErrorKind::NotFound => {
-            bail!("{words}: no store is here: 'weald store create {words}' makes one")
-        }
-        other => Ok(other?),
-    }
-}
-
-/// Opens the store of `STORE:NAME`; returns it with the name.
-fn open_named(path: &Path) -> anyhow::Result<(Store, String)> {
-    if let Some((store, name)) = weald_store::split(path) {
-        return Ok((open_dir(&store)?, name));
-    }
-    let words = show_path(path);
-    if weald_store::is_store(path) {
-        bail!("{words}: names a store: add the image, as in {words}:NAME");
-    }
-    let text = path.as_os_str().as_bytes();
-    if let Some(at) = text.iter().rposition(|&byte| byte == b':') {
-        let store = std::ffi::OsStr::from_bytes(text.get(..at).unwrap_or_default());
-        open_dir(Path::new(store))?;
-    }
-    bail!("{words}: expected STORE:NAME, with the directory of a store before the colon")
-}
-
-/// Refuses a new image with one name in `STORE:NAME` and another one in `--name`.
-fn refuse_two_names(option: Option<&str>, named: Option<&str>) -> anyhow::Result<()> {
-    match (option, named) {
-        (Some(option), Some(named)) if option != named => bail!(
-            "the new image has two names, {named} in STORE:NAME and {option} in --name: leave one \
-             out"
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// Description of this writer that a second writer gets in its error message.
-fn writer_name(command: &str) -> String {
-    format!("process {} (weald store {command})", std::process::id())
-}
-
-/// Sixteen random bytes.
-pub(super) fn random_uuid() -> anyhow::Result<[u8; 16]> {
-    use std::io::Read;
-    let mut uuid = [0; 16];
-    let file = std::fs::File::open("/dev/urandom");
-    file.and_then(|mut file| file.read_exact(&mut uuid))
-        .context("/dev/urandom")?;
-    Ok(uuid)
 }

@@ -1,9 +1,9 @@
 //! `weald umount`: unmounts an image or a volume and waits until its server has released it.
 
 use super::dead;
-use super::mount::runtime_dir_path;
-use super::volume::{self, Ask};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::reported_mounts::{Ask, mount_of, place_of};
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use std::fs::File;
@@ -176,7 +176,7 @@ pub fn force(args: &UmountArgs) -> Result<ExitCode> {
 
 /// Why `dir`, which is no mount point of ours, has nothing to unmount.
 fn why_not_mounted(dir: &Path) -> String {
-    let was_here = volume::mount_of(Ask::Mounts, |mount| mount.dir == *dir.as_os_str());
+    let was_here = mount_of(Ask::Mounts, |mount| mount.dir == *dir.as_os_str());
     let found = was_here
         .inspect_err(|error| log::info!("{error:?}"))
         .unwrap_or_default();
@@ -184,7 +184,7 @@ fn why_not_mounted(dir: &Path) -> String {
         Some((pid, mount)) => format!(
             "nothing is mounted there; {} {}",
             mount.image.display(),
-            volume::place_of(&mount).describe(pid)
+            place_of(&mount).describe(pid)
         ),
         None => "no image is mounted there, and no volume".to_owned(),
     }
@@ -239,7 +239,7 @@ fn wait_for_end(
     let others = holders_elsewhere(what);
     let number = format!("{}:{}", what.device.0, what.device.1);
     let is_kept = || {
-        let found = volume::mount_of(Ask::Mounts, |mount| mount.device == number);
+        let found = mount_of(Ask::Mounts, |mount| mount.device == number);
         matches!(found, Ok(Some((_, mount))) if !mount.is_over)
     };
     if others.is_empty() && !server.is_volume() {

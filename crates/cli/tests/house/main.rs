@@ -144,13 +144,6 @@ fn only_sys_may_be_unsafe() {
     }
 }
 
-/// Known circles of files by crate, as paths below `src`; a name that ends in `/` stands for all
-/// files in that folder. This list may only become shorter: break a circle, then remove it here.
-const KNOWN_CIRCLES: [(&str, &[&str]); 1] = [(
-    "cli",
-    &["args.rs", "commands/", "foreign.rs", "messages.rs"],
-)];
-
 /// Would catch: two files that use each other, so that neither can be read, tested or moved alone.
 #[test]
 fn files_do_not_use_each_other_in_circles() {
@@ -158,28 +151,8 @@ fn files_do_not_use_each_other_in_circles() {
     for package in &metadata().packages {
         let name = crate_name(&package.name).expect("a crate");
         let files = imports::read_files(&root().join("crates").join(name).join("src"));
-        let known = KNOWN_CIRCLES.iter().filter(|(owner, _)| *owner == name);
-        let known: BTreeSet<&str> = known.flat_map(|(_, files)| *files).copied().collect();
-        let names = |known: &str, file: &str| {
-            if known.ends_with('/') {
-                file.starts_with(known)
-            } else {
-                file == known
-            }
-        };
-        let circles = imports::circles(&files);
-        for circle in &circles {
-            let is_known = |file: &String| known.iter().any(|known| names(known, file));
-            if !circle.iter().all(is_known) {
-                wrong.push(format!("{name}: these files use each other: {circle:?}"));
-            }
-        }
-        for known in known {
-            if !circles.iter().flatten().any(|file| names(known, file)) {
-                wrong.push(format!(
-                    "{name}: {known} is in no circle: take it out of the list"
-                ));
-            }
+        for circle in imports::circles(&files) {
+            wrong.push(format!("{name}: these files use each other: {circle:?}"));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

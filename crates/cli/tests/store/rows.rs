@@ -178,7 +178,7 @@ fn a_damaged_block_stops_no_collection_and_no_import() {
     }
     ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
     ground.weald(&["store", "import", "-q", "store", "y.weald", "x.weald"]);
-    let of_removed: Vec<u64> = blocks(&ground, "y")
+    let of_removed: Vec<weald_format::SegmentNo> = blocks(&ground, "y")
         .values()
         .map(|(at, _)| at.segment)
         .collect();

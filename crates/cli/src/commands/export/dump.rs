@@ -1,6 +1,6 @@
 //! `weald export dump`.
 
-use crate::commands::export::ListMemory;
+use super::write_args::ListMemory;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open::{ImageArgs, thread_count};
 use crate::output::{Output, has_no_reader};

@@ -1,6 +1,6 @@
 //! `weald export erofs`.
 
-use crate::commands::export::WriteArgs;
+use super::write_args::WriteArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, put_name};

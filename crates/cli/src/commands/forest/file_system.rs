@@ -1,7 +1,7 @@
 //! A file with a file system that is mounted while a forest is written to it.
 
-use super::MkfsWord;
 use anyhow::{Context, bail};
+use clap::ValueEnum;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,14 @@ const BASE_LEN: u64 = 512 << 20;
 /// two attempts.
 const UNMOUNT_TIMEOUT: Duration = Duration::from_secs(5);
 const BUSY_PAUSE: Duration = Duration::from_millis(50);
+
+/// File systems for `--mkfs`.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MkfsWord {
+    Ext4,
+    Xfs,
+    Btrfs,
+}
 
 /// A file system that is being filled. If it is dropped before [`FileSystem::seal`], it is removed.
 pub struct FileSystem {

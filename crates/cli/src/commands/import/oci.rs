@@ -1,13 +1,15 @@
 //! `weald import oci`.
 
 use crate::commands::build::{json, summary};
-use crate::commands::store::{self, add};
+use crate::commands::store::add;
 use crate::help::Help;
+use crate::open_store::{open_dir, silence_engine};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
 use crate::progress::count;
 use crate::shape::{INPUT, OUTPUT};
 use crate::status::exit_code;
+use crate::writer_name::writer_name;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::ffi::OsStr;
@@ -218,10 +220,10 @@ impl Import<'_> {
     }
 
     fn add_to_store(&self, dir: &Path, name: &str) -> anyhow::Result<ExitCode> {
-        store::silence_engine();
-        let writer_name = format!("process {} (weald import oci)", std::process::id());
+        silence_engine();
+        let writer_name = writer_name("import oci");
         let target = StoreTarget {
-            writer: store::open_dir(dir)?.write(WriteOptions::new(writer_name))?,
+            writer: open_dir(dir)?.write(WriteOptions::new(writer_name))?,
             dir,
             name,
             like: None,

@@ -1,14 +1,16 @@
 //! `weald store add`: builds an image straight into a store.
 
 use super::import_target::ImportTarget;
-use super::{open_dir, random_uuid, refuse_two_names, show_path, writer_name};
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
+use crate::open_store::{new_image_at, open_dir, show_path};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::shape::{OUTPUT, RESOURCES};
 use crate::status::exit_code;
+use crate::uuid::random_uuid;
+use crate::writer_name::writer_name;
 use anyhow::bail;
 use clap::{Args, ValueHint};
 use std::path::{Path, PathBuf};
@@ -105,12 +107,8 @@ pub struct AddArgs {
 
 /// The directory of the store and the name of the new image.
 fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
-    let (dir, named) = match weald_store::split(&args.store) {
-        Some((dir, name)) => (dir, Some(name)),
-        None => (args.store.clone(), None),
-    };
-    refuse_two_names(args.name.as_deref(), named.as_deref())?;
-    if let Some(name) = args.name.clone().or(named) {
+    let (dir, given) = new_image_at(&args.store, args.name.as_deref())?;
+    if let Some(name) = given {
         return Ok((dir, name));
     }
     // "." and "-" give no name.
@@ -133,7 +131,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     weald_sys::want_large_pages();
     let write_options = WriteOptions {
         index_len: args.index_memory,
-        ..WriteOptions::new(writer_name("add"))
+        ..WriteOptions::new(writer_name("store add"))
     };
     let store = open_dir(&dir)?;
     let target = ImportTarget::open(&store, &dir, write_options)?;
@@ -228,7 +226,7 @@ fn temporary_store(dir: &Path, index_len: u64) -> anyhow::Result<(Store, StoreWr
     let store = location.create(random_uuid()?, SEGMENT_LEN_DEFAULT)?;
     let writer = store.write(WriteOptions {
         index_len,
-        ..WriteOptions::new(writer_name("add"))
+        ..WriteOptions::new(writer_name("store add"))
     })?;
     Ok((store, writer))
 }

@@ -3,15 +3,15 @@
 use super::import_target::ImportTarget;
 use super::remover::Remover;
 use super::views;
-use super::{
-    StoreDir, open, open_dir, open_named, random_uuid, refuse_two_names, show_path, writer_name,
-};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
 use crate::open::{default_cache_len, thread_count};
+use crate::open_store::{StoreDir, new_image_at, open, open_dir, open_named, show_path};
 use crate::output::Output;
 use crate::progress::{bytes, count};
+use crate::uuid::random_uuid;
+use crate::writer_name::writer_name;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
@@ -205,13 +205,7 @@ fn open_image(path: &Path) -> anyhow::Result<Box<dyn ReadAt>> {
 }
 
 pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
-    // STORE:NAME also gives the name.
-    let (dir, named) = match weald_store::split(&args.location.store) {
-        Some((dir, name)) => (dir, Some(name)),
-        None => (args.location.store.clone(), None),
-    };
-    refuse_two_names(args.name.as_deref(), named.as_deref())?;
-    let name = args.name.clone().or(named);
+    let (dir, name) = new_image_at(&args.location.store, args.name.as_deref())?;
     if name.is_some() && args.images.len() > 1 {
         bail!(
             "one name for {} images: import them one by one",
@@ -233,7 +227,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let options = WriteOptions {
         index_len: args.index_memory,
         verifies_duplicates: args.verify_duplicates,
-        ..WriteOptions::new(writer_name("import"))
+        ..WriteOptions::new(writer_name("store import"))
     };
     let mut target = ImportTarget::open(&store, &dir, options)?;
     refuse_taken(&store, &incoming)?;
@@ -467,7 +461,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
         }
     }
     store.release_reserve()?;
-    let mut remover = Remover::open(&store, WriteOptions::new(writer_name("rm")))?;
+    let mut remover = Remover::open(&store, WriteOptions::new(writer_name("store rm")))?;
     let members = Members::read(&store)?;
     if !args.force {
         members.refuse_needed(&store, &names)?;

@@ -2,16 +2,18 @@
 
 use super::import_target::open_lock;
 use super::show::allocated_len;
-use super::{StoreDir, open, show_path, views, writer_name};
-use crate::commands::mount::runtime_dir_path;
+use super::views;
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::Help;
 use crate::interrupt::interrupt_flag;
 use crate::json::{self, Object};
 use crate::messages;
+use crate::open_store::{StoreDir, open, show_path};
 use crate::output::Output;
 use crate::progress::{bytes, count};
+use crate::runtime_dir::runtime_dir_path;
 use crate::status::exit_code;
+use crate::writer_name::writer_name;
 use anyhow::bail;
 use clap::Args;
 use std::collections::BTreeSet;
@@ -199,7 +201,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     };
     let mut below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
     let is_full = store.release_reserve()?;
-    let mut writer = match store.write(WriteOptions::new(writer_name("gc"))) {
+    let mut writer = match store.write(WriteOptions::new(writer_name("store gc"))) {
         Err(error) if error.kind() == ErrorKind::Busy => {
             return gc_mounted(args, &store, &options, &error, &flag);
         }
@@ -213,7 +215,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     if below_percent > 0 && !store.volume_names()?.is_empty() {
         drop(writer);
         settle_volumes(&store, &flag)?;
-        writer = store.write(WriteOptions::new(writer_name("gc")))?;
+        writer = store.write(WriteOptions::new(writer_name("store gc")))?;
     }
     let reencode_options = ReencodeOptions {
         below_percent,
@@ -228,7 +230,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
             // Damage stops no collection.
             Err(error) if error.is_unreadable() => {
                 messages::problem(store.shown().as_bytes(), &error);
-                let writer = store.write(WriteOptions::new(writer_name("gc")))?;
+                let writer = store.write(WriteOptions::new(writer_name("store gc")))?;
                 (writer, Reencoded::default())
             }
             other => other?,
@@ -297,7 +299,7 @@ fn settle_volumes(store: &Store, flag: &AtomicBool) -> anyhow::Result<()> {
             ControlFlow::Continue(())
         }
     };
-    let settled = settle_all(store, &writer_name("gc"), check)?;
+    let settled = settle_all(store, &writer_name("store gc"), check)?;
     for (name, error) in settled.failures {
         messages::problem(name.as_bytes(), &error);
     }

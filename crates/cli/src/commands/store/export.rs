@@ -1,9 +1,9 @@
 //! `weald store export`.
 
-use super::{open_named, show_path};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
 use crate::open::{keep_private, refuse_stored_target};
+use crate::open_store::{open_named, show_path};
 use crate::output::Output;
 use anyhow::bail;
 use clap::{Args, ValueHint};

@@ -1,7 +1,7 @@
 //! The writer of a store that takes images: this process, or the server of a mounted volume.
 
-use crate::commands::mount::runtime_dir_path;
 use crate::commands::sent_image::SentImage;
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::bail;
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,7 +1,7 @@
 //! The writer of a store that removes images: this process, or the server of a mounted volume.
 
 use super::import_target::open_lock;
-use crate::commands::mount::runtime_dir_path;
+use crate::runtime_dir::runtime_dir_path;
 use std::os::fd::AsFd;
 use std::path::Path;
 use weald_daemon::RuntimeDir;

@@ -1,12 +1,13 @@
 //! `weald store salvage`.
 
-use super::{StoreDir, open, writer_name};
 use crate::help::Help;
 use crate::json::{self, Object, put_name};
 use crate::messages::detailed;
+use crate::open_store::{StoreDir, open};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use crate::status::exit_code;
+use crate::writer_name::writer_name;
 use clap::Args;
 use serde_json::Value;
 use std::process::ExitCode;
@@ -64,7 +65,7 @@ pub(super) struct SalvageArgs {
 pub(super) fn run(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let options = SalvageOptions {
-        writer_name: writer_name("salvage"),
+        writer_name: writer_name("store salvage"),
         skips_data: args.no_data,
     };
     let salvaged = salvage_store(&store, &options)?;

@@ -1,13 +1,15 @@
 //! `weald store ls`, `info` and `check`.
 
-use super::{StoreDir, open, views, writer_name};
+use super::views;
 use crate::findings::{put_finding, shown_finding};
 use crate::help::Help;
 use crate::json::{self, Object, hex};
 use crate::messages;
+use crate::open_store::{StoreDir, open};
 use crate::output::Output;
 use crate::progress::{bytes, count, verdict};
 use crate::status::exit_code;
+use crate::writer_name::writer_name;
 use clap::Args;
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -330,7 +332,7 @@ pub(super) struct CheckArgs {
 
 pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let writer = store.write_for_check(writer_name("check"))?;
+    let writer = store.write_for_check(writer_name("store check"))?;
     let options = CheckOptions {
         reads_data: args.data,
     };

@@ -1,7 +1,7 @@
 //! The view cache in a store: which images are mounted by the kernel, and what the views take.
 
-use super::show_path;
 use crate::commands::mount_kernel::STORE_VIEWS;
+use crate::open_store::show_path;
 use anyhow::bail;
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};

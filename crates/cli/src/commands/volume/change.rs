@@ -1,16 +1,17 @@
 //! `weald volume create` and `rm`.
 
-use super::{Named, VolumePath};
-use crate::commands::store::{random_uuid, show_path};
+use super::named::{Named, VolumePath};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, DONE_OR_PARTLY, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, put_name};
 use crate::messages;
+use crate::open_store::show_path;
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{bytes, count};
 use crate::status::exit_code;
+use crate::uuid::random_uuid;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! `weald volume check`.
 
-use super::{Named, VolumePath};
+use super::named::{Named, VolumePath};
 use crate::findings::{put_finding, shown_finding};
 use crate::help::Help;
 use crate::json::{self, Object};

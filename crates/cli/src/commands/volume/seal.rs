@@ -6,18 +6,20 @@ mod survey;
 mod walk;
 
 use super::change::left_out_json;
-use super::{Ask, Mounted, Named, VolumePath};
+use super::named::{Named, VolumePath};
 use crate::commands::build::{json as build_json, summary};
 use crate::commands::sent_image::SentImage;
-use crate::commands::store::remove_image;
+use crate::commands::store::remover::remove_image;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
 use crate::open::{keep_private_of_store, refuse_stored_target};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, set_memory};
 use crate::progress::{bytes, count};
+use crate::reported_mounts::{Ask, Mounted};
 use crate::shape::OUTPUT;
 use crate::status::exit_code;
+use crate::writer_name::writer_name;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueHint};
 use mounted::MountedState;
@@ -32,7 +34,7 @@ use weald_builder::stream::{
 use weald_builder::{BuildOptions, Observer, Problem, Report};
 use weald_format::{Digest, Error, ErrorKind};
 use weald_image::{Image, ImageStart, OpenOptions};
-use weald_store::Imported;
+use weald_store::{Imported, WriteOptions};
 use weald_vfs::shown_path;
 use weald_volume::VolumeReader;
 
@@ -179,7 +181,7 @@ fn verify(named: &Named, name: &str, digests: &[Option<Digest>]) -> anyhow::Resu
     let Err(error) = checked else {
         return Ok(());
     };
-    let removed = remove_image(store, name, super::write_options("seal"));
+    let removed = remove_image(store, name, WriteOptions::new(writer_name("volume seal")));
     removed.context("the image that was written is damaged and cannot be removed")?;
     Err(anyhow::Error::new(error).context("the image that was written is damaged, and was removed"))
 }
@@ -217,7 +219,7 @@ impl Seal<'_> {
             Target::Store(_) => named.store.clone(),
         };
         weald_volume::apply_sync_log(&store, &named.name)?;
-        let writer = store.write(super::write_options("seal"))?;
+        let writer = store.write(WriteOptions::new(writer_name("volume seal")))?;
         let reader = VolumeReader::open(&writer, &named.name)?;
         let tell = |path: &[u8], error: &Error| self.tell(path, error);
         let mut source = SealSource::new(&reader, &tell, self.is_strict)?;

@@ -1,11 +1,12 @@
 //! `weald volume set`: properties of files and quotas of directories.
 
-use super::place_of;
-use super::{Ask, Named, VolumePath};
-use crate::commands::store::show_path;
+use super::named::{Named, VolumePath};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::open_store::show_path;
 use crate::parse;
 use crate::progress::bytes;
+use crate::reported_mounts::{Ask, place_of};
+use crate::writer_name::writer_name;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueHint};
 use rustix::fs::{Mode, OFlags, ResolveFlags, XattrFlags};
@@ -264,7 +265,7 @@ impl Files {
         }
         let options = OpenOptions {
             is_read_only,
-            writer_name: super::write_options("set").writer_name,
+            writer_name: writer_name("volume set"),
             ..OpenOptions::default()
         };
         Ok(Self::Own(Volume::open(&named.store, &named.name, options)?))

@@ -1,12 +1,13 @@
 //! `weald volume ls` and `info`.
 
+use super::named::{Named, VolumePath};
 use super::set::Files;
-use super::{Mounted, Named, VolumePath, place_of};
-use crate::commands::store::open;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
+use crate::open_store::open;
 use crate::output::Output;
 use crate::progress::bytes;
+use crate::reported_mounts::{Mounted, place_of};
 use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;

@@ -1,11 +1,13 @@
 //! `weald volume stat`: the space of a volume, and what a power cut would take.
 
+use super::named::Named;
 use super::show::failure_text;
-use super::{Ask, Named};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::output::Output;
 use crate::progress::bytes;
+use crate::reported_mounts::Ask;
+use crate::writer_name::writer_name;
 use clap::{Args, ValueHint};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -102,7 +104,7 @@ fn report(named: &Named) -> anyhow::Result<VolumeReport> {
     }
     let options = OpenOptions {
         is_read_only: true,
-        writer_name: format!("process {} (weald volume stat)", std::process::id()),
+        writer_name: writer_name("volume stat"),
         ..OpenOptions::default()
     };
     let volume = Volume::open(&named.store, &named.name, options)?;

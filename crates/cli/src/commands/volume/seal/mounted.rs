@@ -1,7 +1,8 @@
 //! A state of a mounted volume, read beside its server.
 
-use crate::commands::mount::runtime_dir_path;
-use crate::commands::volume::{Mounted, Named};
+use crate::commands::volume::named::Named;
+use crate::reported_mounts::Mounted;
+use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, bail};
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,0 +1,18 @@
+//! The directory where the servers of this user have their sockets.
+
+use std::path::PathBuf;
+use weald_daemon::{RuntimeDir, default_dir};
+
+/// Opens the runtime directory of this user's servers; creates it if it is missing.
+///
+/// # Errors
+/// As [`RuntimeDir::make`].
+pub fn runtime_dir() -> weald_format::Result<RuntimeDir> {
+    RuntimeDir::make(&runtime_dir_path())
+}
+
+/// Path of the runtime directory of this user's servers.
+pub fn runtime_dir_path() -> PathBuf {
+    let uid = rustix::process::geteuid().as_raw();
+    default_dir(|name| std::env::var_os(name), uid)
+}
