@@ -17,6 +17,8 @@ test_programs() {
 # that fails is an error here; so is an option or a field that was renamed.
 try_benchmarks() {
     local suite words
+    # Tests alone build no examples.
+    (cd "$root" && cargo build --workspace --exclude weald-volume --locked --quiet --example stub)
     for suite in main store build mount forest; do
         words=(--corpus "tiny=$root/bench" --rival squashfs-zstd)
         case $suite in

@@ -27,6 +27,22 @@ impl fmt::LowerHex for SegmentNo {
     }
 }
 
+/// Number of an image in its store. It is never given to another image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct ImageNo(pub u64);
+
+impl fmt::Display for ImageNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::LowerHex for ImageNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&self.0, f)
+    }
+}
+
 /// Number of a volume in its store. It is never given to another volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct VolumeNo(pub u32);

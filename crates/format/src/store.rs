@@ -5,7 +5,7 @@
 
 use crate::container::{Codec, RecordRef, RecordType, record};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
-use crate::{Digest, Error, ErrorKind, Result, SegmentNo};
+use crate::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -90,7 +90,7 @@ record! {
         /// Identity of the store.
         uuid: [u8; 16] = 16,
         /// Number of the image in its store, never used twice.
-        image_id: U64 = 32,
+        image_no: U64 = 32,
         /// Bytes of the image file that the map describes.
         image_len: U64 = 40,
         /// Parts of the image.
@@ -313,7 +313,7 @@ impl Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageMap {
     /// Number of the image in its store.
-    pub image_id: u64,
+    pub image_no: ImageNo,
     /// Digest of the image's directory record.
     pub image_digest: Digest,
     /// Logical identity of its tree.
@@ -382,7 +382,7 @@ impl ImageMap {
             version: U32::new(STORE_VERSION),
             header_len: U32::new(MAP_HEADER_LEN as u32),
             uuid,
-            image_id: U64::new(self.image_id),
+            image_no: U64::new(self.image_no.0),
             image_len: U64::new(self.image_len()),
             part_count: U64::new(self.parts.len() as u64),
             body_len: U64::new(body.len() as u64),
@@ -427,7 +427,7 @@ impl ImageMap {
             ));
         }
         let map = Self {
-            image_id: header.image_id.get(),
+            image_no: ImageNo(header.image_no.get()),
             image_digest: Digest(header.image_digest),
             tree_digest: Digest(header.tree_digest),
             parts: parse_parts(body, header.part_count.get())?,
@@ -626,7 +626,7 @@ pub enum ImageState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImageRow {
     /// Number of the image, never used twice.
-    pub image_id: u64,
+    pub image_no: ImageNo,
     /// BLAKE3-256 of its map's file as it was last written.
     pub map_digest: Digest,
     /// Where it is on its way.
@@ -639,7 +639,7 @@ impl ImageRow {
     /// The value of the row in table `images`.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(48);
-        put_varint(&mut out, self.image_id);
+        put_varint(&mut out, self.image_no.0);
         out.extend_from_slice(&self.map_digest.0);
         out.push(match self.state {
             ImageState::Adding => 0,
@@ -657,7 +657,7 @@ impl ImageRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "image row");
         let row = Self {
-            image_id: number(&mut cursor, "image id")?,
+            image_no: ImageNo(number(&mut cursor, "image number")?),
             map_digest: cursor.digest()?,
             state: match cursor.byte()? {
                 0 => ImageState::Adding,

@@ -242,13 +242,13 @@ impl Addition {
             }
             NewPart::End(image_digest, tree_digest) => {
                 let map = ImageMap {
-                    image_id: writer.take_image_id(),
+                    image_no: writer.take_image_no(),
                     image_digest,
                     tree_digest,
                     parts: std::mem::take(&mut self.taken.parts),
                 };
                 let row = ImageRow {
-                    image_id: map.image_id,
+                    image_no: map.image_no,
                     map_digest: Digest::default(),
                     state: ImageState::Adding,
                     counted_parts: 0,
@@ -268,7 +268,7 @@ impl Addition {
         let bytes = map.encode(store.uuid());
         refuse_long_map(bytes.len() as u64)?;
         row.map_digest = Digest::of(&bytes);
-        store.disk.put(&layout::hidden_map(map.image_id), &bytes)
+        store.disk.put(&layout::hidden_map(map.image_no), &bytes)
     }
 
     /// Number of parts whose references [`Addition::count_some`] counts next.
@@ -305,7 +305,7 @@ impl Addition {
         if row.state != ImageState::Present {
             return Err(incomplete());
         }
-        let hidden = layout::hidden_map(map.image_id);
+        let hidden = layout::hidden_map(map.image_no);
         store.disk.switch(&hidden, &layout::map(&self.name))?;
         Ok(Imported {
             image_digest: map.image_digest,
@@ -353,7 +353,7 @@ impl Addition {
             if is_counted {
                 writer.finish_removal(&self.name, removing, Some(map))
             } else {
-                writer.remove_hidden_map(map.image_id)
+                writer.remove_hidden_map(map.image_no)
             }
         })?;
         Ok(ids)

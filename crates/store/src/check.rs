@@ -318,7 +318,7 @@ impl StoreWriter {
 
     /// Checks that numbers are not given away twice.
     fn check_counters(&self, state: &mut State) -> Result<()> {
-        let last_image = state.images.iter().map(|(_, row)| row.image_id).max();
+        let last_image = state.images.iter().map(|(_, row)| row.image_no).max();
         let last_volume = state
             .volumes
             .iter()
@@ -333,7 +333,7 @@ impl StoreWriter {
                 writer::NEXT_SEGMENT,
                 state.segments.keys().next_back().map(|number| number.0),
             ),
-            (writer::NEXT_IMAGE, last_image),
+            (writer::NEXT_IMAGE, last_image.map(|number| number.0)),
             (NEXT_VOLUME_NO, last_volume),
         ];
         for (key, last) in last {

@@ -256,7 +256,7 @@ impl StoreWriter {
             return Ok(());
         }
         let bytes = map.encode(self.store.uuid());
-        let hidden = layout::hidden_map(row.image_id);
+        let hidden = layout::hidden_map(row.image_no);
         disk.put(&hidden, &bytes)?;
         let mut batch = Batch::default();
         let row = ImageRow {

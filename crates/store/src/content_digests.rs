@@ -7,7 +7,7 @@ use crate::layout;
 use crate::store::Store;
 use crate::writer::StoreWriter;
 use weald_format::store::{CONTENT_DIGESTS_MAGIC, ImageMap};
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, ImageNo, Result};
 
 /// Longest file that is read, bytes: 32 million contents.
 const DIGESTS_LEN_MAX: u64 = 1 << 30;
@@ -46,7 +46,7 @@ impl Store {
     /// The digests of the contents of the image of `map`, by number; `None` for each that is not
     /// known. Returns `None` if the store does not have them.
     pub fn content_digests(&self, map: &ImageMap) -> Option<Vec<Option<Digest>>> {
-        let name = layout::content_digests(map.image_id);
+        let name = layout::content_digests(map.image_no);
         let bytes = self.disk.read_file(&name, DIGESTS_LEN_MAX).ok()?;
         parse(&bytes, &map.image_digest)
     }
@@ -54,8 +54,8 @@ impl Store {
 
 impl Store {
     /// Forgets the digests of the contents of an image, if there are any.
-    pub(crate) fn forget_content_digests(&self, image_id: u64) -> Result<()> {
-        match self.disk.remove(&layout::content_digests(image_id)) {
+    pub(crate) fn forget_content_digests(&self, image_no: ImageNo) -> Result<()> {
+        match self.disk.remove(&layout::content_digests(image_no)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }
@@ -73,7 +73,7 @@ impl StoreWriter {
         if bytes.len() as u64 > DIGESTS_LEN_MAX {
             return Err(Error::limit(format!("{name}: too many contents")));
         }
-        let path = layout::content_digests(map.image_id);
+        let path = layout::content_digests(map.image_no);
         self.store().disk.write_file(&path, &bytes)
     }
 
@@ -84,7 +84,7 @@ impl StoreWriter {
     /// `NotFound` if there is no such image; `Io`.
     pub fn remove_content_digests(&self, name: &str) -> Result<()> {
         let map = self.store().map(name)?;
-        self.store().forget_content_digests(map.image_id)
+        self.store().forget_content_digests(map.image_no)
     }
 }
 

@@ -3,8 +3,8 @@
 //! [`Objects`] are whole things with names that never change: closed segments, the maps of images
 //! and the names of volumes. [`LocalFiles`] are for what is written in place or locked: the
 //! metadata engine, the lock, the sync logs, and the segment that receives records until it is
-//! closed. A [`Disk`] has both. A store does all its I/O through them, its metadata engine included,
-//! so that tests run the whole store on a simulated disk.
+//! closed. A [`Disk`] has both. A store does all its I/O through them, its metadata engine
+//! included, so that tests run the whole store on a simulated disk.
 //!
 //! Contract that the upper modules rely on and that the simulated disk tests:
 //! 1. Bytes written to a file become durable when [`LocalFile::sync`] of that file returns.
@@ -115,8 +115,8 @@ pub trait LocalFile: Object {
     fn sync(&self) -> Result<()>;
 
     /// Makes the bytes durable and drops what is kept of them in memory, so that later reads see
-    /// what the disk has. After a failed [`LocalFile::sync`] the system may keep bytes that the disk
-    /// does not have, also for later processes.
+    /// what the disk has. After a failed [`LocalFile::sync`] the system may keep bytes that the
+    /// disk does not have, also for later processes.
     ///
     /// # Errors
     /// `Io`.

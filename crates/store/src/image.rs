@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_format::store::{ImageMap, Location, Part};
-use weald_format::{Error, ErrorKind, Result, SegmentNo};
+use weald_format::{Error, ErrorKind, ImageNo, Result, SegmentNo};
 use weald_io::ReadAt;
 
 /// Number of segments that an open image keeps open.
@@ -68,7 +68,7 @@ type OpenSegments = VecDeque<(SegmentNo, Arc<dyn Object>)>;
 pub struct StoredImage {
     store: Store,
     name: String,
-    image_id: u64,
+    image_no: ImageNo,
     len: u64,
     parts: RwLock<Arc<Parts>>,
     segments: Mutex<OpenSegments>,
@@ -86,16 +86,16 @@ impl StoredImage {
         let lock = store.lock_file(Access::Read)?;
         let mut map = store.map(name)?;
         // The image may have been removed after its map was read and before it was locked.
-        let is_free = lock.try_lock(layout::IMAGE_LOCKS.saturating_add(map.image_id), false)?;
+        let is_free = lock.try_lock(layout::image_lock(map.image_no), false)?;
         let again = store.map(name)?;
-        if !is_free || again.image_id != map.image_id {
+        if !is_free || again.image_no != map.image_no {
             let what = format!("{}:{name}: is being removed", store.disk.shown());
             return Err(Error::new(ErrorKind::Busy, what));
         }
         map = again;
         Ok(Self {
             name: name.to_owned(),
-            image_id: map.image_id,
+            image_no: map.image_no,
             len: map.image_len(),
             parts: RwLock::new(Arc::new(Parts::of(&map))),
             segments: Mutex::default(),
@@ -124,7 +124,7 @@ impl StoredImage {
     pub(crate) fn unlisted(store: Store, map: &ImageMap) -> Self {
         Self {
             name: String::new(),
-            image_id: map.image_id,
+            image_no: map.image_no,
             len: map.image_len(),
             parts: RwLock::new(Arc::new(Parts::of(map))),
             segments: Mutex::default(),
@@ -197,7 +197,7 @@ impl StoredImage {
             }
             other => other?,
         };
-        if map.image_id != self.image_id || map.image_len() != self.len {
+        if map.image_no != self.image_no || map.image_len() != self.len {
             return Err(moved("replaced"));
         }
         let parts = Arc::new(Parts::of(&map));

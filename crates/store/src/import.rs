@@ -208,7 +208,7 @@ impl StoreWriter {
         let (image_digest, tree_digest) = read_parts(source, &mut taking)?;
         let taken = taking.taken;
         let map = ImageMap {
-            image_id: self.take_image_id(),
+            image_no: self.take_image_no(),
             image_digest,
             tree_digest,
             parts: taken.parts,
@@ -233,7 +233,7 @@ impl StoreWriter {
     pub(crate) fn publish(&mut self, name: &str, map: &ImageMap) -> Result<()> {
         let disk = self.store.disk.clone();
         self.count_hidden(name, map, ImageState::Present)?;
-        disk.switch(&layout::hidden_map(map.image_id), &layout::map(name))
+        disk.switch(&layout::hidden_map(map.image_no), &layout::map(name))
     }
 
     /// Writes `map` under its hidden name, and counts the references of its blocks in the row
@@ -245,10 +245,10 @@ impl StoreWriter {
         counted: ImageState,
     ) -> Result<ImageRow> {
         let bytes = map.encode(self.store.uuid());
-        let hidden = layout::hidden_map(map.image_id);
+        let hidden = layout::hidden_map(map.image_no);
         self.store.disk.put(&hidden, &bytes)?;
         let mut row = ImageRow {
-            image_id: map.image_id,
+            image_no: map.image_no,
             map_digest: Digest::of(&bytes),
             state: ImageState::Adding,
             counted_parts: 0,

@@ -8,7 +8,7 @@ use crate::store::Store;
 use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{ImageMap, Part};
-use weald_format::{Digest, Result};
+use weald_format::{Digest, ImageNo, Result};
 
 /// Results of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,7 +179,7 @@ impl Incoming {
         self.writer
             .refuse_after_failure(|writer| writer.commit(Batch::default()))?;
         let map = ImageMap {
-            image_id: u64::MAX,
+            image_no: ImageNo(u64::MAX),
             image_digest: Digest::default(),
             tree_digest: Digest::default(),
             parts: self.taken.parts.clone(),
@@ -198,7 +198,7 @@ impl Incoming {
     /// `Io`, `Full`.
     pub fn publish(&mut self, image_digest: Digest, tree_digest: Digest) -> Result<Imported> {
         let map = ImageMap {
-            image_id: self.writer.take_image_id(),
+            image_no: self.writer.take_image_no(),
             image_digest,
             tree_digest,
             parts: std::mem::take(&mut self.taken.parts),

@@ -1,7 +1,7 @@
 //! Names of the files of a store.
 
 use std::fmt::{Display, Formatter};
-use weald_format::{Error, Result, SegmentNo, VolumeNo};
+use weald_format::{Error, ImageNo, Result, SegmentNo, VolumeNo};
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -56,7 +56,7 @@ impl Display for ObjectName {
     }
 }
 
-/// The superblock. Readers lock bytes of this file, at offsets from [`IMAGE_LOCKS`] on.
+/// The superblock. Readers lock bytes of this file, see [`image_lock`].
 pub const SUPERBLOCK: &str = "store";
 /// The superblock once more, for when [`SUPERBLOCK`] is damaged or missing.
 pub const SUPERBLOCK_COPY: &str = "store.copy";
@@ -77,7 +77,7 @@ pub const IMAGES: &str = "images";
 /// Directory with an empty file for each volume, so that readers see the names of volumes.
 pub const VOLUMES: &str = "volumes";
 /// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
-pub const IMAGE_LOCKS: u64 = 1 << 40;
+const IMAGE_LOCKS: u64 = 1 << 40;
 /// Longest name of an image, in bytes.
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 
@@ -89,6 +89,14 @@ pub fn segment(number: SegmentNo) -> ObjectName {
 /// The file of segment `number` while it receives records, is cut off or loses ranges.
 pub fn segment_file(number: SegmentNo) -> String {
     segment(number).path
+}
+
+/// Offset of the byte of [`SUPERBLOCK`] that readers of an image lock. Forged maps may have any
+/// number; the last byte of the longest file is locked for those that no store reaches.
+pub fn image_lock(image_no: ImageNo) -> u64 {
+    IMAGE_LOCKS
+        .saturating_add(image_no.0)
+        .min(i64::MAX as u64 - 1)
 }
 
 /// Parses the file name of a segment; `None` if `name` is not one.
@@ -124,29 +132,29 @@ pub fn sync_log_number(name: &str) -> Option<VolumeNo> {
 }
 
 /// A map that readers do not see: its image is being added or removed.
-pub fn hidden_map(image_id: u64) -> ObjectName {
-    ObjectName::new(ObjectKind::Map, &format!(".{image_id:016x}.map"))
+pub fn hidden_map(image_no: ImageNo) -> ObjectName {
+    ObjectName::new(ObjectKind::Map, &format!(".{image_no:016x}.map"))
 }
 
 /// The file with the digests of an image's contents.
-pub fn content_digests(image_id: u64) -> String {
-    format!("{IMAGES}/.{image_id:016x}.digests")
+pub fn content_digests(image_no: ImageNo) -> String {
+    format!("{IMAGES}/.{image_no:016x}.digests")
 }
 
 /// Image of a hidden map with this file name; `None` if it is none.
-pub fn hidden_map_image(name: &str) -> Option<u64> {
+pub fn hidden_map_image(name: &str) -> Option<ImageNo> {
     image_of(name, ".map")
 }
 
 /// Image of a file of content digests with this name; `None` if it is none.
-pub fn digested_image(name: &str) -> Option<u64> {
+pub fn digested_image(name: &str) -> Option<ImageNo> {
     image_of(name, ".digests")
 }
 
-fn image_of(name: &str, suffix: &str) -> Option<u64> {
+fn image_of(name: &str, suffix: &str) -> Option<ImageNo> {
     let digits = name.strip_prefix('.')?.strip_suffix(suffix)?;
-    let image_id = u64::from_str_radix(digits, 16).ok()?;
-    (format!("{image_id:016x}") == digits).then_some(image_id)
+    let image_no = ImageNo(u64::from_str_radix(digits, 16).ok()?);
+    (format!("{image_no:016x}") == digits).then_some(image_no)
 }
 
 /// The map of the image `name` once a salvage has set it aside.

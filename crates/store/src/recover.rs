@@ -24,7 +24,7 @@ use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use std::fmt;
 use weald_format::store::{ImageRow, ImageState, MAP_LEN_MAX};
-use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 
 impl StoreWriter {
     pub(crate) fn recover(&mut self) -> Result<()> {
@@ -136,7 +136,7 @@ impl StoreWriter {
     /// Renames the hidden map of an image to its visible name, if it is the committed map.
     fn show_map(&self, name: &str, row: &ImageRow) -> Result<()> {
         let disk = &*self.store.disk;
-        let hidden = layout::hidden_map(row.image_id);
+        let hidden = layout::hidden_map(row.image_no);
         let bytes = match self.store.read_object(&hidden, MAP_LEN_MAX) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
@@ -157,16 +157,16 @@ impl StoreWriter {
     /// Removes hidden maps and content digests of images that were never committed, or are gone.
     fn remove_stale_maps(&self, rows: &[(String, ImageRow)]) -> Result<()> {
         let disk = &*self.store.disk;
-        let known: BTreeSet<u64> = rows.iter().map(|(_, row)| row.image_id).collect();
-        let is_stale = |image_id: &u64| !known.contains(image_id);
+        let known: BTreeSet<ImageNo> = rows.iter().map(|(_, row)| row.image_no).collect();
+        let is_stale = |image_no: &ImageNo| !known.contains(image_no);
         for name in disk.list_objects(ObjectKind::Map)? {
-            if let Some(image_id) = layout::hidden_map_image(&name).filter(is_stale) {
-                disk.remove_object(&layout::hidden_map(image_id))?;
+            if let Some(image_no) = layout::hidden_map_image(&name).filter(is_stale) {
+                disk.remove_object(&layout::hidden_map(image_no))?;
             }
         }
         for name in disk.list(layout::IMAGES)? {
-            if let Some(image_id) = layout::digested_image(&name).filter(is_stale) {
-                disk.remove(&layout::content_digests(image_id))?;
+            if let Some(image_no) = layout::digested_image(&name).filter(is_stale) {
+                disk.remove(&layout::content_digests(image_no))?;
             }
         }
         Ok(())

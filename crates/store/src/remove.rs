@@ -13,7 +13,7 @@ use crate::store::Store;
 use crate::users::in_use;
 use crate::writer::{Count, REMOVED, StoreWriter, counter};
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX};
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, ImageNo, Result};
 
 /// An image that is removed in steps, between which the writer of the store does other things. No
 /// reader can open it meanwhile.
@@ -37,12 +37,12 @@ impl Removal {
     /// is false. `Corrupt`, `Io`.
     pub fn begin(store: &Store, name: &str, is_forced: bool) -> Result<Self> {
         let map = store.map(name)?;
-        let lock = match store.lock_out_readers(map.image_id)? {
+        let lock = match store.lock_out_readers(map.image_no)? {
             Some(lock) => lock,
             None if is_forced => Vec::new(),
             None => {
                 let advice = "unmount it first, or use --force";
-                return Err(in_use(&*store.disk, name, map.image_id, advice));
+                return Err(in_use(&*store.disk, name, map.image_no, advice));
             }
         };
         Ok(Self {
@@ -63,7 +63,7 @@ impl Removal {
             let what = format!("{shown}: the image has no row");
             Error::corrupt("store metadata", 0, "S-5.3", what)
         })?;
-        if row.image_id != self.map.image_id || row.state != ImageState::Present {
+        if row.image_no != self.map.image_no || row.state != ImageState::Present {
             return Err(Error::not_found(format!(
                 "{shown}: was removed or replaced"
             )));
@@ -77,7 +77,7 @@ impl Removal {
             let mut batch = Batch::default();
             batch.put(Table::Images, self.name.as_bytes(), row.encode());
             writer.commit(batch)?;
-            disk.switch(&layout::map(&self.name), &layout::hidden_map(row.image_id))
+            disk.switch(&layout::map(&self.name), &layout::hidden_map(row.image_no))
         })?;
         self.row = Some(row);
         Ok(row.counted_parts > 0)
@@ -139,10 +139,10 @@ impl StoreWriter {
         map: Option<ImageMap>,
     ) -> Result<()> {
         let disk = self.store.disk.clone();
-        let hidden = layout::hidden_map(row.image_id);
+        let hidden = layout::hidden_map(row.image_no);
         let is_shown = match self.store.map(name) {
             _ if layout::is_replaced_key(name) => false,
-            Ok(map) => map.image_id == row.image_id,
+            Ok(map) => map.image_no == row.image_no,
             Err(error) if error.kind() == ErrorKind::NotFound => false,
             Err(error) => return Err(error),
         };
@@ -175,13 +175,13 @@ impl StoreWriter {
         batch.remove(Table::Images, name.as_bytes());
         batch.put(Table::Counters, REMOVED, removed.to_le_bytes().to_vec());
         self.commit(batch)?;
-        self.remove_hidden_map(row.image_id)
+        self.remove_hidden_map(row.image_no)
     }
 
     /// Removes the hidden map of an image without a row, and its digests of contents.
-    pub(crate) fn remove_hidden_map(&self, image_id: u64) -> Result<()> {
-        self.store.forget_content_digests(image_id)?;
-        remove_if_there(&*self.store.disk, &layout::hidden_map(image_id))
+    pub(crate) fn remove_hidden_map(&self, image_no: ImageNo) -> Result<()> {
+        self.store.forget_content_digests(image_no)?;
+        remove_if_there(&*self.store.disk, &layout::hidden_map(image_no))
     }
 
     /// Drops the references of the last counted parts of `map`, at most `count_max`, in one

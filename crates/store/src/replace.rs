@@ -23,9 +23,9 @@ impl StoreWriter {
     /// `NotFound` if there is no such image; `Busy` if a reader has it open; `Io`, `Corrupt`.
     pub fn lock_image(&self, name: &str, advice: &str) -> Result<ImageLock> {
         let map = self.store.map(name)?;
-        match self.store.lock_out_readers(map.image_id)? {
+        match self.store.lock_out_readers(map.image_no)? {
             Some(files) => Ok(ImageLock { _files: files }),
-            None => Err(in_use(&*self.store.disk, name, map.image_id, advice)),
+            None => Err(in_use(&*self.store.disk, name, map.image_no, advice)),
         }
     }
 
@@ -47,7 +47,7 @@ impl StoreWriter {
         let key = layout::replaced_key(name);
         let row = self.count_hidden(&key, map, ImageState::Adding)?;
         if !self.faults.has(Bug::ReplacedMapNotKept) {
-            disk.put(&layout::hidden_map(old_row.image_id), &bytes)?;
+            disk.put(&layout::hidden_map(old_row.image_no), &bytes)?;
         }
         let removing = ImageRow {
             state: ImageState::Removing,
@@ -61,7 +61,7 @@ impl StoreWriter {
         batch.put(Table::Images, key.as_bytes(), removing.encode());
         batch.put(Table::Images, name.as_bytes(), present.encode());
         self.commit(batch)?;
-        disk.switch(&layout::hidden_map(map.image_id), &layout::map(name))?;
+        disk.switch(&layout::hidden_map(map.image_no), &layout::map(name))?;
         self.finish_removal(&key, removing, Some(old_map))
     }
 }

@@ -371,12 +371,12 @@ impl Store {
         }
         let new = map.encode(self.superblock.uuid);
         if is_changed {
-            let hidden = layout::hidden_map(map.image_id);
+            let hidden = layout::hidden_map(map.image_no);
             self.disk.put(&hidden, &new)?;
             self.disk.switch(&hidden, &layout::map(name))?;
         }
         Ok(ImageRow {
-            image_id: map.image_id,
+            image_no: map.image_no,
             map_digest: Digest::of(&new),
             state: ImageState::Present,
             counted_parts: map.parts.len() as u64,
@@ -489,7 +489,7 @@ impl Store {
         }
         let mut next_image = 1;
         for (name, row) in images {
-            next_image = next_image.max(row.image_id + 1);
+            next_image = next_image.max(row.image_no.0.saturating_add(1));
             batch.put(Table::Images, name.as_bytes(), row.encode());
         }
         let counters = old.counters;

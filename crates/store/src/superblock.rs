@@ -8,7 +8,7 @@ use crate::disk::{Access, LocalFile};
 use crate::layout;
 use crate::store::Store;
 use crate::superblock_files::{is_unusable, open, read, write};
-use weald_format::{ErrorKind, Result};
+use weald_format::{ErrorKind, ImageNo, Result};
 
 impl Store {
     /// Writes what is damaged or missing of the two files. The caller has the writer's lock.
@@ -43,7 +43,7 @@ impl Store {
         Ok(())
     }
 
-    /// Opens the file on whose bytes from [`layout::IMAGE_LOCKS`] on a reader takes the lock of an
+    /// Opens the file on whose bytes from 2^40 on a reader takes the lock of an
     /// image.
     pub(crate) fn lock_file(&self, access: Access) -> Result<Box<dyn LocalFile>> {
         match self.disk.open(layout::SUPERBLOCK, access) {
@@ -69,11 +69,11 @@ impl Store {
     /// Locks the image with this number against readers. Returns `None` if a reader has it open.
     pub(crate) fn lock_out_readers(
         &self,
-        image_id: u64,
+        image_no: ImageNo,
     ) -> Result<Option<Vec<Box<dyn LocalFile>>>> {
         let files = self.lock_files()?;
         for file in &files {
-            if !file.try_lock(layout::IMAGE_LOCKS + image_id, true)? {
+            if !file.try_lock(layout::image_lock(image_no), true)? {
                 return Ok(None);
             }
         }

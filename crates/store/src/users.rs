@@ -4,17 +4,17 @@ use crate::disk::Disk;
 use crate::layout;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
-use weald_format::{Error, ErrorKind};
+use weald_format::{Error, ErrorKind, ImageNo};
 
 /// Most processes that a message names.
 const NAMED_MAX: usize = 4;
 
 /// The error of a command that needs the image `name` for itself, while others have it open;
 /// `advice` says what to do.
-pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_id: u64, advice: &str) -> Error {
+pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_no: ImageNo, advice: &str) -> Error {
     let shown = disk.shown();
     let files = [layout::SUPERBLOCK, layout::SUPERBLOCK_COPY].into_iter();
-    let holders = files.flat_map(|name| disk.holders_of_lock(name, layout::IMAGE_LOCKS + image_id));
+    let holders = files.flat_map(|name| disk.holders_of_lock(name, layout::image_lock(image_no)));
     let pids: BTreeSet<u32> = holders.collect();
     let source = std::fs::canonicalize(&shown).map(|dir| format!("{}:{name}", dir.display()));
     let source = source.unwrap_or_default();

@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
 use weald_format::store::{BlockRow, Location, SegmentRow};
-use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 
 /// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
 /// work that a crash loses.
@@ -340,10 +340,10 @@ impl StoreWriter {
     }
 
     /// Returns a number for a new image.
-    pub(crate) fn take_image_id(&mut self) -> u64 {
+    pub(crate) fn take_image_no(&mut self) -> ImageNo {
         let id = self.next_image;
         self.next_image += 1;
-        id
+        ImageNo(id)
     }
 
     /// Returns the id of the block with this record: an existing block, or a new one without

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 use trim::trim;
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, ImageNo, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
 use weald_store::{Imported, Incoming, Store, StoreWriter, StoredImage};
@@ -287,10 +287,10 @@ fn common_len(a: &str, b: &str) -> usize {
 fn most_similar(store: &Store, name: &str) -> Result<Option<String>> {
     let names = store.names()?;
     let most = names.iter().map(|other| common_len(name, other)).max();
-    let mut newest: Option<(u64, String)> = None;
+    let mut newest: Option<(ImageNo, String)> = None;
     for other in names {
         if Some(common_len(name, &other)) == most {
-            let id = store.map(&other)?.image_id;
+            let id = store.map(&other)?.image_no;
             if newest.as_ref().is_none_or(|(known, _)| *known < id) {
                 newest = Some((id, other));
             }
