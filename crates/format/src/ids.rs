@@ -27,6 +27,49 @@ impl fmt::LowerHex for SegmentNo {
     }
 }
 
+/// Number of a block in its store. It is never given to another block, and there is no block 0.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct BlockId(pub u64);
+
+impl BlockId {
+    /// Greater than every block that a store has.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The block after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// How far it is from `other`, in what rows and maps store; [`BlockId::moved`] undoes it.
+    pub fn steps_from(self, other: Self) -> i64 {
+        self.0.wrapping_sub(other.0) as i64
+    }
+
+    /// The block that is `step` away.
+    #[must_use]
+    pub fn moved(self, step: i64) -> Self {
+        Self(self.0.wrapping_add(step as u64))
+    }
+
+    /// The block before this one.
+    #[must_use]
+    pub fn previous(self) -> Self {
+        Self(self.0.saturating_sub(1))
+    }
+
+    /// The key of its row.
+    pub fn key(self) -> [u8; 8] {
+        self.0.to_be_bytes()
+    }
+}
+
+impl fmt::Display for BlockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Number of an image in its store. It is never given to another image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ImageNo(pub u64);

@@ -121,8 +121,8 @@ mod tests {
     use crate::container::{Codec, RecordRef, RecordType};
     use crate::store::{BlockRow, Location};
     use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
+    use crate::{BlockId, SegmentNo, VolumeNo};
     use crate::{FileKind, InodeFlags};
-    use crate::{SegmentNo, VolumeNo};
 
     fn rows(list: &[(&str, &str)]) -> Rows {
         let mut rows = Rows::default();
@@ -243,7 +243,7 @@ mod tests {
             block,
             offset: n as u32 * 100,
         };
-        let pieces = vec![piece(0, 70), piece(2000, 69 + n)];
+        let pieces = vec![piece(0, BlockId(70)), piece(2000, BlockId(69 + n))];
         (pair_key(VolumeNo(1), n, n % 2), ExtentsRow(pieces).encode())
     }
 

@@ -8,7 +8,7 @@ use crate::container::{Codec, HeaderRecord, RECORD_MAGIC, RecordRef};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::{NOTE_BLOCKS_MAX, NOTE_LEN_MAX, NUMBER_MAX};
 use crate::store::{Location, Uuid};
-use crate::{Digest, Error, Result};
+use crate::{BlockId, Digest, Error, Result};
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -24,7 +24,7 @@ pub struct Note {
     pub epoch: u64,
     /// Numbers of the blocks whose records lie between the note before, or the superblock, and this
     /// note, in order.
-    pub ids: Vec<u64>,
+    pub ids: Vec<BlockId>,
 }
 
 /// What begins at a place in a segment.
@@ -102,13 +102,13 @@ impl Note {
         body.extend_from_slice(&self.epoch.to_le_bytes());
         put_varint(&mut body, self.ids.len() as u64);
         let mut rest = self.ids.as_slice();
-        let mut expected = 0u64;
+        let mut expected = BlockId::default();
         while let Some(&first) = rest.first() {
-            let is_next = |(at, id): (u64, &u64)| first.checked_add(at) == Some(*id);
+            let is_next = |(at, id): (u64, &BlockId)| first.0.checked_add(at) == Some(id.0);
             let run = (0u64..).zip(rest).take_while(|pair| is_next(*pair)).count();
-            put_varint(&mut body, zigzag(first.wrapping_sub(expected) as i64));
+            put_varint(&mut body, zigzag(first.steps_from(expected)));
             put_varint(&mut body, run as u64);
-            expected = first.wrapping_add(run as u64);
+            expected = first.moved(run as i64);
             rest = rest.get(run..).unwrap_or_default();
         }
         let header = HeaderRecord {
@@ -144,7 +144,7 @@ impl Note {
         let commit = cursor.bounded(NUMBER_MAX, "commit")?;
         let epoch = cursor.bytes(8)?.try_into().map(u64::from_le_bytes);
         let count = cursor.count(NOTE_BLOCKS_MAX, "blocks of a note")?;
-        let mut ids: Vec<u64> = Vec::new();
+        let mut ids: Vec<BlockId> = Vec::new();
         let mut expected = 0u64;
         while ids.len() < count {
             let first = expected.wrapping_add(unzigzag(cursor.varint()?) as u64);
@@ -153,7 +153,7 @@ impl Note {
             if run == 0 || expected > NUMBER_MAX {
                 return Err(cursor.error("S-7.2", "a run of blocks out of range"));
             }
-            ids.extend(first..expected);
+            ids.extend((first..expected).map(BlockId));
         }
         cursor.finish()?;
         Ok(Self {
@@ -190,7 +190,7 @@ mod tests {
         let note = |ids: &[u64]| Note {
             commit: 300,
             epoch: 0x0123_4567_89ab_cdef,
-            ids: ids.to_vec(),
+            ids: ids.iter().copied().map(BlockId).collect(),
         };
         let most: Vec<u64> = (0..NOTE_BLOCKS_MAX as u64).collect();
         let apart: Vec<u64> = most

@@ -5,7 +5,7 @@
 
 use crate::container::{Codec, RecordRef, RecordType, record};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
-use crate::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
+use crate::{BlockId, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -284,7 +284,7 @@ pub enum Part {
     /// A record that lies in the store.
     Block {
         /// Number of the block in the store.
-        id: u64,
+        id: BlockId,
         /// Where it lay when the map was written.
         location: Location,
         /// The record. Its `offset` is not used.
@@ -337,7 +337,7 @@ impl ImageMap {
     }
 
     /// The blocks of the image in order: number, place and record.
-    pub fn blocks(&self) -> impl Iterator<Item = (u64, Location, &RecordRef)> {
+    pub fn blocks(&self) -> impl Iterator<Item = (BlockId, Location, &RecordRef)> {
         self.parts.iter().filter_map(|part| match part {
             Part::Inline(_) => None,
             Part::Block {
@@ -351,7 +351,7 @@ impl ImageMap {
     /// The bytes of the map's file in the store `uuid`.
     pub fn encode(&self, uuid: Uuid) -> Vec<u8> {
         let mut body = Vec::new();
-        let (mut last_id, mut last_segment) = (0u64, 0u64);
+        let (mut last_id, mut last_segment) = (BlockId::default(), 0u64);
         for part in &self.parts {
             match part {
                 Part::Inline(bytes) => {
@@ -365,7 +365,7 @@ impl ImageMap {
                     record,
                 } => {
                     body.push(1);
-                    put_varint(&mut body, zigzag(id.wrapping_sub(last_id) as i64));
+                    put_varint(&mut body, zigzag(id.steps_from(last_id)));
                     let step = location.segment.0.wrapping_sub(last_segment) as i64;
                     put_varint(&mut body, zigzag(step));
                     (last_id, last_segment) = (*id, location.segment.0);
@@ -448,7 +448,7 @@ fn parse_parts(body: &[u8], count: u64) -> Result<Vec<Part>> {
     // A part takes two bytes at least.
     let capacity = usize::try_from(count).unwrap_or(usize::MAX).min(body.len());
     let mut parts = Vec::with_capacity(capacity.min(1 << 16));
-    let (mut id, mut segment) = (0u64, 0u64);
+    let (mut id, mut segment) = (BlockId::default(), 0u64);
     for _ in 0..count {
         parts.push(match cursor.byte()? {
             0 => {
@@ -456,7 +456,7 @@ fn parse_parts(body: &[u8], count: u64) -> Result<Vec<Part>> {
                 Part::Inline(cursor.bytes(len)?.to_vec())
             }
             1 => {
-                id = id.wrapping_add(unzigzag(cursor.varint()?) as u64);
+                id = id.moved(unzigzag(cursor.varint()?));
                 segment = segment.wrapping_add(unzigzag(cursor.varint()?) as u64);
                 let location = Location {
                     segment: SegmentNo(segment),

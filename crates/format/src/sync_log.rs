@@ -10,7 +10,7 @@ use crate::cursor::{Cursor, put_varint};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::store::Uuid;
 use crate::volume::{InodeRow, NameRow, QuotaRow, put_time, split_key, time};
-use crate::{Digest, Error, Result, VolumeNo};
+use crate::{BlockId, Digest, Error, Result, VolumeNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -311,7 +311,7 @@ pub enum DeltaItem<'a> {
     /// A hole: inode, offset, length.
     Hole(u64, u64, u64),
     /// Bytes of a block: inode, offset, length, block, offset in the decoded block.
-    Block(u64, u64, u64, u64, u32),
+    Block(u64, u64, u64, BlockId, u32),
     /// An inode whose rows go.
     Drop(u64),
 }
@@ -371,7 +371,7 @@ impl DeltaBuilder {
             }
             DeltaItem::Hole(ino, start, len) => put_varints(out, &[ino, start, len]),
             DeltaItem::Block(ino, start, len, block, offset) => {
-                put_varints(out, &[ino, start, len, block, offset.into()]);
+                put_varints(out, &[ino, start, len, block.0, offset.into()]);
             }
             DeltaItem::Drop(ino) => put_varint(out, ino),
         }
@@ -427,7 +427,7 @@ fn item<'a>(cursor: &mut Cursor<'a>) -> Result<DeltaItem<'a>> {
             if len.saturating_add(offset) > BLOCK_LEN_MAX {
                 return Err(bad("V-6.6", "a range ends behind its block"));
             }
-            DeltaItem::Block(ino, start, len, block, offset as u32)
+            DeltaItem::Block(ino, start, len, BlockId(block), offset as u32)
         }
         5 => DeltaItem::Drop(cursor.varint()?),
         _ => return Err(bad("V-6.5", "unknown kind of change")),
@@ -471,7 +471,7 @@ mod tests {
             DeltaItem::Row(DeltaTable::Xattrs, b"", None),
             DeltaItem::Bytes(4, 1 << 40, b"bytes"),
             DeltaItem::Hole(5, 0, i64::MAX as u64),
-            DeltaItem::Block(6, 7, 8, u64::MAX, 9),
+            DeltaItem::Block(6, 7, 8, BlockId(u64::MAX), 9),
             DeltaItem::Drop(u64::MAX),
         ];
         let start = DeltaStart {

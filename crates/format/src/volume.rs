@@ -6,7 +6,7 @@ use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
-use crate::{Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
+use crate::{BlockId, Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
@@ -357,7 +357,7 @@ pub struct Piece {
     /// Length, bytes.
     pub len: u32,
     /// The block.
-    pub block: u64,
+    pub block: BlockId,
     /// First byte in the decoded block.
     pub offset: u32,
 }
@@ -377,11 +377,11 @@ impl ExtentsRow {
     /// The value of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(self.0.len().saturating_mul(12));
-        let (mut end, mut block) = (0u32, 0u64);
+        let (mut end, mut block) = (0u32, BlockId::default());
         for piece in &self.0 {
             put_varint(&mut out, piece.start.wrapping_sub(end).into());
             put_varint(&mut out, piece.len.into());
-            put_varint(&mut out, zigzag(piece.block.wrapping_sub(block) as i64));
+            put_varint(&mut out, zigzag(piece.block.steps_from(block)));
             put_varint(&mut out, piece.offset.into());
             (end, block) = (piece.end(), piece.block);
         }
@@ -395,12 +395,12 @@ impl ExtentsRow {
     pub fn parse(bytes: &[u8], window_len: u32) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "extents row");
         let mut pieces = Vec::new();
-        let (mut end, mut block) = (0u32, 0u64);
+        let (mut end, mut block) = (0u32, BlockId::default());
         while cursor.remaining() > 0 {
             let gap = cursor.bounded(window_len.into(), "gap")? as u32;
             let start = end.saturating_add(gap);
             let len = cursor.bounded(window_len.into(), "length of a piece")? as u32;
-            block = block.wrapping_add(unzigzag(cursor.varint()?) as u64);
+            block = block.moved(unzigzag(cursor.varint()?));
             let offset = cursor.bounded(BLOCK_LEN_MAX, "offset in a block")? as u32;
             let piece = Piece {
                 start,
@@ -669,9 +669,9 @@ mod tests {
             offset,
         };
         let row = ExtentsRow(vec![
-            piece(0, 10, 900, 5),
-            piece(10, 5, 3, 0),
-            piece(4000, 96, 4, 9),
+            piece(0, 10, BlockId(900), 5),
+            piece(10, 5, BlockId(3), 0),
+            piece(4000, 96, BlockId(4), 9),
         ]);
         assert_eq!(ExtentsRow::parse(&row.encode(), 4096).unwrap(), row);
         assert!(ExtentsRow::parse(&row.encode(), 4095).is_err());

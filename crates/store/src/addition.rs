@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::store::{ImageMap, ImageRow, ImageState, MAP_LEN_MAX, Part};
-use weald_format::{Digest, Error, Result};
+use weald_format::{BlockId, Digest, Error, Result};
 use zerocopy::IntoBytes;
 
 /// Longest map, bytes.
@@ -35,7 +35,7 @@ pub enum NewPart {
     /// A record and its stored bytes.
     Record(RecordRef, Vec<u8>),
     /// A block of the store, and the record that it must be.
-    Stored(u64, RecordRef),
+    Stored(BlockId, RecordRef),
     /// The end: image digest and tree digest.
     End(Digest, Digest),
 }
@@ -74,7 +74,7 @@ impl<P: FnMut(&[u8]) -> Result<()> + Send> PartSink for PartsWriter<P> {
         match part {
             Part::Inline(bytes) => self.put_inline(&bytes),
             Part::Block { id, record, .. } => {
-                (self.0)(&[&[STORED], &id.to_le_bytes()[..]].concat())?;
+                (self.0)(&[&[STORED], &id.0.to_le_bytes()[..]].concat())?;
                 (self.0)(record.header().as_bytes())
             }
         }
@@ -147,7 +147,7 @@ fn first_part(bytes: &[u8]) -> Result<Option<(NewPart, usize)>> {
         },
         STORED => match rest.split_first_chunk::<8>() {
             Some((id, rest)) => {
-                let id = u64::from_le_bytes(*id);
+                let id = BlockId(u64::from_le_bytes(*id));
                 header(rest)?.map(|record| (NewPart::Stored(id, record), 9 + HEADER_LEN))
             }
             None => None,
@@ -201,7 +201,7 @@ impl Addition {
     /// `Invalid` for bytes that are not as their digest says, for a block that the store does not
     /// have, and for a part behind the end; `Limit` for more parts than a map can have: the store
     /// is as before. `Io`, `Full`, `Corrupt`.
-    pub fn put(&mut self, writer: &mut StoreWriter, part: NewPart) -> Result<Option<u64>> {
+    pub fn put(&mut self, writer: &mut StoreWriter, part: NewPart) -> Result<Option<BlockId>> {
         if self.complete.is_some() {
             return Err(Error::invalid("a part of an image behind its end"));
         }
@@ -335,7 +335,7 @@ impl Addition {
     ///
     /// # Errors
     /// `Io`, `Full`.
-    pub fn undo(self, writer: &mut StoreWriter) -> Result<BTreeSet<u64>> {
+    pub fn undo(self, writer: &mut StoreWriter) -> Result<BTreeSet<BlockId>> {
         let id_of = |part: &Part| match part {
             Part::Block { id, .. } => Some(*id),
             Part::Inline(_) => None,
@@ -408,7 +408,7 @@ mod tests {
             offset: 2,
         };
         let block = Part::Block {
-            id: 9,
+            id: BlockId(9),
             location,
             record: record(b"other"),
         };
@@ -419,7 +419,7 @@ mod tests {
             NewPart::Inline(b"superblock".to_vec()),
             NewPart::Record(record(&stored), stored.to_vec()),
             NewPart::Record(record(b""), Vec::new()),
-            NewPart::Stored(9, record(b"other")),
+            NewPart::Stored(BlockId(9), record(b"other")),
             NewPart::End(digests.0, digests.1),
         ];
         (bytes, parts)

@@ -7,7 +7,7 @@ use crate::segment::SegmentWriter;
 use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
-use weald_format::{Error, Result, SegmentNo};
+use weald_format::{BlockId, Error, Result, SegmentNo};
 
 impl StoreWriter {
     /// Returns a segment with room for `len` more bytes. The row of a new segment is committed
@@ -90,7 +90,7 @@ impl StoreWriter {
     /// next commit.
     pub(crate) fn append(
         &mut self,
-        id: u64,
+        id: BlockId,
         record: &RecordRef,
         stored: &[u8],
     ) -> Result<Location> {

@@ -7,7 +7,7 @@ use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::volume::split_pair_key;
-use weald_format::{Result, VolumeNo};
+use weald_format::{BlockId, Result, VolumeNo};
 
 impl StoreWriter {
     /// Names of the images and volumes that use one of the blocks `ids`.
@@ -17,7 +17,7 @@ impl StoreWriter {
     ///
     /// # Cost
     /// Reads all maps, and all extents of volumes.
-    pub fn users_of(&self, ids: &BTreeSet<u64>) -> Result<BTreeSet<String>> {
+    pub fn users_of(&self, ids: &BTreeSet<BlockId>) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
         for name in self.store.names()? {
             match self.store.map(&name) {
@@ -34,7 +34,7 @@ impl StoreWriter {
             volumes.map(|(n, row)| (row.volume_no, n)).collect();
         self.engine.scan(Table::Extents, &[], &mut |key, value| {
             let (volume_no, _, _) = split_pair_key(key)?;
-            let has = |id: &u64| ids.contains(id);
+            let has = |id: &BlockId| ids.contains(id);
             if parse_extents(value)?
                 .0
                 .iter()

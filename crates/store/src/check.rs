@@ -23,7 +23,7 @@ use weald_format::store::{
     check_segment_superblock,
 };
 use weald_format::volume::{VolumeRow, split_pair_key};
-use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
+use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,16 +54,16 @@ pub struct Checked {
 /// What a check knows of blocks.
 #[derive(Debug, Default)]
 pub struct BlockStates {
-    blocks: BTreeMap<u64, BlockRow>,
+    blocks: BTreeMap<BlockId, BlockRow>,
     /// Unreadable blocks, each with the reason.
-    damaged: BTreeMap<u64, String>,
+    damaged: BTreeMap<BlockId, String>,
     /// Bytes of records that were read and compared with their digests.
     pub verified_len: u64,
 }
 
 impl BlockStates {
     /// Why the first `end` decoded bytes of block `id` cannot be read; `None` if they can.
-    pub fn why_unreadable(&self, id: u64, end: u64) -> Option<String> {
+    pub fn why_unreadable(&self, id: BlockId, end: u64) -> Option<String> {
         match self.blocks.get(&id) {
             None => Some(format!("block {id} has no row")),
             Some(row) if row.record.raw_len < end => {
@@ -203,7 +203,7 @@ impl StoreWriter {
     fn read_rows(&self, state: &mut State) -> Result<()> {
         let mut blocks = BTreeMap::new();
         let is_whole = self.each_readable(state, Table::Blocks, &mut |key, value| {
-            if let Some(id) = number_of(key) {
+            if let Some(id) = number_of(key).map(BlockId) {
                 blocks.insert(id, BlockRow::parse(value)?);
             }
             Ok(ControlFlow::Continue(()))
@@ -327,7 +327,7 @@ impl StoreWriter {
         let last = [
             (
                 writer::NEXT_BLOCK,
-                state.of_blocks.blocks.keys().next_back().copied(),
+                state.of_blocks.blocks.keys().next_back().map(|id| id.0),
             ),
             (
                 writer::NEXT_SEGMENT,
@@ -355,9 +355,9 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`.
-    pub fn check_blocks(&self, ids: &BTreeSet<u64>, reads_data: bool) -> Result<BlockStates> {
+    pub fn check_blocks(&self, ids: &BTreeSet<BlockId>, reads_data: bool) -> Result<BlockStates> {
         let mut states = BlockStates::default();
-        let mut by_place: BTreeMap<Location, u64> = BTreeMap::new();
+        let mut by_place: BTreeMap<Location, BlockId> = BTreeMap::new();
         for &id in ids {
             match self.find_block_row(id) {
                 Ok(Some(row)) => {
@@ -415,7 +415,7 @@ impl StoreWriter {
         reads_data: bool,
         tick: &mut dyn FnMut(&Checked),
     ) -> Result<()> {
-        let mut by_segment: BTreeMap<SegmentNo, Vec<(u64, BlockRow)>> = BTreeMap::new();
+        let mut by_segment: BTreeMap<SegmentNo, Vec<(BlockId, BlockRow)>> = BTreeMap::new();
         for (&id, row) in &state.of_blocks.blocks {
             by_segment
                 .entry(row.location.segment)
@@ -441,7 +441,7 @@ impl StoreWriter {
         &self,
         state: &mut State,
         (number, row): (SegmentNo, SegmentRow),
-        blocks: &[(u64, BlockRow)],
+        blocks: &[(BlockId, BlockRow)],
         reads_data: bool,
     ) -> Result<()> {
         let name = layout::segment_file(number);
@@ -488,7 +488,11 @@ impl StoreWriter {
     }
 
     /// Checks rows and maps of the images, and counts the references to each block in the maps.
-    fn check_images(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
+    fn check_images(
+        &self,
+        state: &mut State,
+        references: &mut BTreeMap<BlockId, u64>,
+    ) -> Result<()> {
         let mut known = std::mem::take(&mut state.damaged_images);
         for (name, row) in std::mem::take(&mut state.images) {
             known.insert(name.clone());
@@ -508,7 +512,7 @@ impl StoreWriter {
             if Digest::of(&map.encode(self.store.superblock.uuid)) != row.map_digest {
                 state.find(Some(&name), "its map is not the one that was committed");
             }
-            let mut without_row: Vec<u64> = Vec::new();
+            let mut without_row: Vec<BlockId> = Vec::new();
             for (id, location, record) in map.blocks() {
                 *references.entry(id).or_default() += 1;
                 let why = match state.of_blocks.blocks.get(&id) {
@@ -550,7 +554,11 @@ impl StoreWriter {
 
     /// Counts the references to each block in the extents of volumes, and finds the blocks that
     /// cannot be read.
-    fn check_extents(&self, state: &mut State, references: &mut BTreeMap<u64, u64>) -> Result<()> {
+    fn check_extents(
+        &self,
+        state: &mut State,
+        references: &mut BTreeMap<BlockId, u64>,
+    ) -> Result<()> {
         let names: BTreeMap<VolumeNo, String> = state
             .volumes
             .iter()
@@ -595,7 +603,7 @@ impl StoreWriter {
     fn check_sync_logs(&self, state: &mut State) -> Result<()> {
         for (name, row) in state.volumes.clone() {
             let blocks = &state.of_blocks.blocks;
-            let raw_len = |id: u64| Ok(blocks.get(&id).map(|row| row.record.raw_len));
+            let raw_len = |id: BlockId| Ok(blocks.get(&id).map(|row| row.record.raw_len));
             match self.check_log(&row, &raw_len) {
                 Ok((count, damage)) => {
                     state.checked.log_record_count += count;
@@ -662,12 +670,12 @@ fn check_notes(
     state: &mut State,
     (name, file, identity): (&str, &dyn Object, (Uuid, SegmentNo)),
     end: u64,
-    blocks: &[(u64, BlockRow)],
+    blocks: &[(BlockId, BlockRow)],
 ) -> Result<()> {
     let by_offset = blocks
         .iter()
         .map(|(id, row)| (row.location.offset, (*id, *row)));
-    let by_offset: BTreeMap<u64, (u64, BlockRow)> = by_offset.collect();
+    let by_offset: BTreeMap<u64, (BlockId, BlockRow)> = by_offset.collect();
     let walked = each_noted(file, identity, end, &mut |found| {
         let (Some((_, noted)), Some((id, row))) = (found.noted, by_offset.get(&found.offset))
         else {
@@ -696,7 +704,7 @@ fn check_blocks(
     state: &mut State,
     (name, file): (&str, &dyn Object),
     end: u64,
-    blocks: &[(u64, BlockRow)],
+    blocks: &[(BlockId, BlockRow)],
     reads_data: bool,
 ) {
     for (id, block) in blocks.iter().filter(|(_, block)| block.references > 0) {
@@ -712,7 +720,7 @@ fn check_blocks(
     }
 }
 
-fn check_references(state: &mut State, references: &BTreeMap<u64, u64>) {
+fn check_references(state: &mut State, references: &BTreeMap<BlockId, u64>) {
     for (id, row) in &state.of_blocks.blocks {
         let counted = references.get(id).copied().unwrap_or(0);
         // The missing references may be those of a map or of rows that cannot be read.

@@ -22,20 +22,20 @@ use crate::volume::Dead;
 use crate::writer::{StoreWriter, each_row};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weald_format::store::{BlockRow, ImageState, Location, Part, SegmentRow};
-use weald_format::{ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, ErrorKind, Result, SegmentNo};
 
 /// A segment that is being emptied.
 #[derive(Debug)]
 struct Victim {
     number: SegmentNo,
     /// Its blocks, by offset.
-    ids: BTreeMap<u64, u64>,
+    ids: BTreeMap<u64, BlockId>,
     /// Whether all live blocks can be read.
     is_verified: bool,
     /// Offset of the first block that was not looked at.
     next: u64,
     /// New places of its live blocks.
-    copies: BTreeMap<u64, Location>,
+    copies: BTreeMap<BlockId, Location>,
 }
 
 /// A collection that is under way. Dropped before its end, it leaves copies that nothing refers to
@@ -46,7 +46,7 @@ pub struct Collection {
     steps: Steps,
     done: Collected,
     /// Blocks without references.
-    dead: VecDeque<u64>,
+    dead: VecDeque<BlockId>,
     /// Segments to empty, those first that free the most.
     victims: VecDeque<SegmentNo>,
     /// Those of the present group.
@@ -100,7 +100,7 @@ impl Collection {
         each_row(engine, Table::Blocks, &mut |id, value| {
             check()?;
             if BlockRow::parse(value)?.references == 0 {
-                self.dead.push_back(id);
+                self.dead.push_back(BlockId(id));
             }
             Ok(())
         })
@@ -123,7 +123,7 @@ impl Collection {
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
         let count = count_max.min(self.dead.len());
-        let ids: BTreeSet<u64> = self.dead.drain(..count).collect();
+        let ids: BTreeSet<BlockId> = self.dead.drain(..count).collect();
         let dead = writer.forget_unused(&ids, before_commit)?;
         self.done.blocks_forgotten += dead.len() as u64;
         let mut freed = dead;
@@ -192,7 +192,7 @@ impl Collection {
         if numbers.is_empty() {
             return Ok(false);
         }
-        let mut blocks: BTreeMap<SegmentNo, BTreeMap<u64, u64>> = numbers
+        let mut blocks: BTreeMap<SegmentNo, BTreeMap<u64, BlockId>> = numbers
             .iter()
             .map(|number| (*number, BTreeMap::new()))
             .collect();
@@ -200,7 +200,7 @@ impl Collection {
             check()?;
             let location = BlockRow::parse(value)?.location;
             if let Some(ids) = blocks.get_mut(&location.segment) {
-                ids.insert(location.offset, id);
+                ids.insert(location.offset, BlockId(id));
             }
             Ok(())
         })?;
@@ -364,7 +364,7 @@ impl Victim {
     }
 
     /// The row of block `id`, if the block still lies in this segment.
-    fn row(&self, writer: &StoreWriter, id: u64) -> Result<Option<BlockRow>> {
+    fn row(&self, writer: &StoreWriter, id: BlockId) -> Result<Option<BlockRow>> {
         let row = writer.find_block_row(id)?;
         Ok(row.filter(|row| row.location.segment == self.number))
     }

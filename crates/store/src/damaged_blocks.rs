@@ -10,7 +10,7 @@ use crate::store::Store;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weald_format::Result;
+use weald_format::{BlockId, Result};
 
 /// Most bytes of the file.
 const LEN_MAX: u64 = 16 << 20;
@@ -19,7 +19,7 @@ const COUNT_MAX: usize = 1 << 16;
 
 /// Numbers of blocks, each with the reason. Clones share them.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct DamagedBlocks(Arc<Mutex<BTreeMap<u64, String>>>);
+pub(crate) struct DamagedBlocks(Arc<Mutex<BTreeMap<BlockId, String>>>);
 
 impl DamagedBlocks {
     /// Reads the file; none if there is none, or if it is damaged.
@@ -30,12 +30,13 @@ impl DamagedBlocks {
             .unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         let lines = text.lines().filter_map(|line| line.split_once(' '));
-        let blocks = lines.filter_map(|(id, why)| Some((id.parse().ok()?, why.to_owned())));
+        let blocks =
+            lines.filter_map(|(id, why)| Some((BlockId(id.parse().ok()?), why.to_owned())));
         Self(Arc::new(Mutex::new(blocks.take(COUNT_MAX).collect())))
     }
 
     /// Adds a block.
-    pub fn note(&self, id: u64, why: &str) {
+    pub fn note(&self, id: BlockId, why: &str) {
         let mut blocks = self.0.lock();
         if blocks.len() < COUNT_MAX {
             let why = why.replace('\n', " ");
@@ -44,22 +45,22 @@ impl DamagedBlocks {
     }
 
     /// Drops a block that can be read.
-    pub fn forget(&self, id: u64) {
+    pub fn forget(&self, id: BlockId) {
         self.0.lock().remove(&id);
     }
 
     /// Whether block `id` was found damaged.
-    pub fn has(&self, id: u64) -> bool {
+    pub fn has(&self, id: BlockId) -> bool {
         self.0.lock().contains_key(&id)
     }
 
     /// All of them.
-    pub fn blocks(&self) -> BTreeMap<u64, String> {
+    pub fn blocks(&self) -> BTreeMap<BlockId, String> {
         self.0.lock().clone()
     }
 
     /// Drops those that `keeps` refuses.
-    pub fn retain(&self, keeps: &dyn Fn(u64) -> bool) {
+    pub fn retain(&self, keeps: &dyn Fn(BlockId) -> bool) {
         self.0.lock().retain(|id, _| keeps(*id));
     }
 

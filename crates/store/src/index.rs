@@ -2,7 +2,7 @@
 //! hit counts only if the block's row has the whole digest; a miss costs space, never data.
 
 use hashbrown::HashTable;
-use weald_format::Digest;
+use weald_format::{BlockId, Digest};
 
 /// Memory per entry in bytes, including the unused slots of the table.
 const INDEX_ENTRY_LEN: usize = 28;
@@ -15,7 +15,7 @@ pub const NEIGHBOUR_ROW_COUNT: u64 = 64;
 #[derive(Debug, Clone, Copy)]
 struct Entry {
     fingerprint: u32,
-    id: u64,
+    id: BlockId,
 }
 
 /// Maps fingerprints of digests to block ids.
@@ -50,7 +50,7 @@ impl DedupIndex {
     }
 
     /// Records that block `id` has this digest.
-    pub fn insert(&mut self, digest: &Digest, id: u64) {
+    pub fn insert(&mut self, digest: &Digest, id: BlockId) {
         let fingerprint = fingerprint(digest);
         if self.entries.len() >= self.count_max {
             self.thin_out();
@@ -64,7 +64,7 @@ impl DedupIndex {
     /// Keeps one fingerprint in eight of the older half of the entries, and all newer ones.
     fn thin_out(&mut self) {
         self.is_sampled = true;
-        let mut ids: Vec<u64> = self.entries.iter().map(|entry| entry.id).collect();
+        let mut ids: Vec<BlockId> = self.entries.iter().map(|entry| entry.id).collect();
         let middle = ids.len() / 2;
         let (_, median, _) = ids.select_nth_unstable(middle);
         let median = *median;
@@ -78,7 +78,7 @@ impl DedupIndex {
     }
 
     /// Removes block `id` with this digest.
-    pub fn remove(&mut self, digest: &Digest, id: u64) {
+    pub fn remove(&mut self, digest: &Digest, id: BlockId) {
         let fingerprint = fingerprint(digest);
         let is_it = |entry: &Entry| entry.id == id;
         if let Ok(found) = self.entries.find_entry(bucket_hash(fingerprint), is_it) {
@@ -87,7 +87,7 @@ impl DedupIndex {
     }
 
     /// Ids of blocks that may have this digest.
-    pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = u64> {
+    pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = BlockId> {
         let fingerprint = fingerprint(digest);
         let hits = self.entries.iter_hash(bucket_hash(fingerprint));
         hits.filter(move |entry| entry.fingerprint == fingerprint)
@@ -116,11 +116,11 @@ mod tests {
         let mut index = DedupIndex::new(28 * 1000);
         let digest = |n: u64| Digest::of(&n.to_le_bytes());
         for id in 0..10_000 {
-            index.insert(&digest(id), id);
+            index.insert(&digest(id), BlockId(id));
             assert!(index.count() <= 1000);
         }
         assert!(index.is_sampled());
-        let knows = |id: u64| index.candidates(&digest(id)).any(|found| found == id);
+        let knows = |id: u64| index.candidates(&digest(id)).any(|found| found.0 == id);
         assert!((9_900..10_000).all(knows));
         let old = (0..9_000).filter(|&id| knows(id)).count();
         assert!(old < 1000, "{old}");

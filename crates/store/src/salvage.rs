@@ -38,7 +38,7 @@ use weald_format::store::{
     SegmentRow,
 };
 use weald_format::volume::VolumeRow;
-use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
+use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// Options of a salvage.
 #[derive(Debug, Clone, Default)]
@@ -103,9 +103,9 @@ pub struct Salvaged {
 #[derive(Default)]
 struct Found {
     /// Rows of blocks, and why some cannot be read.
-    blocks: BTreeMap<u64, BlockRow>,
-    lost: BTreeMap<u64, String>,
-    next_block: u64,
+    blocks: BTreeMap<BlockId, BlockRow>,
+    lost: BTreeMap<BlockId, String>,
+    next_block: BlockId,
     /// The segment that does not exist, where blocks lie of which nothing is known.
     nowhere: SegmentNo,
     nowhere_len: u64,
@@ -147,13 +147,14 @@ impl Found {
         }
     }
 
-    fn new_id(&mut self) -> u64 {
-        self.next_block += 1;
-        self.next_block - 1
+    fn new_id(&mut self) -> BlockId {
+        let id = self.next_block;
+        self.next_block = id.next();
+        id
     }
 
     /// Why the first `end` decoded bytes of a block cannot be read.
-    fn why_lost(&self, id: u64, end: u64) -> Option<String> {
+    fn why_lost(&self, id: BlockId, end: u64) -> Option<String> {
         match self.blocks.get(&id) {
             None => Some(format!("block {id} is not known")),
             Some(row) if row.record.raw_len < end => Some(format!("block {id} is another one")),
@@ -161,7 +162,7 @@ impl Found {
         }
     }
 
-    fn count(&mut self, id: u64, references: u64) {
+    fn count(&mut self, id: BlockId, references: u64) {
         if let Some(row) = self.blocks.get_mut(&id) {
             row.references += references;
         }
@@ -200,7 +201,7 @@ impl Found {
 struct OldVolumes {
     volumes: Vec<OldVolume>,
     /// All rows of blocks.
-    blocks: BTreeMap<u64, BlockRow>,
+    blocks: BTreeMap<BlockId, BlockRow>,
     counters: Counters,
 }
 
@@ -419,7 +420,7 @@ impl Store {
         };
         for (key, value) in old.read(Table::Blocks, &[])? {
             if let (Some(id), Ok(row)) = (number_of(&key), BlockRow::parse(&value)) {
-                volumes.blocks.insert(id, row);
+                volumes.blocks.insert(BlockId(id), row);
             }
         }
         // Damage can hide that the tables are those of this store, but not that they fit.
@@ -479,7 +480,7 @@ impl Store {
         let engine = create_engine(disk, META_NEW, self.superblock.uuid)?;
         let mut batch = Batch::default();
         for (id, row) in &found.blocks {
-            batch.put(Table::Blocks, &key_of(*id), row.encode());
+            batch.put(Table::Blocks, &id.key(), row.encode());
             if batch.0.len() >= 1 << 16 {
                 engine.commit(&std::mem::take(&mut batch))?;
             }
@@ -507,7 +508,7 @@ impl Store {
         }
         // The next segment is a new one: nothing is appended to one whose end may be wrong.
         for (key, value) in [
-            (writer::NEXT_BLOCK, found.next_block),
+            (writer::NEXT_BLOCK, found.next_block.0),
             (writer::NEXT_SEGMENT, found.nowhere.next().next().0),
             (writer::NEXT_IMAGE, next_image),
             (NEXT_VOLUME_NO, next_volume_no),
@@ -539,7 +540,7 @@ fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Foun
         .keys()
         .chain(old.blocks.keys())
         .chain(known.keys());
-    let next = ids.max().map_or(1, |last| last + 1);
+    let next = ids.max().map_or(BlockId(1), |last| last.next());
     found.next_block = next.max(old.counters.next_block);
     for volume in &mut old.volumes {
         let mut renamed = BTreeMap::new();
@@ -560,7 +561,7 @@ fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Foun
                 (Some(_), _) => {}
                 (None, Some(row)) => drop(found.blocks.insert(id, row)),
                 (None, None) => {
-                    found.next_block = found.next_block.max(id.saturating_add(1));
+                    found.next_block = found.next_block.max(id.next());
                     let row = found.unknown_row(references.len);
                     found.blocks.insert(id, row);
                 }
@@ -591,7 +592,7 @@ fn salvage_volumes(
                     why_lost: &|id, end| found.why_lost(id, end),
                     lost_block: &mut |len| {
                         unknown.push(len);
-                        first + unknown.len() as u64 - 1
+                        first.moved(unknown.len() as i64 - 1)
                     },
                 },
             );

@@ -9,7 +9,7 @@ use weald_format::store::{
     Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
     encode_segment_superblock,
 };
-use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Bytes that are buffered before a write.
@@ -26,7 +26,7 @@ pub struct SegmentWriter {
     /// Whether a crash may still lose the file's name: its directory is not synced.
     is_new: bool,
     /// Blocks of the records since the last note.
-    ids: Vec<u64>,
+    ids: Vec<BlockId>,
     /// Bytes of all notes.
     notes_len: u64,
 }
@@ -110,7 +110,7 @@ impl SegmentWriter {
     ///
     /// # Errors
     /// `Io`, `Full`: the segment must not be used after an error.
-    pub fn append(&mut self, id: u64, record: &RecordRef, stored: &[u8]) -> Result<Location> {
+    pub fn append(&mut self, id: BlockId, record: &RecordRef, stored: &[u8]) -> Result<Location> {
         self.ids.push(id);
         let location = Location {
             segment: self.number,
@@ -296,7 +296,7 @@ pub struct NotedRecord {
     /// The record; its offset is 0.
     pub record: RecordRef,
     /// Commit and number of the block; `None` if no note says it.
-    pub noted: Option<(u64, u64)>,
+    pub noted: Option<(u64, BlockId)>,
 }
 
 /// Visits the records of segment `number` in order, up to byte `end` (exclusive), with what the

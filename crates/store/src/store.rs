@@ -14,7 +14,7 @@ use weald_format::store::{
     ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, StoreSuperblock,
     Uuid,
 };
-use weald_format::{Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Default length at which a segment is closed, in bytes.
@@ -323,7 +323,7 @@ pub struct ImageInfo {
 
 /// Maps a record id to the record's length and to the index of the image that refers to it; `None`
 /// if several images do.
-type Owners = hashbrown::HashMap<u64, (u64, Option<usize>)>;
+type Owners = hashbrown::HashMap<BlockId, (u64, Option<usize>)>;
 
 impl Store {
     /// Returns figures about the store and about every image, sorted by name. An image that is

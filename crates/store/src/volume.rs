@@ -20,7 +20,7 @@ use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{BlockRow, Part, SegmentRow};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo, limits};
+use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo, limits};
 
 /// Counts the numbers in front of the keys of volumes.
 pub(crate) const NEXT_VOLUME_NO: &[u8] = b"next_snapshot";
@@ -35,7 +35,7 @@ const PUNCH_LEN_MIN: u64 = 4 << 10;
 const ROW_COPY_LEN_MAX: u64 = 4096;
 
 /// A block that nothing refers to any more.
-pub type Dead = (u64, BlockRow);
+pub type Dead = (BlockId, BlockRow);
 
 /// Reads blocks while a writer works.
 #[derive(Debug)]
@@ -44,7 +44,7 @@ pub struct BlockReader {
     engine: Arc<dyn Engine>,
     segments: Mutex<VecDeque<(SegmentNo, Arc<dyn Object>)>>,
     /// Rows of blocks that are gone from the tables, but whose space is not freed yet.
-    removed: Mutex<BTreeMap<u64, BlockRow>>,
+    removed: Mutex<BTreeMap<BlockId, BlockRow>>,
     /// Blocks that were found damaged, which the writer knows too.
     damaged: DamagedBlocks,
 }
@@ -85,8 +85,8 @@ impl BlockReader {
         self.removed.lock().clear();
     }
 
-    fn row(&self, id: u64) -> Result<BlockRow> {
-        if let Some(value) = self.engine.get(Table::Blocks, &id.to_be_bytes())? {
+    fn row(&self, id: BlockId) -> Result<BlockRow> {
+        if let Some(value) = self.engine.get(Table::Blocks, &id.key())? {
             return BlockRow::parse(&value);
         }
         self.removed.lock().get(&id).copied().ok_or_else(|| {
@@ -99,7 +99,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// `Corrupt`; `Lost` if its segment is missing; `Io`.
-    pub fn read(&self, id: u64) -> Result<(RecordRef, Vec<u8>)> {
+    pub fn read(&self, id: BlockId) -> Result<(RecordRef, Vec<u8>)> {
         let row = self.row(id)?;
         let file = self.segment(row.location.segment)?;
         match read_record(&*file, row.location, &row.record) {
@@ -117,7 +117,7 @@ impl BlockReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn part(&self, id: u64) -> Result<Part> {
+    pub fn part(&self, id: BlockId) -> Result<Part> {
         let row = self.row(id)?;
         Ok(Part::Block {
             id,
@@ -235,7 +235,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
-    pub fn put(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+    pub fn put(&mut self, record: &RecordRef, stored: &[u8]) -> Result<BlockId> {
         self.refuse_after_failure(|writer| writer.put_block(record, stored))
     }
 
@@ -243,7 +243,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Full`.
-    pub fn put_new(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+    pub fn put_new(&mut self, record: &RecordRef, stored: &[u8]) -> Result<BlockId> {
         self.refuse_after_failure(|writer| writer.put_new_block(record, stored))
     }
 
@@ -251,7 +251,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn has_block(&self, id: u64) -> Result<bool> {
+    pub fn has_block(&self, id: BlockId) -> Result<bool> {
         self.find_block_row(id).map(|row| row.is_some())
     }
 
@@ -263,7 +263,7 @@ impl StoreWriter {
     /// `Io`, `Full`; `Corrupt` if a block would have less than no reference.
     pub fn commit_counts(
         &mut self,
-        counts: &BTreeMap<u64, i64>,
+        counts: &BTreeMap<BlockId, i64>,
         mut batch: Batch,
         keeps_dead: bool,
         before_commit: &mut dyn FnMut(&[Dead]),
@@ -297,7 +297,7 @@ impl StoreWriter {
     /// `Io`, `Full`, `Corrupt`.
     pub fn forget_unused(
         &mut self,
-        ids: &BTreeSet<u64>,
+        ids: &BTreeSet<BlockId>,
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
         self.refuse_after_failure(|writer| {
@@ -322,7 +322,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn blocks_without_references(&self, counts: &BTreeMap<u64, i64>) -> Result<Vec<Dead>> {
+    pub fn blocks_without_references(&self, counts: &BTreeMap<BlockId, i64>) -> Result<Vec<Dead>> {
         let mut dead = Vec::new();
         for (&id, &change) in counts {
             let row = self.block_row(id)?;
@@ -557,7 +557,7 @@ impl StoreWriter {
         table: Table,
         volume_no: VolumeNo,
         batch: &mut Batch,
-        counts: &mut BTreeMap<u64, i64>,
+        counts: &mut BTreeMap<BlockId, i64>,
     ) -> Result<()> {
         if batch.0.len() >= REMOVE_BATCH {
             return Ok(());

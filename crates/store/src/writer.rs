@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
 use weald_format::store::{BlockRow, Location, SegmentRow};
-use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
+use weald_format::{BlockId, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 
 /// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
 /// work that a crash loses.
@@ -84,13 +84,13 @@ pub struct StoreWriter {
     index: Option<DedupIndex>,
     /// Rows of blocks near the last hit: blocks that were stored together are usually requested
     /// together.
-    near: BTreeMap<u64, BlockRow>,
+    near: BTreeMap<BlockId, BlockRow>,
     pub(crate) segment: Option<SegmentWriter>,
     /// Rows that wait for the next commit, here and in the next field.
-    blocks: BTreeMap<u64, BlockRow>,
+    blocks: BTreeMap<BlockId, BlockRow>,
     segments: BTreeMap<SegmentNo, SegmentRow>,
     pub(crate) appended_len: u64,
-    next_block: u64,
+    next_block: BlockId,
     pub(crate) next_segment: SegmentNo,
     next_image: u64,
     /// The last commit of the tables.
@@ -127,7 +127,7 @@ impl BlockIndex {
     pub fn read(engine: &dyn Engine, memory_len: u64) -> Result<Self> {
         let mut index = DedupIndex::new(memory_len);
         each_row(engine, Table::Blocks, &mut |id, value| {
-            index.insert(&BlockRow::parse(value)?.record.digest, id);
+            index.insert(&BlockRow::parse(value)?.record.digest, BlockId(id));
             Ok(())
         })?;
         Ok(Self(index))
@@ -184,7 +184,7 @@ impl Store {
         let mut engine = open_engine(&*self.disk, self.superblock.uuid, is_left)?;
         engine.mark_when_closed(lock.clone());
         let mut writer = StoreWriter {
-            next_block: counter(&engine, NEXT_BLOCK)?,
+            next_block: BlockId(counter(&engine, NEXT_BLOCK)?),
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
             next_image: counter(&engine, NEXT_IMAGE)?,
             // Tables of older versions do not count commits.
@@ -256,14 +256,14 @@ impl StoreWriter {
 
     /// Notes that block `id` cannot be read: content that is written again does not become this
     /// block, unless it can be read then.
-    pub(crate) fn note_damaged(&self, id: u64, error: &Error) {
+    pub(crate) fn note_damaged(&self, id: BlockId, error: &Error) {
         let error = error.duplicate().context(self.store.disk.shown());
         self.damaged.note(id, error.what());
     }
 
     /// Keeps the numbers of damaged blocks for the next writers.
     pub(crate) fn keep_damaged(&self) {
-        let is_known = |id: u64| self.block_row(id).is_ok();
+        let is_known = |id: BlockId| self.block_row(id).is_ok();
         self.damaged.retain(&is_known);
         // Without the file, less is verified.
         if let Err(error) = self.damaged.write(&self.store) {
@@ -272,7 +272,7 @@ impl StoreWriter {
     }
 
     /// Numbers of blocks that were found damaged, each with the reason.
-    pub fn damaged_blocks(&self) -> BTreeMap<u64, String> {
+    pub fn damaged_blocks(&self) -> BTreeMap<BlockId, String> {
         self.damaged.blocks()
     }
 
@@ -297,7 +297,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Corrupt` if it has none; `Io`.
-    pub(crate) fn block_row(&self, id: u64) -> Result<BlockRow> {
+    pub(crate) fn block_row(&self, id: BlockId) -> Result<BlockRow> {
         self.find_block_row(id)?.ok_or_else(|| {
             let what = format!("block {id} has no row");
             Error::corrupt("store metadata", 0, "S-5.3", what)
@@ -305,11 +305,11 @@ impl StoreWriter {
     }
 
     /// As [`StoreWriter::block_row`]; `None` for a block that does not exist.
-    pub(crate) fn find_block_row(&self, id: u64) -> Result<Option<BlockRow>> {
+    pub(crate) fn find_block_row(&self, id: BlockId) -> Result<Option<BlockRow>> {
         if let Some(row) = self.blocks.get(&id) {
             return Ok(Some(*row));
         }
-        let value = self.engine.get(Table::Blocks, &key_of(id))?;
+        let value = self.engine.get(Table::Blocks, &id.key())?;
         value.map(|value| BlockRow::parse(&value)).transpose()
     }
 
@@ -335,7 +335,7 @@ impl StoreWriter {
     }
 
     /// The id that the next new block will get.
-    pub(crate) fn next_block_id(&self) -> u64 {
+    pub(crate) fn next_block_id(&self) -> BlockId {
         self.next_block
     }
 
@@ -351,7 +351,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
-    pub(crate) fn put_block(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+    pub(crate) fn put_block(&mut self, record: &RecordRef, stored: &[u8]) -> Result<BlockId> {
         let record = RecordRef {
             offset: 0,
             ..*record
@@ -366,14 +366,14 @@ impl StoreWriter {
     ///
     /// # Errors
     /// As [`StoreWriter::put_block`].
-    pub(crate) fn put_new_block(&mut self, record: &RecordRef, stored: &[u8]) -> Result<u64> {
+    pub(crate) fn put_new_block(&mut self, record: &RecordRef, stored: &[u8]) -> Result<BlockId> {
         let record = RecordRef {
             offset: 0,
             ..*record
         };
         let id = self.next_block;
         // A note may name it, also if this fails.
-        self.next_block += 1;
+        self.next_block = id.next();
         let location = self.append(id, &record, stored)?;
         self.set_block(
             id,
@@ -415,12 +415,12 @@ impl StoreWriter {
     }
 
     /// Finds an existing block that is exactly this record, if the index lists it.
-    fn find(&mut self, record: &RecordRef) -> Result<Option<u64>> {
+    fn find(&mut self, record: &RecordRef) -> Result<Option<BlockId>> {
         if self.index.is_none() {
             self.index = Some(self.build_index()?);
         }
         let near = self.near.iter().find(|(_, row)| row.record == *record);
-        let mut ids: Vec<u64> = near.map(|(&id, _)| id).into_iter().collect();
+        let mut ids: Vec<BlockId> = near.map(|(&id, _)| id).into_iter().collect();
         ids.extend(
             self.index
                 .iter()
@@ -442,7 +442,7 @@ impl StoreWriter {
         Ok(None)
     }
 
-    fn is_readable(&self, id: u64, row: &BlockRow) -> Result<bool> {
+    fn is_readable(&self, id: BlockId, row: &BlockRow) -> Result<bool> {
         if self.is_unwritten(row.location) {
             return Ok(true);
         }
@@ -500,17 +500,17 @@ impl StoreWriter {
     }
 
     /// Loads the rows near a hit. They replace entries that the index dropped.
-    fn load_neighbours(&mut self, id: u64) -> Result<()> {
+    fn load_neighbours(&mut self, id: BlockId) -> Result<()> {
         let is_sampled = self.index.as_ref().is_some_and(DedupIndex::is_sampled);
-        if !is_sampled || self.near.contains_key(&(id + 1)) {
+        if !is_sampled || self.near.contains_key(&id.next()) {
             return Ok(());
         }
         let mut near = BTreeMap::new();
-        let first = id.saturating_sub(NEIGHBOUR_ROW_COUNT / 4);
+        let first = BlockId(id.0.saturating_sub(NEIGHBOUR_ROW_COUNT / 4));
         self.engine
-            .scan(Table::Blocks, &key_of(first), &mut |key, value| {
-                match crate::engine::number_of(key) {
-                    Some(at) if at <= id + NEIGHBOUR_ROW_COUNT => {
+            .scan(Table::Blocks, &first.key(), &mut |key, value| {
+                match crate::engine::number_of(key).map(BlockId) {
+                    Some(at) if at.0 <= id.0.saturating_add(NEIGHBOUR_ROW_COUNT) => {
                         near.insert(at, BlockRow::parse(value)?)
                     }
                     _ => return Ok(ControlFlow::Break(())),
@@ -536,7 +536,7 @@ impl StoreWriter {
     }
 
     /// Adds or drops a reference to block `id` and updates the live bytes of its segment.
-    pub(crate) fn count(&mut self, id: u64, count: Count) -> Result<()> {
+    pub(crate) fn count(&mut self, id: BlockId, count: Count) -> Result<()> {
         let change = match count {
             Count::Up => 1,
             Count::Down => -1,
@@ -546,7 +546,7 @@ impl StoreWriter {
 
     /// Changes the number of references to block `id` and updates the live bytes of its segment.
     /// Returns the new row.
-    pub(crate) fn count_by(&mut self, id: u64, change: i64) -> Result<BlockRow> {
+    pub(crate) fn count_by(&mut self, id: BlockId, change: i64) -> Result<BlockRow> {
         let mut row = self.block_row(id)?;
         // A segment that was lost may have no row.
         let mut segment = self.find_segment_row(row.location.segment)?;
@@ -569,12 +569,12 @@ impl StoreWriter {
     }
 
     /// Removes the row of block `id`.
-    pub(crate) fn forget_block(&mut self, batch: &mut Batch, id: u64, digest: &Digest) {
+    pub(crate) fn forget_block(&mut self, batch: &mut Batch, id: BlockId, digest: &Digest) {
         if let Some(before) = self.blocks.remove(&id) {
             self.undo.blocks.entry(id).or_insert(Some(before));
         }
         self.near.remove(&id);
-        batch.remove(Table::Blocks, &key_of(id));
+        batch.remove(Table::Blocks, &id.key());
         if let Some(index) = &mut self.index {
             index.remove(digest, id);
         }
@@ -601,13 +601,13 @@ impl StoreWriter {
             }
         }
         for (id, row) in &self.blocks {
-            batch.put(Table::Blocks, &key_of(*id), row.encode());
+            batch.put(Table::Blocks, &id.key(), row.encode());
         }
         for (number, row) in &self.segments {
             batch.put(Table::Segments, &key_of(number.0), row.encode());
         }
         for (key, next) in [
-            (NEXT_BLOCK, self.next_block),
+            (NEXT_BLOCK, self.next_block.0),
             (NEXT_SEGMENT, self.next_segment.0),
             (NEXT_IMAGE, self.next_image),
         ] {

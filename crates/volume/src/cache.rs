@@ -5,14 +5,14 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use weald_codec::Decoder;
 use weald_format::limits::BLOCK_LEN_MAX;
-use weald_format::{Error, Result};
+use weald_format::{BlockId, Error, Result};
 use weald_store::BlockReader;
 use weald_store::row_cache::{CacheSize, RowCache};
 
 /// Reads and decodes blocks. Several that want the same block at once wait for one.
 pub struct Blocks {
     reader: Arc<BlockReader>,
-    kept: RowCache<u64, Arc<[u8]>>,
+    kept: RowCache<BlockId, Arc<[u8]>>,
     decoders: Mutex<Vec<Decoder>>,
 }
 
@@ -41,11 +41,11 @@ impl Blocks {
     ///
     /// # Errors
     /// `Corrupt`, `Io`.
-    pub fn get(&self, id: u64) -> Result<Arc<[u8]>> {
+    pub fn get(&self, id: BlockId) -> Result<Arc<[u8]>> {
         self.kept.get_or_read(&id, || self.decode(id))
     }
 
-    fn decode(&self, id: u64) -> Result<Arc<[u8]>> {
+    fn decode(&self, id: BlockId) -> Result<Arc<[u8]>> {
         let (record, stored) = self.reader.read(id)?;
         if record.raw_len > BLOCK_LEN_MAX {
             let what = format!("block {id} has {} decoded bytes", record.raw_len);

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
 use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
-use weald_format::{Result, VolumeNo, limits};
+use weald_format::{BlockId, Result, VolumeNo, limits};
 use weald_store::engine::{Engine, Table};
 
 /// Share of a block, per cent, below which what is used of it is written again. Garbage is then at
@@ -107,7 +107,7 @@ impl BlockUse {
 }
 
 /// Uses by block.
-pub type BlockUses = BTreeMap<u64, BlockUse>;
+pub type BlockUses = BTreeMap<BlockId, BlockUse>;
 
 /// Adds a piece to the use of its block. A block without a row is damage, which reads report.
 ///
@@ -118,7 +118,7 @@ pub fn add_use(engine: &dyn Engine, uses: &mut BlockUses, piece: &Piece) -> Resu
         block.add(piece);
         return Ok(());
     }
-    if let Some(value) = engine.get(Table::Blocks, &piece.block.to_be_bytes())? {
+    if let Some(value) = engine.get(Table::Blocks, &piece.block.key())? {
         let mut block = BlockUse::of(&BlockRow::parse(&value)?);
         block.add(piece);
         uses.insert(piece.block, block);
@@ -154,10 +154,10 @@ pub struct Settling {
     phase: Phase,
     uses: BlockUses,
     /// The blocks that this pass looks at: from here on, up to where memory ended.
-    first_block: u64,
-    end_block: u64,
+    first_block: BlockId,
+    end_block: BlockId,
     /// Blocks that are being written again.
-    chosen: HashSet<u64>,
+    chosen: HashSet<BlockId>,
     /// Bytes that were dropped from blocks that stayed, since the last pass began.
     dropped_len: u64,
     row_count: u64,
@@ -165,7 +165,7 @@ pub struct Settling {
     is_due: bool,
     /// Windows whose data was encoded in a hurry, and the blocks that have it.
     hasty: BTreeSet<Window>,
-    hasty_blocks: HashSet<u64>,
+    hasty_blocks: HashSet<BlockId>,
 }
 
 impl Default for Settling {
@@ -173,8 +173,8 @@ impl Default for Settling {
         Self {
             phase: Phase::Idle,
             uses: BlockUses::new(),
-            first_block: 0,
-            end_block: u64::MAX,
+            first_block: BlockId::default(),
+            end_block: BlockId::MAX,
             chosen: HashSet::new(),
             dropped_len: 0,
             row_count: 0,
@@ -188,7 +188,7 @@ impl Default for Settling {
 
 impl Settling {
     /// Whether pieces of this block are to be written again, so that nothing new may refer to it.
-    pub fn replaces(&self, block: u64) -> bool {
+    pub fn replaces(&self, block: BlockId) -> bool {
         self.chosen.contains(&block) || self.hasty_blocks.contains(&block)
     }
 
@@ -203,7 +203,7 @@ impl Settling {
     }
 
     /// Notes that a window has data in `block` that was encoded in a hurry.
-    pub fn note_hasty(&mut self, window: Window, block: u64) {
+    pub fn note_hasty(&mut self, window: Window, block: BlockId) {
         if self.hasty.len() < HASTY_WINDOWS_MAX {
             self.hasty.insert(window);
             self.hasty_blocks.insert(block);
@@ -313,7 +313,7 @@ impl Settling {
             return Ok(Found::Nothing);
         }
         (self.is_due, self.dropped_len, self.row_count) = (false, 0, 0);
-        (self.first_block, self.end_block) = (0, u64::MAX);
+        (self.first_block, self.end_block) = (BlockId::default(), BlockId::MAX);
         self.phase = Phase::Count((0, 0));
         Ok(Found::More)
     }
@@ -333,9 +333,9 @@ impl Settling {
     /// until the next step, so that the commit of the last windows does not refer to them again.
     fn end_pass(&mut self) {
         self.phase = Phase::Idle;
-        if self.end_block != u64::MAX {
+        if self.end_block != BlockId::MAX {
             self.first_block = self.end_block;
-            self.end_block = u64::MAX;
+            self.end_block = BlockId::MAX;
             self.phase = Phase::Count((0, 0));
         }
     }
@@ -410,7 +410,7 @@ mod tests {
             block.add(&Piece {
                 start: 0,
                 len: *len,
-                block: 1,
+                block: BlockId(1),
                 offset: *offset,
             });
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
-use weald_format::VolumeNo;
+use weald_format::{BlockId, VolumeNo};
 use weald_store::Dead;
 
 /// Whether a reader has lost its state.
@@ -15,7 +15,7 @@ pub struct Holds {
     /// Each with the number of the volume that it reads.
     readers: Vec<(VolumeNo, IsOver)>,
     /// Blocks that lost their last reference meanwhile.
-    dead: BTreeSet<u64>,
+    dead: BTreeSet<BlockId>,
     /// The collection that is under way.
     collecting: Weak<()>,
 }
@@ -37,7 +37,7 @@ impl Holds {
     }
 
     /// Notes blocks that stay, by their numbers.
-    pub fn keep_ids(&mut self, ids: impl IntoIterator<Item = u64>) {
+    pub fn keep_ids(&mut self, ids: impl IntoIterator<Item = BlockId>) {
         self.dead.extend(ids);
     }
 
@@ -60,22 +60,22 @@ impl Holds {
     }
 
     /// Removes a reader. Returns the blocks that stayed for readers if it was the last one.
-    pub fn end(&mut self, reader: &IsOver) -> BTreeSet<u64> {
+    pub fn end(&mut self, reader: &IsOver) -> BTreeSet<BlockId> {
         self.end_if(|_, other| Arc::ptr_eq(other, reader))
     }
 
     /// Removes the readers of the volume with this number, as [`Holds::end`]. They lose their
     /// states.
-    pub fn end_of(&mut self, volume: VolumeNo) -> BTreeSet<u64> {
+    pub fn end_of(&mut self, volume: VolumeNo) -> BTreeSet<BlockId> {
         self.end_if(|of, _| of == volume)
     }
 
     /// Removes all readers, which lose their states, and returns the blocks that stayed for them.
-    pub fn end_all(&mut self) -> BTreeSet<u64> {
+    pub fn end_all(&mut self) -> BTreeSet<BlockId> {
         self.end_if(|_, _| true)
     }
 
-    fn end_if(&mut self, is_ended: impl Fn(VolumeNo, &IsOver) -> bool) -> BTreeSet<u64> {
+    fn end_if(&mut self, is_ended: impl Fn(VolumeNo, &IsOver) -> bool) -> BTreeSet<BlockId> {
         self.readers.retain(|(volume, is_over)| {
             let is_ended = is_ended(*volume, is_over);
             if is_ended {

@@ -20,7 +20,7 @@ use weald_format::directory::Category;
 use weald_format::limits::FILE_LEN_MAX;
 use weald_format::pages;
 use weald_format::store::{ImageMap, Part};
-use weald_format::{Error, ErrorKind, FileKind, InodeNo, ROOT_INODE, Timestamp};
+use weald_format::{BlockId, Error, ErrorKind, FileKind, InodeNo, ROOT_INODE, Timestamp};
 use weald_image::{Image, Inode};
 use weald_store::{CollectOptions, Store, StoreWriter, WriteOptions};
 use weald_vfs::{Failure, Ino, Nanoseconds, NewInode, NewStat, Outcome, WritableFs};
@@ -143,7 +143,7 @@ pub fn create_from(
 }
 
 /// A block and an offset in it; `None` for bytes that are copied.
-type Place = Option<(u64, u32)>;
+type Place = Option<(BlockId, u32)>;
 
 /// Opens the store again, which removes volumes without a name, and frees their space.
 fn remove_unfinished(store: &Store) -> Result<()> {
@@ -163,7 +163,7 @@ fn remove_unfinished(store: &Store) -> Result<()> {
 struct StreamBlock {
     start: u64,
     len: u64,
-    id: Option<u64>,
+    id: Option<BlockId>,
 }
 
 /// The blocks of each stream of an image, in order.
@@ -173,7 +173,7 @@ struct SharedBlocks(Vec<Vec<StreamBlock>>);
 impl SharedBlocks {
     fn of(image: &Image, map: &ImageMap) -> Result<Self> {
         let mut at = 0;
-        let mut ids: HashMap<u64, u64> = HashMap::new();
+        let mut ids: HashMap<u64, BlockId> = HashMap::new();
         for part in &map.parts {
             if let Part::Block { id, .. } = part {
                 ids.insert(at, *id);

@@ -1,7 +1,7 @@
 //! The dedup index: from digests of raw bytes to the place in a block. It is advisory: a hit counts
 //! only after the bytes were compared, and a miss costs space only.
 
-use weald_format::Digest;
+use weald_format::{BlockId, Digest};
 
 /// Shorter runs of bytes are not looked up in the index.
 pub const DEDUP_LEN_MIN: usize = 64;
@@ -17,7 +17,7 @@ const OFFSET_BITS: u32 = 24;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Place {
     /// The block.
-    pub block: u64,
+    pub block: BlockId,
     /// First byte.
     pub offset: u32,
 }
@@ -32,8 +32,8 @@ struct Slot {
 
 impl Slot {
     fn of(fingerprint: u32, place: Place) -> Option<Self> {
-        let is_small = place.offset >> OFFSET_BITS == 0 && place.block >> (64 - OFFSET_BITS) == 0;
-        let packed = place.block << OFFSET_BITS | u64::from(place.offset);
+        let is_small = place.offset >> OFFSET_BITS == 0 && place.block.0 >> (64 - OFFSET_BITS) == 0;
+        let packed = place.block.0 << OFFSET_BITS | u64::from(place.offset);
         is_small.then_some(Self {
             fingerprint,
             place: [packed as u32, (packed >> 32) as u32],
@@ -43,7 +43,7 @@ impl Slot {
     fn place(self) -> Place {
         let packed = u64::from(self.place[1]) << 32 | u64::from(self.place[0]);
         Place {
-            block: packed >> OFFSET_BITS,
+            block: BlockId(packed >> OFFSET_BITS),
             offset: packed as u32 & ((1 << OFFSET_BITS) - 1),
         }
     }
@@ -155,7 +155,7 @@ mod tests {
 
     fn place(number: u64) -> Place {
         Place {
-            block: number / 7 + 1,
+            block: BlockId(number / 7 + 1),
             offset: (number % 7) as u32 * 1000,
         }
     }
@@ -187,13 +187,13 @@ mod tests {
     fn places_come_back_whole_or_not_at_all() {
         let mut index = Index::new(0);
         let largest = Place {
-            block: (1 << 40) - 1,
+            block: BlockId((1 << 40) - 1),
             offset: (1 << 24) - 1,
         };
         index.insert(&digest(1), largest);
         assert_eq!(index.candidates(&digest(1)).next(), Some(largest));
         let larger = Place {
-            block: 1 << 40,
+            block: BlockId(1 << 40),
             offset: 0,
         };
         index.insert(&digest(2), larger);

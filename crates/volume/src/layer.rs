@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
+use weald_format::BlockId;
 use weald_format::volume::{InodeRow, NameRow, QuotaRow};
 
 /// Memory that a changed row takes, roughly, bytes.
@@ -17,7 +18,7 @@ pub enum Source {
     /// Zeros that take no space.
     Hole,
     /// Bytes of a decoded block, from this offset on.
-    Block(u64, u32),
+    Block(BlockId, u32),
 }
 
 impl Source {
@@ -279,7 +280,7 @@ mod tests {
         let put = |map: &mut RangeMap, range: Range<u64>, offset| {
             map.put(Segment {
                 range,
-                source: Source::Block(1, offset),
+                source: Source::Block(BlockId(1), offset),
             });
         };
         put(&mut map, 0..100, 0);

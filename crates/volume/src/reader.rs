@@ -12,7 +12,7 @@ use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::pages::{XATTR_SET_LEN_MIN, check_xattrs, xattr_len};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
-use weald_format::{Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
+use weald_format::{BlockId, Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter};
 
@@ -27,7 +27,7 @@ pub struct FileExtent {
     /// Length, bytes; never 0.
     pub len: u64,
     /// The block and the first byte in it, decoded; `None` for a hole.
-    pub block: Option<(u64, u32)>,
+    pub block: Option<(BlockId, u32)>,
 }
 
 /// A volume without its layers. Its blocks must stay: the store's writer exists as long and changes
@@ -204,7 +204,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn part(&self, id: u64) -> Result<Part> {
+    pub fn part(&self, id: BlockId) -> Result<Part> {
         self.blocks.reader().part(id)
     }
 
@@ -213,7 +213,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn block(&self, id: u64, used: &[Range<u32>]) -> Result<(RecordRef, Vec<u8>)> {
+    pub fn block(&self, id: BlockId, used: &[Range<u32>]) -> Result<(RecordRef, Vec<u8>)> {
         let (record, stored) = self.blocks.reader().read(id)?;
         let used_len: u64 = used.iter().map(|range| range.len() as u64).sum();
         if used_len == record.raw_len {
@@ -242,7 +242,7 @@ impl VolumeReader {
     }
 }
 
-fn past_end_of_block(id: u64) -> Error {
+fn past_end_of_block(id: BlockId) -> Error {
     let what = format!("a piece ends behind block {id}");
     Error::corrupt("extents row", 0, "V-4.3", what)
 }

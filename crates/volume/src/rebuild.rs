@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::index::{DEDUP_LEN_MIN, Index, Place};
 use std::ops::ControlFlow;
 use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
-use weald_format::{Digest, Result};
+use weald_format::{BlockId, Digest, Result};
 use weald_store::engine::{Engine, Table};
 
 /// Pieces that one step reads.
@@ -18,7 +18,7 @@ const REBUILD_LEN_MAX: u64 = 4 << 30;
 pub struct Rebuild {
     /// The next inode and window; `None` at the end.
     next: Option<(u64, u64)>,
-    last_block: u64,
+    last_block: BlockId,
     read_len: u64,
     /// A run that may go on in the next window.
     open: Option<Found>,
@@ -38,7 +38,7 @@ impl Default for Rebuild {
     fn default() -> Self {
         Self {
             next: Some((0, 0)),
-            last_block: 0,
+            last_block: BlockId::default(),
             read_len: 0,
             open: None,
         }

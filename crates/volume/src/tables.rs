@@ -14,7 +14,7 @@ use weald_format::volume::{
     ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, number_key, pair_key, split_key,
     split_pair_key, xattr_key,
 };
-use weald_format::{Result, VolumeNo};
+use weald_format::{BlockId, Result, VolumeNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::row_cache::{CacheSize, RowCache};
 
@@ -511,7 +511,7 @@ pub fn of_piece(base: u64, piece: &Piece) -> Segment {
 }
 
 /// Counts of references that change, by block.
-pub type Counts = BTreeMap<u64, i64>;
+pub type Counts = BTreeMap<BlockId, i64>;
 
 #[cfg(test)]
 mod tests {
@@ -620,7 +620,7 @@ mod tests {
         let piece = Piece {
             start: 0,
             len: 100,
-            block: n,
+            block: BlockId(n),
             offset: 0,
         };
         let row = ExtentsRow(vec![piece]);
@@ -644,7 +644,7 @@ mod tests {
                 t.first_names(5).expect("read").names[0].1.ino
             }),
             ("window", |t| {
-                t.window(5, 0).expect("read").expect("a row").0[0].block
+                t.window(5, 0).expect("read").expect("a row").0[0].block.0
             }),
             ("xattr", |t| {
                 let value = t.xattr(5, b"user.a").expect("read").expect("a value");

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use support::Parts;
 use weald_format::container::HEADER_LEN;
 use weald_format::store::Location;
+use weald_format::{BlockId, SegmentNo};
 use weald_store::disk::HostDisk;
 use weald_store::engine::{Batch, Table};
 use weald_store::{Store, WriteOptions};
@@ -156,7 +157,7 @@ fn a_check_computes_tree_digests() {
 }
 
 /// Blocks of an image by number.
-fn blocks(ground: &Ground, name: &str) -> BTreeMap<u64, (Location, u64)> {
+fn blocks(ground: &Ground, name: &str) -> BTreeMap<BlockId, (Location, u64)> {
     let map = store(ground).map(name).expect("a map");
     map.blocks()
         .map(|(id, at, record)| (id, (at, record.stored_len)))
@@ -178,7 +179,7 @@ fn a_damaged_block_stops_no_collection_and_no_import() {
     }
     ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
     ground.weald(&["store", "import", "-q", "store", "y.weald", "x.weald"]);
-    let of_removed: Vec<weald_format::SegmentNo> = blocks(&ground, "y")
+    let of_removed: Vec<SegmentNo> = blocks(&ground, "y")
         .values()
         .map(|(at, _)| at.segment)
         .collect();

@@ -9,7 +9,7 @@ use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::BlockRow;
 use weald_format::sync_log::{DeltaItem, parse_body};
 use weald_format::volume::VolumeRow;
-use weald_format::{Error, ErrorKind, Result, VolumeNo};
+use weald_format::{BlockId, Error, ErrorKind, Result, VolumeNo};
 
 /// Why the record of `block` cannot be read in the first `end` bytes of a segment; `None` if it
 /// can. Without `reads_data`, only its header is read.
@@ -109,7 +109,7 @@ pub fn damaged_rows(
 }
 
 /// Finds the decoded length of a block; `None` if there is no such block.
-pub type RawLen<'a> = dyn Fn(u64) -> Result<Option<u64>> + 'a;
+pub type RawLen<'a> = dyn Fn(BlockId) -> Result<Option<u64>> + 'a;
 
 /// Checks the changes of a record of the sync log: rows, ranges, and the blocks that it names.
 pub fn check_body(body: &[u8], volume_no: VolumeNo, raw_len: &RawLen<'_>) -> Result<()> {

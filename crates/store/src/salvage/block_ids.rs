@@ -6,28 +6,30 @@
 
 use super::segments::Segments;
 use std::collections::BTreeMap;
+use weald_format::BlockId;
 use weald_format::store::{BlockRow, Location};
 
 /// The rows of blocks that lie between the blocks of `known`. `next` is the number that the next
 /// new block would have got.
 pub fn between(
     segments: &Segments,
-    known: &BTreeMap<u64, BlockRow>,
-    next: u64,
-) -> BTreeMap<u64, BlockRow> {
-    let ids: BTreeMap<Location, u64> = known
+    known: &BTreeMap<BlockId, BlockRow>,
+    next: BlockId,
+) -> BTreeMap<BlockId, BlockRow> {
+    let ids: BTreeMap<Location, BlockId> = known
         .iter()
         .filter(|(_, row)| segments.has(row))
         .map(|(id, row)| (row.location, *id))
         .collect();
     let mut rows = BTreeMap::new();
     let mut waiting: Vec<BlockRow> = Vec::new();
-    let mut last: Option<u64> = None;
-    let mut fill = |last: Option<u64>, id: u64, waiting: &mut Vec<BlockRow>| {
-        let is_exact = last.is_some_and(|last| last < id && id - last - 1 == waiting.len() as u64);
-        let first = last.unwrap_or(0) + 1;
+    let mut last: Option<BlockId> = None;
+    let mut fill = |last: Option<BlockId>, id: BlockId, waiting: &mut Vec<BlockRow>| {
+        let is_exact =
+            last.is_some_and(|last| last < id && last.moved(waiting.len() as i64 + 1) == id);
+        let first = last.unwrap_or_default().next();
         for (no, row) in waiting.drain(..).enumerate().filter(|_| is_exact) {
-            rows.insert(first + no as u64, row);
+            rows.insert(first.moved(no as i64), row);
         }
     };
     for (&segment, found) in &segments.by_number {

@@ -14,7 +14,7 @@ use weald_format::sync_log::{
     DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, chain_start, parse_body,
 };
 use weald_format::volume::{InodeRow, LogRow, number_key, split_key};
-use weald_format::{ErrorKind, Result};
+use weald_format::{BlockId, ErrorKind, Result};
 
 /// What a range of a file has.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub enum Content {
     /// Zeros that take no space.
     Hole,
     /// Bytes of a decoded block, from this offset on.
-    Block(u64, u32),
+    Block(BlockId, u32),
 }
 
 impl Content {

@@ -14,7 +14,7 @@ use weald_format::store::{
     BlockRow, Location, SEGMENT_SUPERBLOCK_LEN, Uuid, check_segment_superblock,
     encode_segment_superblock,
 };
-use weald_format::{Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Bytes of a segment that are searched for a header at once.
@@ -32,7 +32,7 @@ pub struct Segment {
     /// Records by offset.
     pub records: BTreeMap<u64, RecordRef>,
     /// Numbers of blocks that notes give to records, with the commit, by offset.
-    noted: BTreeMap<u64, (u64, u64)>,
+    noted: BTreeMap<u64, (u64, BlockId)>,
     /// The last commit that a note names.
     commit: u64,
 }
@@ -46,7 +46,7 @@ pub struct Segments {
     /// Locations of each record; the key is the digest.
     places: BTreeMap<[u8; 32], Vec<Location>>,
     /// Blocks by number as notes have them: commit, row.
-    pub noted: BTreeMap<u64, (u64, BlockRow)>,
+    pub noted: BTreeMap<BlockId, (u64, BlockRow)>,
     /// The last commit that a note names.
     pub commit: u64,
     /// Numbers of the segments whose superblocks were written anew.
@@ -156,11 +156,11 @@ impl Segments {
     pub fn locate(
         &mut self,
         store: &Store,
-        rows: &mut BTreeMap<u64, BlockRow>,
+        rows: &mut BTreeMap<BlockId, BlockRow>,
         reads_data: bool,
-    ) -> Result<BTreeMap<u64, String>> {
+    ) -> Result<BTreeMap<BlockId, String>> {
         let mut lost = BTreeMap::new();
-        let order: BTreeSet<(Location, u64)> =
+        let order: BTreeSet<(Location, BlockId)> =
             rows.iter().map(|(id, row)| (row.location, *id)).collect();
         let mut open = Open::default();
         for (_, id) in order {

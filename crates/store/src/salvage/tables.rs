@@ -9,7 +9,7 @@ use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weald_format::{Error, Result, SegmentNo};
+use weald_format::{BlockId, Error, Result, SegmentNo};
 
 /// Steps with which the readable rest of a table is looked for behind damaged pages: each is twice
 /// as far as the one before.
@@ -26,7 +26,7 @@ pub type ReadableRows = BTreeMap<Vec<u8>, Vec<u8>>;
 pub struct Counters {
     /// Whether the tables name this store as theirs. Damage can hide that.
     pub names_store: bool,
-    pub next_block: u64,
+    pub next_block: BlockId,
     pub next_segment: SegmentNo,
     pub next_volume_no: u64,
     pub commit: u64,
@@ -88,7 +88,7 @@ impl<'a> OldTables<'a> {
         let uuid = rows.get(UUID_KEY).map(Vec::as_slice);
         Ok(Counters {
             names_store: uuid == Some(self.store.superblock.uuid.as_slice()),
-            next_block: number(writer::NEXT_BLOCK).unwrap_or(1),
+            next_block: BlockId(number(writer::NEXT_BLOCK).unwrap_or(1)),
             next_segment: SegmentNo(number(writer::NEXT_SEGMENT).unwrap_or(1)),
             next_volume_no: number(NEXT_VOLUME_NO)
                 .filter(|number| *number <= COUNTER_MAX >> 16)

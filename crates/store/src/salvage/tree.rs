@@ -25,7 +25,7 @@ use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, first_cookie, fold_case,
     is_entry_name, number_key, pair_key, split_key, split_pair_key,
 };
-use weald_format::{FileKind, InodeFlags};
+use weald_format::{BlockId, FileKind, InodeFlags};
 
 /// The directory of everything whose place is lost.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -40,9 +40,9 @@ type Place = (u64, u64);
 /// What a repair needs to know of blocks.
 pub struct Blocks<'a> {
     /// Why the first bytes of a block cannot be read.
-    pub why_lost: &'a dyn Fn(u64, u64) -> Option<String>,
+    pub why_lost: &'a dyn Fn(BlockId, u64) -> Option<String>,
     /// A block of this many bytes that cannot be read.
-    pub lost_block: &'a mut dyn FnMut(u32) -> u64,
+    pub lost_block: &'a mut dyn FnMut(u32) -> BlockId,
 }
 
 /// The rows of a volume.
@@ -507,7 +507,7 @@ impl<'a> Tree<'a> {
     /// Ranges of files that lie in lost blocks, by their start, each file with the first reason.
     fn damaged_ranges(
         &self,
-        why_lost: &dyn Fn(u64, u64) -> Option<String>,
+        why_lost: &dyn Fn(BlockId, u64) -> Option<String>,
     ) -> BTreeMap<u64, (BTreeMap<u64, u64>, String)> {
         let chunk_len = self.volume.row.chunk_len;
         let mut damaged: BTreeMap<u64, (BTreeMap<u64, u64>, String)> = BTreeMap::new();
@@ -545,7 +545,7 @@ impl<'a> Tree<'a> {
     fn mark_lost(
         &mut self,
         (ino, size, lost_len): (u64, u64, u64),
-        lost_block: &mut dyn FnMut(u32) -> u64,
+        lost_block: &mut dyn FnMut(u32) -> BlockId,
     ) -> String {
         let chunk_len = u64::from(self.volume.row.chunk_len);
         let volume_no = self.volume.row.volume_no;

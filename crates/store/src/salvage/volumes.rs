@@ -6,7 +6,7 @@ use crate::layout;
 use crate::store::Store;
 use std::collections::BTreeMap;
 use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_key};
-use weald_format::{ErrorKind, Result, VolumeNo, limits};
+use weald_format::{BlockId, ErrorKind, Result, VolumeNo, limits};
 
 /// References to a block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -112,8 +112,8 @@ impl OldVolume {
     }
 
     /// References to blocks.
-    pub fn references(&self) -> BTreeMap<u64, References> {
-        let mut references: BTreeMap<u64, References> = BTreeMap::new();
+    pub fn references(&self) -> BTreeMap<BlockId, References> {
+        let mut references: BTreeMap<BlockId, References> = BTreeMap::new();
         for (_, value) in self.rows(Table::Extents) {
             for piece in pieces(value) {
                 let of = references.entry(piece.block).or_default();
@@ -126,7 +126,7 @@ impl OldVolume {
     }
 
     /// Gives the blocks `renamed` other numbers.
-    pub fn rename_blocks(&mut self, renamed: &BTreeMap<u64, u64>) {
+    pub fn rename_blocks(&mut self, renamed: &BTreeMap<BlockId, BlockId>) {
         for value in self.tables.entry(Table::Extents).or_default().values_mut() {
             let mut row = ExtentsRow(pieces(value));
             let mut is_changed = false;

@@ -14,8 +14,8 @@ use crate::simulated_disk::Fault;
 use crate::{Store, StoreWriter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use weald_format::ErrorKind;
 use weald_format::store::Part;
+use weald_format::{BlockId, ErrorKind};
 
 /// An image of which a power cut has left an operation half done, while a hidden map is lost: as
 /// it was before, and after.
@@ -210,7 +210,7 @@ impl LostRun {
             map.blocks().next().map(|(id, _, _)| id)
         });
         let Some(id) = blocks else { return Ok(()) };
-        let counts = BTreeMap::from([(id, 1), (u64::MAX, 1)]);
+        let counts = BTreeMap::from([(id, 1), (BlockId(u64::MAX), 1)]);
         let writer = self.opened()?;
         let counted = writer.commit_counts(&counts, Batch::default(), false, &mut |_| {});
         match counted {

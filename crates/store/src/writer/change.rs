@@ -4,7 +4,7 @@
 use super::StoreWriter;
 use crate::faults::Bug;
 use weald_format::store::{BlockRow, SegmentRow};
-use weald_format::{Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, Error, ErrorKind, Result, SegmentNo};
 
 impl StoreWriter {
     /// Whether no write has failed so far.
@@ -87,7 +87,7 @@ impl StoreWriter {
     }
 
     /// Sets the row of a block, which waits for the next commit.
-    pub(crate) fn set_block(&mut self, id: u64, row: BlockRow) {
+    pub(crate) fn set_block(&mut self, id: BlockId, row: BlockRow) {
         self.near.remove(&id);
         let before = self.blocks.insert(id, row);
         self.undo.blocks.entry(id).or_insert(before);

@@ -8,7 +8,7 @@ use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len,
     first_cookie, fold_case, is_entry_name, split_key, split_pair_key,
 };
-use weald_format::{ErrorKind, FileKind, Result};
+use weald_format::{BlockId, ErrorKind, FileKind, Result};
 use weald_store::engine::Table;
 use weald_store::{BlockStates, StoreWriter};
 
@@ -85,7 +85,7 @@ impl Rows {
     ///
     /// # Errors
     /// `Io`.
-    pub fn blocks(&self, writer: &StoreWriter) -> Result<BTreeSet<u64>> {
+    pub fn blocks(&self, writer: &StoreWriter) -> Result<BTreeSet<BlockId>> {
         let mut blocks = BTreeSet::new();
         let of = (Table::Extents, self.volume.volume_no);
         each_row(&*writer.engine(), of, &mut |_, value| {

@@ -7,7 +7,7 @@ use crate::layer::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key};
-use weald_format::{Digest, Result};
+use weald_format::{BlockId, Digest, Result};
 use weald_store::engine::{Batch, Table};
 
 /// Rows that one commit removes for dropped files.
@@ -19,10 +19,10 @@ impl Committer {
     /// Adds the rows of changed windows, and counts their references.
     pub(super) fn put_windows(&mut self, core: &Core, work: &mut Work<'_>) -> Result<()> {
         let hasty = work.hasty.iter().filter_map(|no| work.ids.get(*no));
-        let hasty: BTreeSet<u64> = hasty.copied().collect();
+        let hasty: BTreeSet<BlockId> = hasty.copied().collect();
         let chunk_len = core.tables.chunk_len();
         for (ino, window, new) in &work.windows {
-            let mut dropped: BTreeMap<u64, i64> = BTreeMap::new();
+            let mut dropped: BTreeMap<BlockId, i64> = BTreeMap::new();
             if let Some(old) = core.tables.window(*ino, *window)? {
                 for piece in &old.0 {
                     *work.counts.entry(piece.block).or_default() -= 1;

@@ -6,14 +6,14 @@ use crate::tables::Counts;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use weald_codec::CodecSpec;
-use weald_format::{Digest, Error, Result};
+use weald_format::{BlockId, Digest, Error, Result};
 use weald_store::StoreWriter;
 use weald_store::engine::Batch;
 
 /// Place of a piece of a new window.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum At {
-    Block(u64, u32),
+    Block(BlockId, u32),
     /// In the new block with this number, at this offset.
     New(usize, u32),
     /// The place of the run with this number, and an offset from there on.
@@ -75,7 +75,7 @@ pub(super) struct Work<'a> {
     /// New blocks that wait for their encoding.
     pub full: Vec<NewBlock>,
     /// Ids of new blocks by number; 0 until they are stored.
-    pub ids: Vec<u64>,
+    pub ids: Vec<BlockId>,
     /// Runs of this commit that have a place.
     pub known: hashbrown::HashMap<Digest, (usize, u32)>,
     pub dropped: Vec<u64>,
@@ -109,7 +109,7 @@ impl<'a> Work<'a> {
 
     /// Begins a block; returns its number within the commit.
     pub fn next_block(&mut self) -> usize {
-        self.ids.push(0);
+        self.ids.push(BlockId::default());
         self.ids.len() - 1
     }
 
@@ -124,7 +124,7 @@ impl<'a> Work<'a> {
     ///
     /// # Errors
     /// `Invalid`: the run was given no place, or its block was not stored yet.
-    pub fn resolve(&self, at: At) -> Result<(u64, u32)> {
+    pub fn resolve(&self, at: At) -> Result<(BlockId, u32)> {
         let (at, after) = match at {
             At::Run(no, after) => (self.run_places.get(no).copied(), after),
             at => (Some(at), 0),
@@ -132,7 +132,11 @@ impl<'a> Work<'a> {
         let found = match at {
             Some(At::Block(block, offset)) => Some((block, offset + after)),
             Some(At::New(no, offset)) => {
-                let id = self.ids.get(no).copied().filter(|id| *id != 0);
+                let id = self
+                    .ids
+                    .get(no)
+                    .copied()
+                    .filter(|id| *id != BlockId::default());
                 id.map(|id| (id, offset + after))
             }
             _ => None,

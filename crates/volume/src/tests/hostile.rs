@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, number_key};
-use weald_format::{FileKind, VolumeNo};
+use weald_format::{BlockId, FileKind, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{Store, WriteOptions};
@@ -234,7 +234,7 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
             let count = row.0.len() as u64;
             let piece = row.0.get_mut(random.below(count) as usize)?;
             match random.below(4) {
-                0 => piece.block = number(random, piece.block),
+                0 => piece.block = BlockId(number(random, piece.block.0)),
                 1 => piece.offset = number(random, piece.offset.into()) as u32 & 0xff_ffff,
                 2 => piece.len = 1 + random.below(4096) as u32,
                 _ => piece.start = random.below(4096) as u32,

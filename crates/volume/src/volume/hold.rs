@@ -16,7 +16,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{Error, ErrorKind, Result, VolumeNo, limits};
+use weald_format::{BlockId, Error, ErrorKind, Result, VolumeNo, limits};
 use weald_store::Dead;
 use weald_store::engine::{ReadView, RowsWriter, Table};
 
@@ -38,14 +38,14 @@ pub struct Hold {
 struct Ids(BTreeMap<u64, Box<[u64; 64]>>);
 
 impl Ids {
-    fn insert(&mut self, id: u64) {
+    fn insert(&mut self, BlockId(id): BlockId) {
         let page = self.0.entry(id >> 12).or_insert_with(|| Box::new([0; 64]));
         if let Some(word) = page.get_mut((id >> 6 & 63) as usize) {
             *word |= 1 << (id & 63);
         }
     }
 
-    fn contains(&self, id: u64) -> bool {
+    fn contains(&self, BlockId(id): BlockId) -> bool {
         let page = self.0.get(&(id >> 12));
         let word = page.and_then(|page| page.get((id >> 6 & 63) as usize));
         word.is_some_and(|word| word >> (id & 63) & 1 == 1)
@@ -137,7 +137,7 @@ impl OpenStore {
     }
 
     /// Removes those of the blocks `ids`, which stayed for holds, that still have no reference.
-    pub(super) fn forget_held(&self, writing: &mut Writing, ids: &BTreeSet<u64>) -> Result<()> {
+    pub(super) fn forget_held(&self, writing: &mut Writing, ids: &BTreeSet<BlockId>) -> Result<()> {
         if ids.is_empty() || self.has_failed() {
             return Ok(());
         }
@@ -183,7 +183,7 @@ impl Hold {
                 }
                 Table::Blocks => view.scan(table, &[], &mut |key, value| {
                     let id = weald_store::engine::number_of(key);
-                    if id.is_some_and(|id| ids.contains(id)) {
+                    if id.is_some_and(|id| ids.contains(BlockId(id))) {
                         rows.row(table, key, value)?;
                     }
                     Ok(ControlFlow::Continue(()))
@@ -204,7 +204,7 @@ impl Hold {
         rows.finish()
     }
 
-    fn each_extent(&self, view: &dyn ReadView, visit: &mut dyn FnMut(u64)) -> Result<()> {
+    fn each_extent(&self, view: &dyn ReadView, visit: &mut dyn FnMut(BlockId)) -> Result<()> {
         let start = self.row.volume_no.to_be_bytes();
         view.scan(Table::Extents, &start, &mut |key, value| {
             if split_key(key)?.0 != self.row.volume_no {

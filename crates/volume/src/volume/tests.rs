@@ -7,7 +7,7 @@ use crate::tests::new_inode;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use weald_format::container::{Codec, RecordRef, RecordType};
-use weald_format::{Digest, ErrorKind, FileKind};
+use weald_format::{BlockId, Digest, ErrorKind, FileKind};
 use weald_store::disk::HostDisk;
 use weald_store::engine::Table;
 use weald_store::{CollectOptions, Collected, NewPart};
@@ -263,7 +263,7 @@ fn wrong_parts_of_an_image_are_refused() {
     for part in [
         NewPart::Record(record, vec![2; 100]),
         NewPart::Record(record, vec![1; 99]),
-        NewPart::Stored(77, record),
+        NewPart::Stored(BlockId(77), record),
     ] {
         let mut adding = hold.add_image("i").expect("begin");
         let refused = adding.put(vec![part]).expect_err("a wrong part");

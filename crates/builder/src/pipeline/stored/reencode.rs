@@ -18,7 +18,7 @@ use weald_codec::CodecSpec;
 use weald_format::container::{Codec, RecordRef};
 use weald_format::directory::Category;
 use weald_format::store::{ImageMap, Part};
-use weald_format::{ByteLen, Digest, Error, ErrorKind, Result};
+use weald_format::{BlockId, ByteLen, Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_store::{Incoming, Store, StoreWriter, StoredImage};
 
@@ -77,7 +77,7 @@ struct Usage {
 }
 
 /// The blocks of a store, by id.
-type Usages = HashMap<u64, Usage>;
+type Usages = HashMap<BlockId, Usage>;
 
 /// Encodes blocks of the store again, image by image. An error does not undo the finished images.
 ///
@@ -226,7 +226,7 @@ fn add_usage(store: &Store, name: &str, map: &ImageMap, usages: &mut Usages) -> 
 }
 
 /// Chooses the blocks that are worth encoding again.
-fn choose(usages: &Usages, options: &ReencodeOptions, done: &mut Reencoded) -> HashSet<u64> {
+fn choose(usages: &Usages, options: &ReencodeOptions, done: &mut Reencoded) -> HashSet<BlockId> {
     let mut chosen = HashSet::new();
     for (id, usage) in usages {
         let is_sparse = usage.used.used_len().saturating_mul(100)
@@ -246,10 +246,10 @@ fn choose(usages: &Usages, options: &ReencodeOptions, done: &mut Reencoded) -> H
 
 struct Work {
     usages: Usages,
-    chosen: HashSet<u64>,
+    chosen: HashSet<BlockId>,
     options: ReencodeOptions,
     /// New blocks by the id of the old ones.
-    replaced: HashMap<u64, Part>,
+    replaced: HashMap<BlockId, Part>,
     done: Reencoded,
     since: Instant,
     raw_len: u64,
@@ -308,7 +308,13 @@ impl Work {
         Ok(incoming.into_writer())
     }
 
-    fn block(&mut self, image: &Image, stream: u8, record: &RecordRef, id: u64) -> Result<Fate> {
+    fn block(
+        &mut self,
+        image: &Image,
+        stream: u8,
+        record: &RecordRef,
+        id: BlockId,
+    ) -> Result<Fate> {
         let Some(usage) = self.usages.get(&id) else {
             return Ok(Fate::Stays);
         };

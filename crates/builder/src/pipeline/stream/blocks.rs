@@ -26,7 +26,7 @@ use weald_format::directory::{Category, Stream};
 use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
 use weald_format::pages::{ContentPage, Extent, ExtentPage, Heads, Source};
 use weald_format::store::Part;
-use weald_format::{ContentId, Digest, Error, Result};
+use weald_format::{BlockId, ContentId, Digest, Error, Result};
 use weald_io::OutputFile;
 use weald_store::{Imported, Incoming, PartSink, StoreWriter};
 
@@ -36,7 +36,7 @@ pub struct BlockExtent {
     /// Length, bytes; never 0.
     pub len: u64,
     /// The block and the first byte in it, decoded; `None` for a hole.
-    pub block: Option<(u64, u64)>,
+    pub block: Option<(BlockId, u64)>,
 }
 
 /// An encoded block.
@@ -77,7 +77,7 @@ pub trait BlockTree: TreeSource {
 }
 
 /// Callback that returns the block with a number.
-pub type GetBlock<'a> = dyn FnMut(u64) -> Result<EncodedBlock> + 'a;
+pub type GetBlock<'a> = dyn FnMut(BlockId) -> Result<EncodedBlock> + 'a;
 
 /// The file of a new image.
 #[derive(Debug, Clone, Copy)]
@@ -237,7 +237,7 @@ struct Taken<'a, 't> {
     reporter: &'a mut ProgressReporter<'t>,
     table: ContentTable,
     /// Address of each block in the stream, by its number.
-    addresses: HashMap<u64, (u64, u64)>,
+    addresses: HashMap<BlockId, (u64, u64)>,
     /// Address of the next block.
     front: u64,
     block_len_max: u64,
@@ -297,7 +297,7 @@ impl BlockSink for Taken<'_, '_> {
 
 impl Taken<'_, '_> {
     /// The address of a range of a block, which is written when it is used first.
-    fn address_of(&mut self, block: u64, offset: u64, len: u64) -> Result<u64> {
+    fn address_of(&mut self, block: BlockId, offset: u64, len: u64) -> Result<u64> {
         let (start, raw_len) = match self.addresses.get(&block) {
             Some(known) => *known,
             None => {
@@ -315,7 +315,7 @@ impl Taken<'_, '_> {
         }
     }
 
-    fn write_block(&mut self, block: u64) -> Result<u64> {
+    fn write_block(&mut self, block: BlockId) -> Result<u64> {
         let raw_len = match (self.blocks)(block)? {
             EncodedBlock::Stored(Part::Inline(_)) => {
                 return Err(Error::invalid("a block is no block"));

@@ -12,7 +12,9 @@ use weald_builder::stream::{
 use weald_format::pages::Link;
 use weald_format::tree_digest::ContentHasher;
 use weald_format::volume::{InodeRow, NameRow};
-use weald_format::{Attributes, ContentId, Digest, Error, FileKind, Result, Timestamp, XattrSet};
+use weald_format::{
+    Attributes, BlockId, ContentId, Digest, Error, FileKind, Result, Timestamp, XattrSet,
+};
 use weald_volume::{FileExtent, VolumeReader};
 
 /// Memory of a regular file while the volume is sealed, bytes.
@@ -333,7 +335,7 @@ fn block_extent(extent: &FileExtent) -> BlockExtent {
 }
 
 /// The ranges of blocks that files use.
-pub struct Used(HashMap<u64, Vec<Range<u32>>>);
+pub struct Used(HashMap<BlockId, Vec<Range<u32>>>);
 
 impl Used {
     /// Collects the ranges of all files.
@@ -341,7 +343,7 @@ impl Used {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn of(source: &SealSource<'_>) -> Result<Self> {
-        let mut used: HashMap<u64, Vec<Range<u32>>> = HashMap::new();
+        let mut used: HashMap<BlockId, Vec<Range<u32>>> = HashMap::new();
         source.each_file(&mut |_, _, name| {
             let extents = match source.reader.extents(name.ino) {
                 // The file is left out later.
@@ -371,7 +373,7 @@ impl Used {
     }
 
     /// The used ranges of block `id`, in order.
-    pub fn ranges(&self, id: u64) -> &[Range<u32>] {
+    pub fn ranges(&self, id: BlockId) -> &[Range<u32>] {
         self.0.get(&id).map_or(&[], Vec::as_slice)
     }
 }
