@@ -70,6 +70,24 @@ impl fmt::Display for BlockId {
     }
 }
 
+/// Number of a commit of the tables of a store. A volume counts its own commits apart from it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct CommitNo(pub u64);
+
+impl CommitNo {
+    /// The commit after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl fmt::Display for CommitNo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Number of an image in its store. It is never given to another image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ImageNo(pub u64);

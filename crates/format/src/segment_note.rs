@@ -8,7 +8,7 @@ use crate::container::{Codec, HeaderRecord, RECORD_MAGIC, RecordRef};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::{NOTE_BLOCKS_MAX, NOTE_LEN_MAX, NUMBER_MAX};
 use crate::store::{Location, Uuid};
-use crate::{BlockId, Digest, Error, Result};
+use crate::{BlockId, CommitNo, Digest, Error, Result};
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -19,7 +19,7 @@ pub const NOTE_CODE: u8 = 128;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Note {
     /// Number of the commit that made the records before it durable, if that commit succeeded.
-    pub commit: u64,
+    pub commit: CommitNo,
     /// Random number that the writer chose when it opened the store.
     pub epoch: u64,
     /// Numbers of the blocks whose records lie between the note before, or the superblock, and this
@@ -98,7 +98,7 @@ impl Note {
         let mut body = uuid.to_vec();
         put_varint(&mut body, place.segment.0);
         put_varint(&mut body, place.offset);
-        put_varint(&mut body, self.commit);
+        put_varint(&mut body, self.commit.0);
         body.extend_from_slice(&self.epoch.to_le_bytes());
         put_varint(&mut body, self.ids.len() as u64);
         let mut rest = self.ids.as_slice();
@@ -141,7 +141,7 @@ impl Note {
         if !is_here {
             return Err(cursor.error("S-7.3", "the note belongs to another store or place"));
         }
-        let commit = cursor.bounded(NUMBER_MAX, "commit")?;
+        let commit = CommitNo(cursor.bounded(NUMBER_MAX, "commit")?);
         let epoch = cursor.bytes(8)?.try_into().map(u64::from_le_bytes);
         let count = cursor.count(NOTE_BLOCKS_MAX, "blocks of a note")?;
         let mut ids: Vec<BlockId> = Vec::new();
@@ -188,7 +188,7 @@ mod tests {
 
     fn notes() -> Vec<Note> {
         let note = |ids: &[u64]| Note {
-            commit: 300,
+            commit: CommitNo(300),
             epoch: 0x0123_4567_89ab_cdef,
             ids: ids.iter().copied().map(BlockId).collect(),
         };

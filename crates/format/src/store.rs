@@ -5,7 +5,7 @@
 
 use crate::container::{Codec, RecordRef, RecordType, record};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
-use crate::{BlockId, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
+use crate::{BlockId, CommitNo, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -128,11 +128,11 @@ record! {
 
 impl MarkRecord {
     /// The mark of the store `uuid` at this commit.
-    pub fn of(uuid: Uuid, commit: u64) -> Self {
+    pub fn of(uuid: Uuid, commit: CommitNo) -> Self {
         let record = Self {
             magic: MARK_MAGIC,
             uuid,
-            commit: U64::new(commit),
+            commit: U64::new(commit.0),
             reserved: [0; 16],
             checksum: [0; 16],
         };
@@ -140,10 +140,10 @@ impl MarkRecord {
     }
 
     /// The commit that `bytes` name; `None` if they are no mark of the store `uuid`.
-    pub fn parse(bytes: &[u8], uuid: Uuid) -> Option<u64> {
+    pub fn parse(bytes: &[u8], uuid: Uuid) -> Option<CommitNo> {
         let mark = Self::ref_from_bytes(bytes).ok()?;
         let is_mark = mark.magic == MARK_MAGIC && mark.has_checksum() && mark.uuid == uuid;
-        is_mark.then_some(mark.commit.get())
+        is_mark.then_some(CommitNo(mark.commit.get()))
     }
 }
 

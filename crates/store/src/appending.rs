@@ -115,7 +115,7 @@ impl StoreWriter {
 
     /// Appends a note about the records that the next commit makes durable.
     pub(crate) fn put_note(&mut self) -> Result<()> {
-        let (uuid, commit) = (self.store.superblock.uuid, self.commit_no + 1);
+        let (uuid, commit) = (self.store.superblock.uuid, self.commit_no.next());
         let epoch = self.options.epoch;
         let is_wrong = self.faults.has(Bug::NoteNamesOthers);
         let Some(segment) = &mut self.segment else {

@@ -10,7 +10,7 @@ use crate::disk::{Access, LocalFile};
 use crate::layout;
 use crate::store::Store;
 use weald_format::store::MarkRecord;
-use weald_format::{ErrorKind, Result};
+use weald_format::{CommitNo, ErrorKind, Result};
 use zerocopy::IntoBytes;
 
 /// Writes the file.
@@ -19,7 +19,7 @@ pub struct Mark {
     store: Store,
     file: Option<Box<dyn LocalFile>>,
     /// The last commit, if it is not in the file.
-    waiting: Option<u64>,
+    waiting: Option<CommitNo>,
 }
 
 impl Mark {
@@ -33,13 +33,13 @@ impl Mark {
     }
 
     /// The commit that the file names; `None` if it names none.
-    pub fn read(store: &Store) -> Option<u64> {
+    pub fn read(store: &Store) -> Option<CommitNo> {
         let bytes = store.disk.read_file(layout::MARK, 4096).ok()?;
         MarkRecord::parse(&bytes, store.superblock.uuid)
     }
 
     /// Notes a commit that the tables have. A failure is none of the commit.
-    pub fn set(&mut self, commit: u64) {
+    pub fn set(&mut self, commit: CommitNo) {
         self.waiting = Some(commit);
         if self.store.disk.has_syncs() {
             self.write_out();
@@ -55,7 +55,7 @@ impl Mark {
         }
     }
 
-    fn write(&mut self, commit: u64) -> Result<()> {
+    fn write(&mut self, commit: CommitNo) -> Result<()> {
         let file = match self.file.take() {
             Some(file) => file,
             None => self.open()?,

@@ -38,7 +38,7 @@ use weald_format::store::{
     SegmentRow,
 };
 use weald_format::volume::VolumeRow;
-use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
+use weald_format::{BlockId, CommitNo, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// Options of a salvage.
 #[derive(Debug, Clone, Default)]
@@ -448,11 +448,11 @@ impl Store {
     /// may be one of a commit that did not succeed.
     fn missing_commits(&self, segments: &Segments, counters: &Counters) -> Option<Loss> {
         let known = counters.commit;
-        let marked = Mark::read(self).unwrap_or(0);
-        let is_older = marked > known || segments.commit > known.saturating_add(1);
+        let marked = Mark::read(self).unwrap_or_default();
+        let is_older = marked > known || segments.commit > known.next();
         // Tables without the number may be damaged just there.
         let newest = marked.max(segments.commit);
-        (is_older && known > 0).then(|| Loss {
+        (is_older && known > CommitNo::default()).then(|| Loss {
             why: format!("{} ends with commit {known}", layout::META),
             ..Loss::new(format!(
                 "its changes in the commits of the store up to {newest}"
@@ -461,8 +461,8 @@ impl Store {
     }
 
     /// The newest commit of which anything tells.
-    fn newest_commit(&self, noted: u64, known: u64) -> u64 {
-        let marked = Mark::read(self).unwrap_or(0);
+    fn newest_commit(&self, noted: CommitNo, known: CommitNo) -> CommitNo {
+        let marked = Mark::read(self).unwrap_or_default();
         noted.max(known).max(marked)
     }
 
@@ -514,7 +514,9 @@ impl Store {
             (NEXT_VOLUME_NO, next_volume_no),
             (
                 writer::COMMIT,
-                self.newest_commit(segments.commit, counters.commit) + 1,
+                self.newest_commit(segments.commit, counters.commit)
+                    .next()
+                    .0,
             ),
         ] {
             batch.put(Table::Counters, key, value.to_le_bytes().to_vec());

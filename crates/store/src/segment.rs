@@ -9,7 +9,7 @@ use weald_format::store::{
     Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
     encode_segment_superblock,
 };
-use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Bytes that are buffered before a write.
@@ -138,7 +138,7 @@ impl SegmentWriter {
     }
 
     /// Appends a note about the records since the last note, if there are any. Returns its length.
-    pub fn put_note(&mut self, uuid: Uuid, commit: u64, epoch: u64) -> u64 {
+    pub fn put_note(&mut self, uuid: Uuid, commit: CommitNo, epoch: u64) -> u64 {
         if self.ids.is_empty() {
             return 0;
         }
@@ -296,7 +296,7 @@ pub struct NotedRecord {
     /// The record; its offset is 0.
     pub record: RecordRef,
     /// Commit and number of the block; `None` if no note says it.
-    pub noted: Option<(u64, BlockId)>,
+    pub noted: Option<(CommitNo, BlockId)>,
 }
 
 /// Visits the records of segment `number` in order, up to byte `end` (exclusive), with what the

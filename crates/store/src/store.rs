@@ -14,7 +14,7 @@ use weald_format::store::{
     ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, StoreSuperblock,
     Uuid,
 };
-use weald_format::{BlockId, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Default length at which a segment is closed, in bytes.
@@ -105,7 +105,7 @@ impl Store {
         // Detects a file system without locks now, before the first writer does.
         lock.try_lock(0, true)?;
         lock.sync()?;
-        let mark = MarkRecord::of(uuid, 0);
+        let mark = MarkRecord::of(uuid, CommitNo::default());
         disk.write_file(layout::MARK, mark.as_bytes())?;
         let superblock = StoreSuperblock {
             uuid,

@@ -31,7 +31,7 @@ use weald_format::segment_note::{NOTE_CODE, Note, SegmentItem};
 use weald_format::store::{
     Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid, check_segment_superblock,
 };
-use weald_format::{Error, ErrorKind, Result, SegmentNo};
+use weald_format::{CommitNo, Error, ErrorKind, Result, SegmentNo};
 
 /// Bytes that are searched for notes at once.
 const SEARCH_LEN: usize = 1 << 20;
@@ -75,7 +75,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    fn older(&self, file: &str, verb: &str, commit: u64) -> Error {
+    fn older(&self, file: &str, verb: &str, commit: CommitNo) -> Error {
         let shown = self.store.disk.shown();
         let what = format!(
             "{shown}/{meta}: is older than the rest of the store: it ends with commit {last}, and \
@@ -109,7 +109,7 @@ impl StoreWriter {
         let commits = tail.notes.iter().map(|note| note.commit);
         match commits.max() {
             Some(commit) => Err(self.older(&name, "has records of", commit)),
-            None => Err(self.older(&name, "belongs to", self.commit_no.saturating_add(1))),
+            None => Err(self.older(&name, "belongs to", self.commit_no.next())),
         }
     }
 
@@ -137,7 +137,7 @@ impl StoreWriter {
             }
             Err(error) => return Err(error),
         };
-        let next = self.commit_no.saturating_add(1);
+        let next = self.commit_no.next();
         // An earlier number is that of a commit that failed, and of which the tail stays.
         let is_ours = |note: &&Note| note.commit <= next && Some(note.epoch) == self.epoch;
         let is_trusted = self.faults.has(Bug::TailTruncated);

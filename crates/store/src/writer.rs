@@ -25,7 +25,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::RecordRef;
 use weald_format::store::{BlockRow, Location, SegmentRow};
-use weald_format::{BlockId, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 
 /// Appended bytes after which the writer commits. This limits the rows that wait in memory and the
 /// work that a crash loses.
@@ -94,7 +94,7 @@ pub struct StoreWriter {
     pub(crate) next_segment: SegmentNo,
     next_image: u64,
     /// The last commit of the tables.
-    pub(crate) commit_no: u64,
+    pub(crate) commit_no: CommitNo,
     /// The epoch in the tables: of the writer that appended last.
     pub(crate) epoch: Option<u64>,
     /// Segments with a lower number receive no more records, because the collector empties them.
@@ -188,7 +188,7 @@ impl Store {
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
             next_image: counter(&engine, NEXT_IMAGE)?,
             // Tables of older versions do not count commits.
-            commit_no: known_counter(&engine, COMMIT)?.unwrap_or(0),
+            commit_no: CommitNo(known_counter(&engine, COMMIT)?.unwrap_or(0)),
             epoch: known_counter(&engine, EPOCH)?,
             mark: Mark::new(self),
             store: self.clone(),
@@ -613,8 +613,8 @@ impl StoreWriter {
         ] {
             batch.put(Table::Counters, key, next.to_le_bytes().to_vec());
         }
-        let commit_no = self.commit_no + 1;
-        batch.put(Table::Counters, COMMIT, commit_no.to_le_bytes().to_vec());
+        let commit_no = self.commit_no.next();
+        batch.put(Table::Counters, COMMIT, commit_no.0.to_le_bytes().to_vec());
         if let Some(epoch) = self.epoch {
             batch.put(Table::Counters, EPOCH, epoch.to_le_bytes().to_vec());
         }

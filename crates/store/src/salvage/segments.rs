@@ -14,7 +14,7 @@ use weald_format::store::{
     BlockRow, Location, SEGMENT_SUPERBLOCK_LEN, Uuid, check_segment_superblock,
     encode_segment_superblock,
 };
-use weald_format::{BlockId, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
 
 /// Bytes of a segment that are searched for a header at once.
@@ -32,9 +32,9 @@ pub struct Segment {
     /// Records by offset.
     pub records: BTreeMap<u64, RecordRef>,
     /// Numbers of blocks that notes give to records, with the commit, by offset.
-    noted: BTreeMap<u64, (u64, BlockId)>,
+    noted: BTreeMap<u64, (CommitNo, BlockId)>,
     /// The last commit that a note names.
-    commit: u64,
+    commit: CommitNo,
 }
 
 /// The segments of a store.
@@ -46,9 +46,9 @@ pub struct Segments {
     /// Locations of each record; the key is the digest.
     places: BTreeMap<[u8; 32], Vec<Location>>,
     /// Blocks by number as notes have them: commit, row.
-    pub noted: BTreeMap<BlockId, (u64, BlockRow)>,
+    pub noted: BTreeMap<BlockId, (CommitNo, BlockRow)>,
     /// The last commit that a note names.
-    pub commit: u64,
+    pub commit: CommitNo,
     /// Numbers of the segments whose superblocks were written anew.
     pub renewed: Vec<SegmentNo>,
     /// Bytes of records that were read and compared with their digests.

@@ -9,7 +9,7 @@ use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use weald_format::{BlockId, Error, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Error, Result, SegmentNo};
 
 /// Steps with which the readable rest of a table is looked for behind damaged pages: each is twice
 /// as far as the one before.
@@ -29,7 +29,7 @@ pub struct Counters {
     pub next_block: BlockId,
     pub next_segment: SegmentNo,
     pub next_volume_no: u64,
-    pub commit: u64,
+    pub commit: CommitNo,
 }
 
 /// The old tables.
@@ -93,7 +93,7 @@ impl<'a> OldTables<'a> {
             next_volume_no: number(NEXT_VOLUME_NO)
                 .filter(|number| *number <= COUNTER_MAX >> 16)
                 .unwrap_or(1),
-            commit: number(writer::COMMIT).unwrap_or(0),
+            commit: CommitNo(number(writer::COMMIT).unwrap_or(0)),
         })
     }
 
