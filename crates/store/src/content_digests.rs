@@ -56,8 +56,11 @@ impl Store {
     /// Forgets the digests of the contents of an image, if there are any.
     pub(crate) fn forget_content_digests(&self, image_no: ImageNo) -> Result<()> {
         match self.disk.remove(&layout::content_digests(image_no)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+            // What is no file of ours stays, and is used for nothing.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Invalid) => {
+                Ok(())
+            }
+            done => done,
         }
     }
 }

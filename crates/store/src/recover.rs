@@ -149,7 +149,7 @@ impl StoreWriter {
         if shown != Some(row.map_digest) && Digest::of(&bytes) == row.map_digest {
             disk.switch(&hidden, &layout::map(name))
         } else {
-            disk.remove_object(&hidden)?;
+            remove_if_there(disk, &hidden)?;
             disk.settle(ObjectKind::Map)
         }
     }
@@ -161,12 +161,12 @@ impl StoreWriter {
         let is_stale = |image_no: &ImageNo| !known.contains(image_no);
         for name in disk.list_objects(ObjectKind::Map)? {
             if let Some(image_no) = layout::hidden_map_image(&name).filter(is_stale) {
-                disk.remove_object(&layout::hidden_map(image_no))?;
+                remove_if_there(disk, &layout::hidden_map(image_no))?;
             }
         }
         for name in disk.list(layout::IMAGES)? {
             if let Some(image_no) = layout::digested_image(&name).filter(is_stale) {
-                disk.remove(&layout::content_digests(image_no))?;
+                self.store.forget_content_digests(image_no)?;
             }
         }
         Ok(())

@@ -673,10 +673,13 @@ impl LocalFiles for SimDisk {
     fn remove(&self, name: &str) -> Result<()> {
         let mut state = self.0.lock();
         of_change(state.refuse_read_only())?;
-        if !state.current.files.contains_key(name) {
+        let Some(&file) = state.current.files.get(name) else {
             return Err(failed(ENOENT));
-        }
+        };
         of_change(self.plain_call(&mut state))?;
+        if state.files[file].is_irregular {
+            return Err(Error::invalid("expected a regular file"));
+        }
         state.change_names(dir_of(name), vec![NameChange::Remove(name.to_owned())]);
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::disk::LocalFile;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::faults::{Bug, Faults};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
+use crate::layout;
 use crate::mark::Mark;
 use crate::segment::{self, SegmentWriter, read_record};
 use crate::steps::Steps;
@@ -339,11 +340,17 @@ impl StoreWriter {
         self.next_block
     }
 
-    /// Returns a number for a new image.
+    /// Returns a number for a new image. One in whose place something else than a map lies is
+    /// passed over.
     pub(crate) fn take_image_no(&mut self) -> ImageNo {
-        let id = self.next_image;
-        self.next_image += 1;
-        ImageNo(id)
+        loop {
+            let image_no = ImageNo(self.next_image);
+            self.next_image += 1;
+            let there = self.store.disk.open_object(&layout::hidden_map(image_no));
+            if !there.is_err_and(|error| error.kind() == ErrorKind::Invalid) {
+                return image_no;
+            }
+        }
     }
 
     /// Returns the id of the block with this record: an existing block, or a new one without

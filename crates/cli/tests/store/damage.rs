@@ -556,3 +556,24 @@ fn what_is_no_segment_costs_what_lay_in_it() {
     );
     assert_eq!((*added, *named, *salvaged), ("1", "1", "1"), "{said}");
 }
+
+/// Would catch: a collection that ends the writer, or a writer that does not open, because a
+/// directory lies where a segment that nobody needs, or a map that is not complete, would be
+/// removed; and a check that does not name what is left.
+#[test]
+fn what_is_no_file_of_a_store_is_passed_over_when_it_would_be_removed() {
+    let ground = Ground::with_store();
+    let said = ground.sh(
+        "mkdir one two; for name in one two; do head -c 3000000 /dev/urandom >$name/data; done
+        $WEALD store create -q --segment-size 1M own
+        $WEALD store add -q own one --name i1
+        mkdir own/images/.0000000000000009.map own/images/.0000000000000009.digests
+        last=own/segments/$(ls own/segments | tail -n 1); rm $last; mkdir $last
+        $WEALD store rm own:i1; $WEALD store gc -q own; $WEALD store add -q own two --name i2
+        $WEALD check -q own:i2; test -d $last
+        $WEALD store check own >checked && echo clean
+        grep -c 'no row knows this file' checked
+        rmdir $last own/images/.*9.map own/images/.*9.digests; $WEALD store check -q --data own",
+    );
+    assert_eq!(said.lines().collect::<Vec<_>>(), ["1"], "{said}");
+}

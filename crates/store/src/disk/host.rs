@@ -216,7 +216,13 @@ impl LocalFiles for HostDisk {
         let removed = self
             .parent_of(name)
             .and_then(|(parent, name)| Ok(rustix::fs::unlinkat(parent, name, AtFlags::empty())?));
-        of_change(removed.map_err(|e| self.failed(name, e)))
+        of_change(removed.map_err(|e| match e.kind() {
+            io::ErrorKind::IsADirectory => {
+                let path = join(&self.shown, name);
+                Error::invalid(format!("{}: expected a regular file", path.display()))
+            }
+            _ => self.failed(name, e),
+        }))
     }
 
     fn sync_dir(&self, dir: &str) -> Result<()> {

@@ -34,7 +34,7 @@ pub trait Objects: Debug + Send + Sync {
     /// Removes an object. After a crash it may be there again, until [`Objects::settle`].
     ///
     /// # Errors
-    /// `NotFound`, `Io`.
+    /// `NotFound`; `Invalid` if something else than an object is in its place; `Io`.
     fn remove_object(&self, name: &ObjectName) -> Result<()>;
 
     /// Makes removals durable, and switches that failed after they were done.
@@ -80,12 +80,17 @@ impl<F: LocalFiles + ?Sized> Objects for F {
     }
 }
 
-/// Removes an object that may be gone already.
+/// Removes an object that may be gone already. What is no object, such as a directory in its place,
+/// stays.
 ///
 /// # Errors
 /// `Io`.
 pub(crate) fn remove_if_there(objects: &dyn Objects, name: &ObjectName) -> Result<()> {
     match objects.remove_object(name) {
+        Err(error) if error.kind() == ErrorKind::Invalid => {
+            log::warn!("{error}: it stays");
+            Ok(())
+        }
         Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
         _ => Ok(()),
     }

@@ -101,6 +101,10 @@ impl LostRun {
             let row = writer.engine.get(Table::Segments, &key_of(number.0));
             if row.map_err(|e| format!("rows: {e}"))?.is_none() {
                 self.run.trace.push(format!("{name} was collected"));
+                // What lies in its place stays, and a check names it.
+                if self.run.disk.is_irregular(name) {
+                    self.run.disk.lose(name);
+                }
                 return Ok(());
             }
         }
