@@ -136,6 +136,8 @@ impl BlockIndex {
 }
 
 pub(crate) const NEXT_BLOCK: &[u8] = b"next_block";
+/// Numbers that are tried for a new image, of which all but one may be taken by what is no map.
+const IMAGE_NOS_TRIED_MAX: u32 = 1000;
 pub(crate) const NEXT_SEGMENT: &[u8] = b"next_segment";
 pub(crate) const NEXT_IMAGE: &[u8] = b"next_image";
 /// Number of the last commit.
@@ -341,16 +343,19 @@ impl StoreWriter {
     }
 
     /// Returns a number for a new image. One in whose place something else than a map lies is
-    /// passed over.
+    /// passed over. If all that are tried have something there, as below a directory that is a
+    /// symlink, writing the map says so.
     pub(crate) fn take_image_no(&mut self) -> ImageNo {
-        loop {
-            let image_no = ImageNo(self.next_image);
+        let mut image_no = ImageNo(self.next_image);
+        for _ in 0..IMAGE_NOS_TRIED_MAX {
+            image_no = ImageNo(self.next_image);
             self.next_image += 1;
             let there = self.store.disk.open_object(&layout::hidden_map(image_no));
             if !there.is_err_and(|error| error.kind() == ErrorKind::Invalid) {
-                return image_no;
+                break;
             }
         }
+        image_no
     }
 
     /// Returns the id of the block with this record: an existing block, or a new one without

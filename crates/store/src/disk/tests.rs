@@ -104,3 +104,26 @@ fn freed_ranges_take_no_space() {
     assert!(len() <= before - (1 << 19) + 4096, "{}", len());
     assert_eq!(disk.allocated_len("gone").expect("known"), Some(0));
 }
+
+/// Would catch: a new image that looks for a number for ever, because a directory of the store was
+/// replaced by a symlink while the writer has it open.
+#[test]
+fn a_planted_symlink_ends_an_import_with_an_error() {
+    let place = tempfile::tempdir().expect("a directory");
+    let dir = place.path().join("store");
+    let store = store(&dir);
+    let mut writer = store.write(WriteOptions::new("test")).expect("a writer");
+    fs::rename(dir.join("images"), place.path().join("away")).expect("rename");
+    symlink(place.path().join("away"), dir.join("images")).expect("symlink");
+    let image = weald_format::container::SuperblockRecord::current();
+    let image = zerocopy::IntoBytes::as_bytes(&image).to_vec();
+    let before = fs::read_dir(place.path().join("away"))
+        .expect("read")
+        .count();
+    assert!(writer.import("i", &image).is_err());
+    let _ = writer.take_image_no();
+    let after = fs::read_dir(place.path().join("away"))
+        .expect("read")
+        .count();
+    assert_eq!(before, after, "nothing is written through the symlink");
+}
