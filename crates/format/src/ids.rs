@@ -15,18 +15,6 @@ impl SegmentNo {
     }
 }
 
-impl fmt::Display for SegmentNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::LowerHex for SegmentNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::LowerHex::fmt(&self.0, f)
-    }
-}
-
 /// Number of a block in its store. It is never given to another block, and there is no block 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct BlockId(pub u64);
@@ -64,12 +52,6 @@ impl BlockId {
     }
 }
 
-impl fmt::Display for BlockId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// Number of a commit of the tables of a store. A volume counts its own commits apart from it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct CommitNo(pub u64);
@@ -82,27 +64,9 @@ impl CommitNo {
     }
 }
 
-impl fmt::Display for CommitNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
 /// Number of an image in its store. It is never given to another image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ImageNo(pub u64);
-
-impl fmt::Display for ImageNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::LowerHex for ImageNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::LowerHex::fmt(&self.0, f)
-    }
-}
 
 /// Number of a volume in its store. It is never given to another volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -115,20 +79,22 @@ impl VolumeNo {
     }
 }
 
-impl fmt::Display for VolumeNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
-
-impl fmt::LowerHex for VolumeNo {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::LowerHex::fmt(&self.0, f)
-    }
-}
-
 impl From<VolumeNo> for u64 {
     fn from(number: VolumeNo) -> Self {
         number.0.into()
     }
 }
+
+/// Shows each of these types as the number that it is.
+macro_rules! shown_as_number {
+    ($kind:ident: $($id:ident),+) => {$(
+        impl fmt::$kind for $id {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::$kind::fmt(&self.0, f)
+            }
+        }
+    )+};
+}
+
+shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo);
+shown_as_number!(LowerHex: SegmentNo, ImageNo, VolumeNo);

@@ -1,15 +1,21 @@
 //! A disk in memory that loses and tears unsynced writes, and fails on request. It has a clock, and
 //! a machine may have several.
 
+mod file_state;
+mod machine;
+mod random;
+
+pub use machine::Latency;
+pub use random::Random;
+
 use crate::disk::{Access, DiskSpace, LocalFile, LocalFiles, Object, of_change};
+use file_state::{FileState, Pending, apply};
+use machine::Machine;
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use weald_format::{Error, ErrorKind, Result};
-
-/// Bytes that a disk writes completely or not at all.
-const SECTOR_LEN: usize = 512;
 
 /// Bytes of a limited disk that others take.
 const OTHERS_LEN: u64 = 16 << 20;
@@ -36,106 +42,6 @@ pub enum Fault {
     NoSpace,
 }
 
-/// xorshift64*: the same seed gives the same run.
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// Begins a sequence.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
-    }
-
-    /// The next number, of 53 bits.
-    #[expect(clippy::should_implement_trait, reason = "it never ends")]
-    pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11
-    }
-
-    /// A number below `end`.
-    pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    /// Whether an event of this probability happens.
-    pub fn is_one_in(&mut self, count: u64) -> bool {
-        self.below(count) == 0
-    }
-}
-
-#[derive(Debug, Clone)]
-enum Pending {
-    Write(usize, Vec<u8>),
-    SetLen(usize),
-}
-
-fn apply(bytes: &mut Vec<u8>, change: &Pending) {
-    match change {
-        Pending::Write(offset, new) => {
-            if bytes.len() < offset + new.len() {
-                bytes.resize(offset + new.len(), 0);
-            }
-            bytes[*offset..offset + new.len()].copy_from_slice(new);
-        }
-        Pending::SetLen(len) => bytes.resize(*len, 0),
-    }
-}
-
-#[derive(Debug, Clone, Default)]
-struct FileState {
-    durable: Vec<u8>,
-    current: Vec<u8>,
-    pending: Vec<Pending>,
-    /// Whether the medium cannot read it.
-    is_unreadable: bool,
-    /// Whether it is a directory or the like.
-    is_irregular: bool,
-}
-
-impl FileState {
-    fn change(&mut self, change: Pending) {
-        apply(&mut self.current, &change);
-        self.pending.push(change);
-    }
-
-    /// Simulates a crash. Of the writes since the last sync, each is complete, torn or lost. The
-    /// length is one that the file had, because a journal keeps the order of length changes.
-    fn crash(&mut self, random: &mut Random) {
-        let pending = std::mem::take(&mut self.pending);
-        let kept = random.below(pending.len() as u64 + 1) as usize;
-        let mut len = self.durable.len();
-        for change in &pending[..kept] {
-            len = match change {
-                Pending::Write(offset, bytes) => len.max(offset + bytes.len()),
-                Pending::SetLen(len) => *len,
-            };
-        }
-        for change in &pending {
-            match (change, random.below(4)) {
-                (Pending::Write(offset, bytes), 1) => {
-                    for (no, sector) in bytes.chunks(SECTOR_LEN).enumerate() {
-                        if random.is_one_in(2) {
-                            let at = offset + no * SECTOR_LEN;
-                            apply(&mut self.durable, &Pending::Write(at, sector.to_vec()));
-                        }
-                    }
-                }
-                (Pending::Write(..), 2..) => apply(&mut self.durable, change),
-                // Truncated bytes may return if the file grows again, but then as zeros.
-                (Pending::SetLen(len), _) if *len < self.durable.len() => {
-                    self.durable[*len..].fill(0);
-                }
-                _ => {}
-            }
-        }
-        self.durable.resize(len, 0);
-        self.current = self.durable.clone();
-    }
-}
-
 type FileNo = usize;
 
 #[derive(Debug, Clone)]
@@ -160,45 +66,6 @@ impl Names {
                 NameChange::Dir(name) => drop(self.dirs.insert(name.clone())),
             }
         }
-    }
-}
-
-/// What a disk takes for a call, in nanoseconds of the clock.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Latency {
-    /// Of each call.
-    pub call_ns: u64,
-    /// Of each call that makes something durable, besides.
-    pub sync_ns: u64,
-    /// Of each byte that is read or written, besides.
-    pub byte_ns: u64,
-}
-
-/// What the disks of one machine share: the power and the clock.
-#[derive(Debug, Default)]
-struct Machine {
-    is_off: AtomicBool,
-    now_ns: AtomicU64,
-}
-
-impl Machine {
-    fn at(now_ns: u64) -> Arc<Self> {
-        Arc::new(Self {
-            is_off: AtomicBool::new(false),
-            now_ns: AtomicU64::new(now_ns),
-        })
-    }
-
-    fn is_off(&self) -> bool {
-        self.is_off.load(Ordering::SeqCst)
-    }
-
-    fn now_ns(&self) -> u64 {
-        self.now_ns.load(Ordering::SeqCst)
-    }
-
-    fn wait(&self, ns: u64) {
-        self.now_ns.fetch_add(ns, Ordering::SeqCst);
     }
 }
 
