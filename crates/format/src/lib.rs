@@ -28,6 +28,7 @@ pub mod error;
 pub mod history;
 mod ids;
 pub mod inode_flags;
+pub mod journal;
 pub mod limits;
 pub mod names;
 pub mod pages;

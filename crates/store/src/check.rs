@@ -170,6 +170,7 @@ impl StoreWriter {
         if let Some(damage) = self.check_pages()? {
             state.find(None, damage);
         }
+        self.check_journal(&mut state)?;
         self.read_rows(&mut state)?;
         state.checked.block_count = state.of_blocks.blocks.len() as u64;
         state.checked.segment_count = state.segments.len() as u64;
@@ -183,6 +184,22 @@ impl StoreWriter {
         self.check_counters(&mut state)?;
         self.check_files(&mut state)?;
         Ok(state)
+    }
+
+    /// Compares the journal with the tables, and the sum of the tables with their rows.
+    fn check_journal(&self, state: &mut State) -> Result<()> {
+        let tables = self.tables_state()?;
+        if let Some(error) = self.journal.verify(tables)? {
+            let journal = layout::JOURNAL;
+            state.find(
+                None,
+                format!(
+                    "{journal}: {error}: the metadata is there once only until the next change, \
+                     which makes the journal again"
+                ),
+            );
+        }
+        Ok(())
     }
 
     /// What is wrong with the pages of the tables, which no reader verifies; `None` if nothing is.

@@ -14,10 +14,12 @@ mod sealed_group;
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use page::trial;
 pub use rows_file::{RowsFile, RowsWriter};
+pub(crate) use sealed_group::Sealer;
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use weald_format::journal::RowSum;
 use weald_format::row_group::Shape;
 use weald_format::{Error, Result};
 
@@ -108,6 +110,16 @@ impl Table {
         )
     }
 
+    /// Number of the table in the journal, and in the sum of all rows.
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// The table with this number.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.get(usize::from(code)).copied()
+    }
+
     /// Name of the table of groups in the engine's file, or of the table of rows.
     pub const fn stored_name(self) -> &'static str {
         match self {
@@ -181,6 +193,13 @@ pub type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>> + 'a;
 /// why. An error ends the scan.
 pub type VisitDamage<'a> = dyn FnMut(&[u8], Error) -> Result<()> + 'a;
 
+/// Callback that receives the sum of all rows, the changes of a batch included, before the batch
+/// becomes durable. Its error rolls the batch back.
+pub type BeforeCommit<'a> = dyn FnMut(RowSum) -> Result<()> + 'a;
+
+/// The counter with the number of the last commit.
+pub(crate) const COMMIT: &[u8] = b"commit";
+
 /// An ordered, transactional key-value store with one writer.
 pub trait Engine: Debug + Send + Sync {
     /// Returns the value of `key`.
@@ -216,7 +235,21 @@ pub trait Engine: Debug + Send + Sync {
     /// # Errors
     /// `Io`, `Full`. The batch is then applied or not; the caller learns which by reopening the
     /// store.
-    fn commit(&self, batch: &Batch) -> Result<()>;
+    fn commit(&self, batch: &Batch) -> Result<()> {
+        self.commit_after(batch, &mut |_| Ok(()))
+    }
+
+    /// As [`Engine::commit`], after `before` has got the sum of all rows.
+    ///
+    /// # Errors
+    /// As [`Engine::commit`], and those of `before`.
+    fn commit_after(&self, batch: &Batch, before: &mut BeforeCommit<'_>) -> Result<()>;
+
+    /// The sum of all rows as of the last commit.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    fn row_sum(&self) -> Result<RowSum>;
 
     /// Gives the space of removed rows back to the disk. Moves rows, so that it takes seconds for
     /// each gigabyte, and other calls wait. Nobody may be within [`Engine::scan`].
@@ -255,6 +288,15 @@ pub fn number_of(key: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_codes_of_tables_are_those_of_the_format() {
+        for (code, table) in Table::ALL.into_iter().enumerate() {
+            assert_eq!(usize::from(table.code()), code);
+            assert_eq!(Table::from_code(table.code()), Some(table));
+        }
+        assert_eq!(Table::from_code(12), None);
+    }
 
     // Would catch a table that is checked, and neither salvaged nor removed with its volume.
     #[test]

@@ -82,6 +82,12 @@ pub enum Bug {
     TailTruncated,
     /// The mark is written before the tables have the commit.
     MarkBeforeCommit,
+    /// The journal lacks some commits.
+    JournalLacksCommit,
+    /// A commit is in the tables before it is durable in the journal.
+    JournalUnsynced,
+    /// The journal lacks a row when all are written to it.
+    CheckpointLacksRow,
     /// An item that is damaged or missing ends the writer.
     ItemEndsWriter,
     /// Rows that a failed change has set are not undone, and go into the next commit.

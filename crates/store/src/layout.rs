@@ -1,7 +1,7 @@
 //! Names of the files of a store.
 
 use std::fmt::{Display, Formatter};
-use weald_format::{Error, ImageNo, Result, SegmentNo, VolumeNo};
+use weald_format::{CommitNo, Error, ImageNo, Result, SegmentNo, VolumeNo};
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +70,10 @@ pub const MARK: &str = "mark";
 pub const UNSYNCED: &str = "unsynced";
 /// Blocks that were found damaged: see [`crate::damaged_blocks`].
 pub const DAMAGED: &str = "damaged";
+/// Directory of the journal.
+pub const JOURNAL: &str = "journal";
+/// A file of rows of the journal until it is complete.
+pub const JOURNAL_NEW: &str = "journal/new";
 /// Directory of segments.
 pub const SEGMENTS: &str = "segments";
 /// Directory of image maps.
@@ -129,6 +133,32 @@ pub fn sync_log_number(name: &str) -> Option<VolumeNo> {
     let digits = name.strip_prefix('.')?.strip_suffix(".log")?;
     let number = VolumeNo(u32::from_str_radix(digits, 16).ok()?);
     (sync_log(number).strip_prefix(VOLUMES)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// The file of the journal with all rows as of a commit.
+pub fn journal_rows(commit: CommitNo) -> String {
+    format!("{JOURNAL}/{:016x}.rows", commit.0)
+}
+
+/// The file of the journal with the commits after `base`.
+pub fn journal_log(base: CommitNo) -> String {
+    format!("{JOURNAL}/{:016x}.log", base.0)
+}
+
+/// The commit of a file of rows with this name; `None` if it is none.
+pub fn journal_rows_commit(name: &str) -> Option<CommitNo> {
+    commit_of(name, ".rows")
+}
+
+/// The commit before those of a file of commits with this name; `None` if it is none.
+pub fn journal_log_base(name: &str) -> Option<CommitNo> {
+    commit_of(name, ".log")
+}
+
+fn commit_of(name: &str, suffix: &str) -> Option<CommitNo> {
+    let digits = name.strip_suffix(suffix)?;
+    let commit = u64::from_str_radix(digits, 16).ok()?;
+    (format!("{commit:016x}") == digits).then_some(CommitNo(commit))
 }
 
 /// A map that readers do not see: its image is being added or removed.

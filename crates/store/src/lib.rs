@@ -29,6 +29,7 @@ mod image;
 mod import;
 mod incoming;
 mod index;
+mod journal;
 mod layout;
 mod location;
 mod lock_holders;

@@ -12,6 +12,7 @@ mod block_ids;
 mod logged;
 mod losses;
 mod read_past;
+mod restore;
 mod segments;
 mod tables;
 mod tree;
@@ -22,14 +23,16 @@ pub use losses::{Loss, Names, path_of};
 use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::Access;
 use crate::engine::{Batch, Engine, Table, key_of, number_of};
+use crate::journal::{Journal, TablesState};
 use crate::layout;
 use crate::mark::Mark;
-use crate::store::{Store, create_engine, is_bad_file};
+use crate::store::{Store, create_engine, is_bad_file, open_engine};
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use logged::Logged;
 use segments::Segments;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use tables::{Counters, OldTables};
 use volumes::OldVolume;
 use weald_format::container::{Codec, HEADER_LEN, RecordRef, RecordType};
@@ -76,6 +79,8 @@ pub struct DamagedVolume {
 /// Results of a salvage.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Salvaged {
+    /// The commit with which the tables end, if they were made again from the journal.
+    pub restored_commit: Option<CommitNo>,
     /// Names of the complete images.
     pub images: Vec<String>,
     /// The images of which blocks cannot be read. The rest of them can be read.
@@ -230,8 +235,12 @@ impl Store {
         }
         let _lock = crate::writer_lock::lock(self, &options.writer_name)?;
         let mut segments = Segments::scan(self)?;
+        let restored_commit = self.restore_tables(&segments)?;
         let mut old = self.old_volumes(&segments)?;
-        let mut salvaged = Salvaged::default();
+        let mut salvaged = Salvaged {
+            restored_commit,
+            ..Salvaged::default()
+        };
         let mut found = Found::default();
         let images = self.blocks_of_images(&mut found, &mut salvaged)?;
         let last_segment = segments.by_number.keys().next_back().copied();
@@ -293,6 +302,16 @@ impl Store {
         let numbers: Vec<VolumeNo> = old.volumes.iter().map(|v| v.row.volume_no).collect();
         self.keep_logs(&numbers)?;
         self.write_metadata((&found, &segments), &rows, old)?;
+        // The damaged tables stay; those that the journal gave are none that anybody needs.
+        if restored_commit.is_none() {
+            match disk.rename(layout::META, META_OLD) {
+                Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        disk.rename(META_NEW, layout::META)?;
+        disk.sync_dir("")?;
+        self.renew_journal()?;
         for (row, body) in &new_logs {
             self.replace_sync_log(row, body)?;
         }
@@ -521,14 +540,27 @@ impl Store {
         ] {
             batch.put(Table::Counters, key, value.to_le_bytes().to_vec());
         }
-        engine.commit(&batch)?;
-        drop(engine);
-        match disk.rename(layout::META, META_OLD) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
+        engine.commit(&batch)
+    }
+
+    /// Makes the journal of the new tables.
+    fn renew_journal(&self) -> Result<()> {
+        let engine = open_engine(&*self.disk, self.superblock.uuid, false)?;
+        let commit = writer::known_counter(&engine, writer::COMMIT)?;
+        let tables = TablesState {
+            commit: CommitNo(commit.unwrap_or(0)),
+            sum: engine.row_sum()?,
+        };
+        let engine: Arc<dyn Engine> = Arc::new(engine);
+        match Journal::renew(self, tables, &engine) {
+            Err(error) if error.is_failed_write() => Err(error),
+            // The next writer makes it.
+            Err(error) => {
+                log::warn!("{}/{}: {error}", self.disk.shown(), layout::JOURNAL);
+                Ok(())
+            }
+            Ok(()) => Ok(()),
         }
-        disk.rename(META_NEW, layout::META)?;
-        disk.sync_dir("")
     }
 }
 

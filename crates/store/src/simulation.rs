@@ -3,13 +3,14 @@
 //!
 //! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
+mod journal;
 mod lost;
 mod machine;
 
 use crate::disk::LocalFiles;
 use crate::faults::{Bug, Faults};
 use crate::simulated_disk::{Fault, Random, SimDisk};
-use crate::{CollectOptions, Store, StoreWriter, StoredImage, WriteOptions};
+use crate::{CollectOptions, Steps, Store, StoreWriter, StoredImage, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -124,6 +125,11 @@ impl Run {
         let options = WriteOptions {
             faults: Faults::of(self.bug),
             index_len: 28 * 64,
+            steps: Steps {
+                journal_len: 3000,
+                journal_row_count: 20,
+                ..Steps::default()
+            },
             epoch: self.epoch.replace(self.epoch.get() + 1),
             ..WriteOptions::new("the simulation")
         };
@@ -233,6 +239,7 @@ impl Run {
         }
         self.model = found;
         Self::check(&writer)?;
+        journal::compare(&writer, false)?;
         Ok(writer)
     }
 
@@ -368,9 +375,20 @@ fn planted_bugs_are_found_within_thousands_of_seeds() {
     }
 }
 
+/// What tells that tables are older than the rest of the store.
+#[derive(Debug, Clone, Copy)]
+enum Told {
+    /// The mark, the journal, the notes in segments.
+    ByAll,
+    /// All but the mark.
+    ByJournal,
+    /// The notes alone.
+    BySegments,
+}
+
 /// Puts tables back that are older than the segments. Writers must refuse them and change no byte;
-/// with the right tables the store is as before. `has_mark` says whether the file `mark` is there.
-fn put_older_tables_back(seed: u64, bug: Option<Bug>, has_mark: bool) -> Outcome {
+/// with the right tables the store is as before. `told` says what there is that tells older tables.
+fn put_older_tables_back(seed: u64, bug: Option<Bug>, told: Told) -> Outcome {
     let mut run = Run::begin(seed, bug);
     let mut writer = run.open().map_err(|e| format!("open: {e}"))?;
     let import = |run: &mut Run, writer: &mut StoreWriter, name: &str| {
@@ -397,10 +415,14 @@ fn put_older_tables_back(seed: u64, bug: Option<Bug>, has_mark: bool) -> Outcome
     drop(writer);
     run.disk = run.disk.reboot();
     let newer = run.disk.contents()["meta"].clone();
-    if !has_mark {
-        run.disk
-            .remove(crate::layout::MARK)
-            .map_err(|e| format!("mark: {e}"))?;
+    let is_removed = |name: &String| match told {
+        Told::ByAll => false,
+        Told::ByJournal => name == "mark",
+        Told::BySegments => name == "mark" || name.starts_with("journal/"),
+    };
+    for name in run.disk.contents().into_keys().filter(is_removed) {
+        let removed = run.disk.remove(&name);
+        removed.map_err(|e| format!("{name}: {e}"))?;
     }
     run.disk.put_back("meta", &older);
     let before = run.disk.contents();
@@ -431,13 +453,13 @@ fn put_older_tables_back(seed: u64, bug: Option<Bug>, has_mark: bool) -> Outcome
 #[test]
 fn tables_that_are_older_than_the_segments_are_refused() {
     for seed in seeds(0..200) {
-        for has_mark in [true, false] {
-            let outcome = put_older_tables_back(seed, None, has_mark);
-            outcome.unwrap_or_else(|what| panic!("seed {seed}, mark: {has_mark}: {what}"));
+        for told in [Told::ByAll, Told::ByJournal, Told::BySegments] {
+            let outcome = put_older_tables_back(seed, None, told);
+            outcome.unwrap_or_else(|what| panic!("seed {seed}, {told:?}: {what}"));
         }
     }
     let bug = Some(Bug::TailTruncated);
-    let found = (0..200).find(|&seed| put_older_tables_back(seed, bug, false).is_err());
+    let found = (0..200).find(|&seed| put_older_tables_back(seed, bug, Told::BySegments).is_err());
     println!(
         "TailTruncated: found by seed {}",
         found.expect("a planted bug")

@@ -10,6 +10,10 @@ pub struct Steps {
     pub segment_count: usize,
     /// Parts of an image whose references one step counts or drops.
     pub part_count: usize,
+    /// Bytes of commits in the journal before all rows are written to it again, at least.
+    pub journal_len: u64,
+    /// Rows that one commit writes to the journal, of all rows.
+    pub journal_row_count: usize,
 }
 
 impl Default for Steps {
@@ -18,6 +22,8 @@ impl Default for Steps {
             copy_len: 8 << 20,
             segment_count: 32,
             part_count: 1 << 12,
+            journal_len: 1 << 20,
+            journal_row_count: 1 << 18,
         }
     }
 }
@@ -29,6 +35,8 @@ impl Steps {
             copy_len: 6000,
             segment_count: 3,
             part_count: 3,
+            journal_len: 3000,
+            journal_row_count: 20,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::disk::LocalFile;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::faults::{Bug, Faults};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
+use crate::journal::{Journal, TablesState};
 use crate::layout;
 use crate::mark::Mark;
 use crate::segment::{self, SegmentWriter, read_record};
@@ -80,6 +81,8 @@ pub struct StoreWriter {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) options: WriteOptions,
     mark: Mark,
+    /// The commits once more.
+    pub(crate) journal: Journal,
     /// The writer's lock, held until the writer is dropped.
     _lock: Arc<dyn LocalFile>,
     index: Option<DedupIndex>,
@@ -140,8 +143,7 @@ pub(crate) const NEXT_BLOCK: &[u8] = b"next_block";
 const IMAGE_NOS_TRIED_MAX: u32 = 1000;
 pub(crate) const NEXT_SEGMENT: &[u8] = b"next_segment";
 pub(crate) const NEXT_IMAGE: &[u8] = b"next_image";
-/// Number of the last commit.
-pub(crate) const COMMIT: &[u8] = b"commit";
+pub(crate) use crate::engine::COMMIT;
 /// The epoch of the writer that appended last.
 pub(crate) const EPOCH: &[u8] = b"epoch";
 
@@ -156,7 +158,7 @@ pub(crate) fn counter(engine: &dyn Engine, key: &[u8]) -> Result<u64> {
 }
 
 /// As [`counter`]; `None` for a counter that the tables do not have.
-fn known_counter(engine: &dyn Engine, key: &[u8]) -> Result<Option<u64>> {
+pub(crate) fn known_counter(engine: &dyn Engine, key: &[u8]) -> Result<Option<u64>> {
     let Some(value) = engine.get(Table::Counters, key)? else {
         return Ok(None);
     };
@@ -186,14 +188,31 @@ impl Store {
         self.sync_leftovers()?;
         let mut engine = open_engine(&*self.disk, self.superblock.uuid, is_left)?;
         engine.mark_when_closed(lock.clone());
+        // Tables of older versions do not count commits.
+        let commit_no = CommitNo(known_counter(&engine, COMMIT)?.unwrap_or(0));
+        let tables = TablesState {
+            commit: commit_no,
+            sum: engine.row_sum()?,
+        };
+        let mut damage = Vec::new();
+        let journal = Journal::open(self, tables, (options.steps, options.faults), is_left);
+        let journal = match journal {
+            // A check says below what is wrong with the journal, and makes none.
+            Err(error) if is_check && error.kind() == ErrorKind::Corrupt => {
+                damage.push(error);
+                Journal::absent(self)?
+            }
+            Ok(journal) if is_check && !journal.is_whole() => Journal::absent(self)?,
+            other => other?,
+        };
         let mut writer = StoreWriter {
             next_block: BlockId(counter(&engine, NEXT_BLOCK)?),
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
             next_image: counter(&engine, NEXT_IMAGE)?,
-            // Tables of older versions do not count commits.
-            commit_no: CommitNo(known_counter(&engine, COMMIT)?.unwrap_or(0)),
+            commit_no,
             epoch: known_counter(&engine, EPOCH)?,
             mark: Mark::new(self),
+            journal,
             store: self.clone(),
             engine: Arc::new(engine),
             _lock: lock,
@@ -207,7 +226,7 @@ impl Store {
             faults: options.faults,
             options,
             is_check,
-            damage: Vec::new(),
+            damage,
             is_dead: false,
             undo: Undo::default(),
             damaged: DamagedBlocks::read(self),
@@ -221,6 +240,11 @@ impl Store {
                 writer.damage.push(error);
             }
             other => other?,
+        }
+        if !is_check {
+            let tables = writer.tables_state()?;
+            let engine = writer.engine.clone();
+            writer.journal.replace_left(tables, &engine)?;
         }
         Ok(writer)
     }
@@ -598,6 +622,14 @@ impl StoreWriter {
         self.resume_from = self.next_segment;
     }
 
+    /// The last commit of the tables.
+    pub(crate) fn tables_state(&self) -> Result<TablesState> {
+        Ok(TablesState {
+            commit: self.commit_no,
+            sum: self.engine.row_sum()?,
+        })
+    }
+
     /// Makes changes durable: syncs the appended bytes first, then commits all waiting rows and
     /// `batch` in one transaction.
     ///
@@ -633,14 +665,30 @@ impl StoreWriter {
         if self.faults.has(Bug::MarkBeforeCommit) {
             self.mark.set(commit_no);
         }
-        self.engine.commit(&batch)?;
+        let mut tables = self.tables_state()?;
+        let journal = &mut self.journal;
+        self.engine.commit_after(&batch, &mut |sum| {
+            tables.sum = sum;
+            journal.append(commit_no, sum, &batch);
+            Ok(())
+        })?;
+        tables.commit = commit_no;
         self.commit_no = commit_no;
         self.mark.set(commit_no);
+        self.journal.continue_after(tables, &self.engine);
         self.blocks.clear();
         self.segments.clear();
         self.undo.clear();
         self.appended_len = 0;
         Ok(())
+    }
+}
+
+impl Drop for StoreWriter {
+    fn drop(&mut self) {
+        if self.is_usable() && !std::thread::panicking() {
+            self.journal.finish();
+        }
     }
 }
 

@@ -562,8 +562,12 @@ mod tests {
             Ok(())
         }
 
-        fn commit(&self, batch: &Batch) -> Result<()> {
-            self.rows.commit(batch)
+        fn commit_after(&self, batch: &Batch, before: &mut BeforeCommit<'_>) -> Result<()> {
+            self.rows.commit_after(batch, before)
+        }
+
+        fn row_sum(&self) -> Result<RowSum> {
+            self.rows.row_sum()
         }
 
         fn compact(&self) -> Result<()> {

@@ -11,6 +11,7 @@ use super::{Change, Table};
 use std::ops::{Bound, Range};
 use std::sync::Arc;
 use weald_format::Result;
+use weald_format::journal::RowSum;
 use weald_format::row_group::{GROUP_LEN_MAX, GROUP_ROWS_MAX, Rows, separator};
 
 /// Bytes below which a group looks for a neighbour to join.
@@ -87,6 +88,8 @@ pub(super) struct Editor<'a, G> {
     pub table: Table,
     pub sealer: &'a Sealer,
     pub groups: G,
+    /// Sum of the rows of the table and of others, which changes with them.
+    pub sum: RowSum,
 }
 
 /// Part of the rows of an [`Open`], and its stored bytes.
@@ -116,7 +119,12 @@ impl<G: Groups> Editor<'_, G> {
     }
 
     /// Adds the rows of `group` and its changes to `open`.
-    fn absorb(&self, open: &mut Open, group: Option<Group>, rest: &mut &[&Change]) -> Result<()> {
+    fn absorb(
+        &mut self,
+        open: &mut Open,
+        group: Option<Group>,
+        rest: &mut &[&Change],
+    ) -> Result<()> {
         let old = match &group {
             Some(group) => self.groups.open(group)?,
             None => Arc::default(),
@@ -135,7 +143,7 @@ impl<G: Groups> Editor<'_, G> {
         open.filling_count = old.count();
         // The bound of the first group stays; rows in front of it have another one.
         let is_first = open.rows.is_empty() && open.key.is_none() && open.last_key.is_empty();
-        merge(&mut open.rows, &old, own)?;
+        merge(&mut open.rows, &old, own, self.table, &mut self.sum)?;
         if let Some((key, _)) = group {
             if is_first {
                 open.key = Some(key.clone());
@@ -369,8 +377,15 @@ fn middle_of(rows: &Rows, range: &Range<usize>) -> usize {
     low
 }
 
-/// Appends the rows of `old` to `rows`, with `changes`, which are in order of keys.
-fn merge(rows: &mut Rows, old: &Rows, changes: &[&Change]) -> Result<()> {
+/// Appends the rows of `old` to `rows`, with `changes`, which are in order of keys. What they change
+/// changes `sum`.
+fn merge(
+    rows: &mut Rows,
+    old: &Rows,
+    changes: &[&Change],
+    table: Table,
+    sum: &mut RowSum,
+) -> Result<()> {
     let mut at = 0;
     for same in changes.chunk_by(|a, b| a.key == b.key) {
         let Some(change) = same.last() else {
@@ -380,10 +395,14 @@ fn merge(rows: &mut Rows, old: &Rows, changes: &[&Change]) -> Result<()> {
         for (key, value) in old.within(at..end) {
             rows.push(key, value)?;
         }
-        let is_there = old.get(end).is_some_and(|(key, _)| key == change.key);
-        at = end + usize::from(is_there);
+        let there = old.get(end).filter(|(key, _)| *key == change.key);
+        at = end + usize::from(there.is_some());
+        if let Some((key, value)) = there {
+            sum.remove(table.code(), key, value);
+        }
         if let Some(value) = &change.value {
             rows.push(&change.key, value)?;
+            sum.add(table.code(), &change.key, value);
         }
     }
     for (key, value) in old.within(at..old.count()) {
@@ -497,6 +516,7 @@ mod tests {
             table: TABLE,
             sealer,
             groups,
+            sum: RowSum::default(),
         }
     }
 

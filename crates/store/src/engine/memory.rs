@@ -1,10 +1,11 @@
 //! Tables in memory, lost when the process ends: for tests that simulate no crash.
 
-use super::{Batch, Engine, ReadView, Table, VisitDamage, VisitRow};
-use parking_lot::RwLock;
+use super::{Batch, BeforeCommit, Engine, ReadView, Table, VisitDamage, VisitRow};
+use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::Result;
+use weald_format::journal::RowSum;
 
 /// All rows; the key is table and row key.
 type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
@@ -13,6 +14,7 @@ type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 #[derive(Debug, Default)]
 pub struct MemoryEngine {
     rows: RwLock<Rows>,
+    sum: Mutex<RowSum>,
 }
 
 impl Engine for MemoryEngine {
@@ -36,16 +38,35 @@ impl Engine for MemoryEngine {
         Ok(())
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
+    fn commit_after(&self, batch: &Batch, before: &mut BeforeCommit<'_>) -> Result<()> {
         let mut rows = self.rows.write();
+        let mut sum = self.sum.lock();
+        let mut last = BTreeMap::new();
         for change in &batch.0 {
-            let key = (change.table, change.key.clone());
-            match &change.value {
-                Some(value) => rows.insert(key, value.clone()),
-                None => rows.remove(&key),
+            last.insert((change.table, &change.key), &change.value);
+        }
+        let mut new = *sum;
+        for (&(table, key), value) in &last {
+            if let Some(old) = rows.get(&(table, key.clone())) {
+                new.remove(table.code(), key, old);
+            }
+            if let Some(value) = value {
+                new.add(table.code(), key, value);
+            }
+        }
+        before(new)?;
+        for ((table, key), value) in last {
+            match value {
+                Some(value) => rows.insert((table, key.clone()), value.clone()),
+                None => rows.remove(&(table, key.clone())),
             };
         }
+        *sum = new;
         Ok(())
+    }
+
+    fn row_sum(&self) -> Result<RowSum> {
+        Ok(*self.sum.lock())
     }
 
     fn compact(&self) -> Result<()> {
@@ -54,7 +75,8 @@ impl Engine for MemoryEngine {
 
     fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
         let rows = RwLock::new(self.rows.read().clone());
-        Ok(Box::new(Self { rows }))
+        let sum = Mutex::new(*self.sum.lock());
+        Ok(Box::new(Self { rows, sum }))
     }
 }
 

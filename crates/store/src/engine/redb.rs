@@ -15,22 +15,31 @@ pub(crate) use verify::verify_pages;
 use super::group_cache::GroupCache;
 use super::groups::{Editor, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
-use super::{Batch, Change, Engine, ReadView, Table, VisitDamage, VisitRow};
+use super::{Batch, BeforeCommit, COMMIT, Change, Engine, ReadView, Table};
+use super::{VisitDamage, VisitRow};
 use crate::disk::LocalFile;
 use ::redb::{
     Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
     ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition, TableError,
+    WriteTransaction,
 };
-use parking_lot::{RwLock, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::Bound;
+use std::ops::{Bound, ControlFlow};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use weald_format::journal::RowSum;
 use weald_format::row_group::Rows;
 use weald_format::{Error, ErrorKind, Result};
+
+/// The sum of all rows, and the counter [`COMMIT`] as it was then: another program that does not
+/// know the sum changes only the counter.
+const SUM: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("sum");
+/// The only key of [`SUM`].
+const ALL_ROWS: &str = "rows";
 
 /// Tables in a redb file.
 #[derive(Debug)]
@@ -40,6 +49,8 @@ pub struct RedbEngine {
     shown: String,
     sealer: Sealer,
     cache: GroupCache,
+    /// Sum of all rows as of the last commit; `None` until it is known.
+    sum: Mutex<Option<RowSum>>,
     /// Whether redb has panicked.
     has_panicked: AtomicBool,
     /// Whether a write or a sync failed.
@@ -147,16 +158,21 @@ impl RedbEngine {
             shown,
             sealer: Sealer::new()?,
             cache: GroupCache::default(),
+            sum: Mutex::default(),
             has_panicked: AtomicBool::new(false),
             has_failed,
             mark: None,
         };
+        *engine.sum.lock() = engine.known_sum()?;
         // All tables exist from the beginning, so that readers need not handle a missing table.
         if engine.is_new()? {
             engine.commit(&Batch::default())?;
         }
         if engine.call(|database| engine.convert(database))? {
             engine.compact()?;
+        }
+        if engine.row_sum().is_err() {
+            engine.add_up()?;
         }
         Ok(engine)
     }
@@ -225,6 +241,60 @@ impl RedbEngine {
             }
         }
         Ok(false)
+    }
+
+    /// The sum of all rows, if the tables have it, and no program has changed them without it.
+    fn known_sum(&self) -> Result<Option<RowSum>> {
+        self.call(|database| {
+            let read = database.begin_read().map_err(|e| self.failed(e))?;
+            let sums = match read.open_table(SUM) {
+                Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+                other => other.map_err(|e| self.failed(e))?,
+            };
+            let stored = sums.get(ALL_ROWS).map_err(|e| self.failed(e))?;
+            let counters = definition(Table::Counters);
+            let counters = read.open_table(counters).map_err(|e| self.failed(e))?;
+            let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
+            let commit = commit.as_ref().map_or(&[][..], |value| value.value());
+            Ok(stored.and_then(|stored| {
+                let (sum, of) = stored.value().split_first_chunk()?;
+                (of == commit).then(|| RowSum::from_bytes(*sum))
+            }))
+        })
+    }
+
+    /// Adds all rows up, of tables that an older version has changed. A row that cannot be read
+    /// counts as none; whoever reads it says so.
+    fn add_up(&self) -> Result<()> {
+        let mut sum = RowSum::default();
+        for table in Table::ALL {
+            let mut visit = |key: &[u8], value: &[u8]| {
+                sum.add(table.code(), key, value);
+                Ok(ControlFlow::Continue(()))
+            };
+            self.scan_readable(table, &[], &mut visit, &mut |_, _| Ok(()))?;
+        }
+        self.marked(self.call(|database| {
+            let mut write = database.begin_write().map_err(|e| self.failed(e))?;
+            write.set_quick_repair(true);
+            self.put_sum(&write, sum)?;
+            write.commit().map_err(|e| self.failed(e))
+        }))?;
+        *self.sum.lock() = Some(sum);
+        Ok(())
+    }
+
+    fn put_sum(&self, write: &WriteTransaction, sum: RowSum) -> Result<()> {
+        let counters = write.open_table(definition(Table::Counters));
+        let counters = counters.map_err(|e| self.failed(e))?;
+        let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
+        let mut stored = sum.to_bytes().to_vec();
+        if let Some(commit) = &commit {
+            stored.extend_from_slice(commit.value());
+        }
+        let mut sums = write.open_table(SUM).map_err(|e| self.failed(e))?;
+        let old = sums.insert(ALL_ROWS, &*stored);
+        old.map(drop).map_err(|e| self.failed(e))
     }
 
     fn failed(&self, error: impl Into<::redb::Error>) -> Error {
@@ -413,7 +483,14 @@ impl RedbEngine {
         Ok(())
     }
 
-    fn commit_to(&self, database: &Database, batch: &Batch) -> Result<()> {
+    fn commit_to(
+        &self,
+        database: &Database,
+        batch: &Batch,
+        before: &mut BeforeCommit<'_>,
+    ) -> Result<()> {
+        let known = *self.sum.lock();
+        let mut sum = known.unwrap_or_default();
         let mut write = database.begin_write().map_err(|e| self.failed(e))?;
         write.set_quick_repair(true);
         let mut by_table: BTreeMap<Table, Vec<&Change>> = BTreeMap::new();
@@ -437,8 +514,10 @@ impl RedbEngine {
                     table,
                     sealer: &self.sealer,
                     groups,
+                    sum,
                 };
                 editor.apply(changes)?;
+                sum = editor.sum;
                 continue;
             }
             for change in changes {
@@ -450,14 +529,39 @@ impl RedbEngine {
                             let sum = checksum(table, key, &value);
                             value.to_mut().extend_from_slice(&sum);
                         }
-                        let old = rows.insert(key, &*value);
-                        drop(old.map_err(|e| self.failed(e))?);
+                        let old = rows.insert(key, &*value).map_err(|e| self.failed(e))?;
+                        if let Some(old) = old {
+                            sum.remove(table.code(), key, without_checksum(table, old.value()));
+                        }
+                        let len = change.value.as_ref().map_or(0, Vec::len);
+                        sum.add(table.code(), key, value.get(..len).unwrap_or_default());
                     }
-                    None => drop(rows.remove(key).map_err(|e| self.failed(e))?),
+                    None => {
+                        let old = rows.remove(key).map_err(|e| self.failed(e))?;
+                        if let Some(old) = old {
+                            sum.remove(table.code(), key, without_checksum(table, old.value()));
+                        }
+                    }
                 }
             }
         }
-        write.commit().map_err(|e| self.failed(e))
+        if known.is_some() {
+            self.put_sum(&write, sum)?;
+        }
+        before(sum)?;
+        write.commit().map_err(|e| self.failed(e))?;
+        *self.sum.lock() = known.map(|_| sum);
+        Ok(())
+    }
+}
+
+/// The value of a row of `table`, as redb has it.
+fn without_checksum(table: Table, stored: &[u8]) -> &[u8] {
+    if table.has_checksums() {
+        let value = stored.split_last_chunk::<CHECKSUM_LEN>();
+        value.map_or(stored, |(value, _)| value)
+    } else {
+        stored
     }
 }
 
@@ -527,8 +631,13 @@ impl Engine for RedbEngine {
         self.call(|database| self.scan_in(database, (table, start), visit, damaged))
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
-        self.marked(self.call(|database| self.commit_to(database, batch)))
+    fn commit_after(&self, batch: &Batch, before: &mut BeforeCommit<'_>) -> Result<()> {
+        self.marked(self.call(|database| self.commit_to(database, batch, before)))
+    }
+
+    fn row_sum(&self) -> Result<RowSum> {
+        let sum = *self.sum.lock();
+        sum.ok_or_else(|| damaged(&self.shown, "the rows have no sum"))
     }
 
     fn compact(&self) -> Result<()> {

@@ -5,10 +5,11 @@
 //! order of table and key, each as [`HEAD_LEN`] bytes, key and value. An end mark and the number of
 //! rows follow, so that a cut is noticed.
 
-use super::{Batch, Engine, ReadView, Table, VisitDamage, VisitRow};
+use super::{Batch, BeforeCommit, Engine, ReadView, Table, VisitDamage, VisitRow};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
+use weald_format::journal::RowSum;
 use weald_format::{Error, Result};
 use weald_io::ReadAt;
 
@@ -223,8 +224,14 @@ impl Engine for RowsFile {
         Ok(())
     }
 
-    fn commit(&self, _: &Batch) -> Result<()> {
+    fn commit_after(&self, _: &Batch, _: &mut BeforeCommit<'_>) -> Result<()> {
         Err(Error::invalid("a copy of tables does not change"))
+    }
+
+    fn row_sum(&self) -> Result<RowSum> {
+        Err(Error::invalid(
+            "a copy of some tables has no sum of all rows",
+        ))
     }
 
     fn compact(&self) -> Result<()> {

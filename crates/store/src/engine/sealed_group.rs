@@ -18,7 +18,7 @@ pub(super) const CHECKSUM_LEN: usize = 4;
 const ZSTD_LEVEL: i32 = 1;
 
 /// Encodes and decodes groups. Threads decode at the same time.
-pub(super) struct Sealer {
+pub(crate) struct Sealer {
     encoder: Mutex<Encoder>,
     decoders: Mutex<Vec<Decoder>>,
 }

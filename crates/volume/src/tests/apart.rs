@@ -130,8 +130,12 @@ impl Engine for Gated {
         self.engine.scan_readable(table, start, visit, damaged)
     }
 
-    fn commit(&self, batch: &Batch) -> Result<()> {
-        self.engine.commit(batch)
+    fn commit_after(&self, batch: &Batch, before: &mut BeforeCommit<'_>) -> Result<()> {
+        self.engine.commit_after(batch, before)
+    }
+
+    fn row_sum(&self) -> Result<RowSum> {
+        self.engine.row_sum()
     }
 
     fn compact(&self) -> Result<()> {

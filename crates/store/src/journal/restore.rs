@@ -1,0 +1,220 @@
+//! The rows that a journal has.
+
+use super::TablesState;
+use super::pack::unpack;
+use super::read::{Chain, CommitEnd, Frames};
+use crate::engine::{Batch, Change, Engine, Sealer, Table};
+use crate::layout;
+use crate::store::Store;
+use std::collections::BTreeMap;
+use weald_format::journal::{JournalKind, RowSum};
+use weald_format::{CommitNo, Error, Result};
+
+/// Changes of one commit of the engine while rows are written to new tables.
+const BATCH_LEN: usize = 1 << 16;
+
+/// All rows of the tables, as the journal has them.
+pub(crate) struct JournalRows {
+    /// The commit after which the tables had them.
+    pub commit: CommitNo,
+    /// Why the journal ends there, if it is damaged.
+    pub damage: Option<Error>,
+    rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>,
+    sum: RowSum,
+}
+
+fn wrong_sum(name: &str) -> Error {
+    let what = format!("{name}: the rows are not those that the tables had");
+    Error::corrupt("journal", 0, "S-8.7", what)
+}
+
+impl JournalRows {
+    /// Reads all rows; `None` if there is no journal.
+    ///
+    /// # Errors
+    /// `Corrupt` if the file of rows is damaged, or the commit behind it; `Io`.
+    ///
+    /// # Cost
+    /// About 100 bytes of memory for each row, and its length.
+    pub fn read(store: &Store) -> Result<Option<Self>> {
+        let Some(chain) = Chain::read(store, true)? else {
+            return Ok(None);
+        };
+        let sealer = Sealer::new()?;
+        let mut rows = Self {
+            commit: chain.rows,
+            damage: None,
+            rows: BTreeMap::new(),
+            sum: RowSum::default(),
+        };
+        let name = layout::journal_rows(chain.rows);
+        each_commit(store, &sealer, &name, &mut |commit, sum, changes| {
+            rows.apply(changes);
+            if rows.sum == sum && commit == chain.rows {
+                Ok(())
+            } else {
+                Err(wrong_sum(&name))
+            }
+        })?;
+        if rows.rows.is_empty() {
+            return Err(wrong_sum(&name));
+        }
+        // One more: a file in which the chain ends has good commits, too.
+        let logs = chain.logs.iter().copied();
+        let more = chain.last().map(|end| end.base);
+        let more = more.filter(|base| !chain.logs.contains(base));
+        rows.damage = chain.damage;
+        for base in logs.chain(more) {
+            let name = layout::journal_log(base);
+            let followed = each_commit(store, &sealer, &name, &mut |commit, sum, changes| {
+                let mut before = Vec::new();
+                for change in &changes {
+                    let key = (change.table, change.key.clone());
+                    before.push(Change {
+                        table: change.table,
+                        key: change.key.clone(),
+                        value: rows.rows.get(&key).cloned(),
+                    });
+                }
+                rows.apply(changes);
+                if rows.sum == sum && commit == rows.commit.next() {
+                    rows.commit = commit;
+                    return Ok(());
+                }
+                rows.apply(before);
+                Err(wrong_sum(&name))
+            });
+            match followed {
+                Ok(()) => {}
+                Err(error) if error.is_unreadable() => {
+                    rows.damage.get_or_insert(error);
+                    break;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(rows))
+    }
+
+    /// The rows.
+    #[cfg(test)]
+    pub fn rows(&self) -> &BTreeMap<(Table, Vec<u8>), Vec<u8>> {
+        &self.rows
+    }
+
+    fn apply(&mut self, changes: Vec<Change>) {
+        for Change { table, key, value } in changes {
+            let code = table.code();
+            let place = (table, key);
+            if let Some(old) = self.rows.remove(&place) {
+                self.sum.remove(code, &place.1, &old);
+            }
+            if let Some(value) = value {
+                self.sum.add(code, &place.1, &value);
+                self.rows.insert(place, value);
+            }
+        }
+    }
+
+    /// Writes all rows to empty tables.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn write(self, engine: &dyn Engine) -> Result<()> {
+        let mut batch = Batch::default();
+        for ((table, key), value) in self.rows {
+            batch.put(table, &key, value);
+            if batch.0.len() >= BATCH_LEN {
+                engine.commit(&std::mem::take(&mut batch))?;
+            }
+        }
+        engine.commit(&batch)?;
+        if engine.row_sum()? == self.sum {
+            Ok(())
+        } else {
+            Err(wrong_sum(layout::JOURNAL))
+        }
+    }
+}
+
+/// Callback that receives a commit, the sum of all rows after it, and its changes.
+type VisitCommit<'a> = dyn FnMut(CommitNo, RowSum, Vec<Change>) -> Result<()> + 'a;
+
+/// Visits the complete commits of a file of the journal.
+///
+/// # Errors
+/// `Corrupt`, `Io`, those of `visit`.
+fn each_commit(
+    store: &Store,
+    sealer: &Sealer,
+    name: &str,
+    visit: &mut VisitCommit<'_>,
+) -> Result<()> {
+    let (_, mut frames) = Frames::open(store, name.to_owned(), false)?;
+    let mut changes = Vec::new();
+    while let Some((header, body)) = frames.next()? {
+        changes.extend(unpack(sealer, &body).map_err(|error| error.context(name))?);
+        if header.is_last {
+            visit(header.commit, header.sum, std::mem::take(&mut changes))?;
+        }
+    }
+    Ok(())
+}
+
+/// Reads the newest file of rows and the commits behind it, and compares them with the tables.
+/// Returns what is wrong.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn verify(store: &Store, tables: TablesState) -> Result<Option<Error>> {
+    let TablesState { commit, sum } = tables;
+    let chain = match Chain::read(store, false) {
+        Ok(Some(chain)) => chain,
+        Ok(None) => {
+            let what = format!("{} has no file of rows", layout::JOURNAL);
+            return Ok(Some(Error::corrupt("journal", 0, "S-8.6", what)));
+        }
+        Err(error) if error.is_unreadable() => return Ok(Some(error)),
+        Err(error) => return Err(error),
+    };
+    if let Some(damage) = chain.damage {
+        return Ok(Some(damage));
+    }
+    let is_tables = |end: &CommitEnd| end.commit == commit && end.sum == sum;
+    if !chain.last().as_ref().is_some_and(is_tables) {
+        let last = chain.last().map_or(chain.rows, |end| end.commit);
+        let what = if last == commit {
+            format!("the rows after commit {commit} are not those of the tables")
+        } else {
+            format!("it ends with commit {last}, and the tables with commit {commit}")
+        };
+        return Ok(Some(Error::corrupt("journal", 0, "S-8.7", what)));
+    }
+    match verify_rows(store, chain.rows, chain.sum) {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_unreadable() => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
+/// Reads a file of rows, and adds them up. `followed` is the sum from which the commits go on.
+fn verify_rows(store: &Store, commit: CommitNo, followed: Option<RowSum>) -> Result<()> {
+    let name = layout::journal_rows(commit);
+    let sealer = Sealer::new()?;
+    let (superblock, mut frames) = Frames::open(store, name.clone(), false)?;
+    let (mut sum, mut is_complete) = (RowSum::default(), false);
+    while let Some((header, body)) = frames.next()? {
+        for change in unpack(&sealer, &body).map_err(|error| error.context(&name))? {
+            let value = change.value.unwrap_or_default();
+            sum.add(change.table.code(), &change.key, &value);
+        }
+        let is_right = header.sum == sum && header.commit == commit;
+        is_complete = header.is_last && is_right && frames.at == frames.len;
+    }
+    let is_followed = followed.is_none_or(|followed| followed == sum);
+    if is_complete && is_followed && superblock.kind == JournalKind::Rows {
+        Ok(())
+    } else {
+        Err(wrong_sum(&name))
+    }
+}

@@ -1,0 +1,115 @@
+//! Makes the tables again from the journal, where they are damaged, missing, or older than it.
+
+use super::segments::Segments;
+use super::{META_NEW, META_OLD};
+use crate::disk::{Access, LocalFiles, ReadOnlyDisk};
+use crate::engine::redb::{RedbEngine, verify_pages};
+use crate::engine::{Engine, Table};
+use crate::journal::{JournalRows, TablesState};
+use crate::layout;
+use crate::mark::Mark;
+use crate::store::{ENGINE_CACHE_LEN, Store, UUID_KEY, create_engine};
+use crate::writer;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use weald_format::journal::RowSum;
+use weald_format::{CommitNo, Error, ErrorKind, Result};
+
+impl Store {
+    /// Makes the tables again from the journal, if the journal has more of them. Returns the commit
+    /// with which they end then; `None` if they stay.
+    ///
+    /// # Errors
+    /// `Io`, `Full`. The old tables then stay in place.
+    pub(super) fn restore_tables(&self, segments: &Segments) -> Result<Option<CommitNo>> {
+        let rows = match JournalRows::read(self) {
+            Ok(Some(rows)) => rows,
+            Ok(None) => return Ok(None),
+            Err(error) if error.is_unreadable() => {
+                log::warn!("{}/{}: {error}", self.disk.shown(), layout::JOURNAL);
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        let is_needed = match self.whole_tables()? {
+            // One more may be that of a commit that did not succeed.
+            Some(tables) => rows.commit > tables.commit.next(),
+            // Where the journal lacks commits, what can be read of the tables may have them.
+            None => self.is_newest(&rows, segments) || self.old_volumes(segments).is_err(),
+        };
+        if !is_needed {
+            return Ok(None);
+        }
+        if let Some(damage) = &rows.damage {
+            log::warn!("{}/{}: {damage}", self.disk.shown(), layout::JOURNAL);
+        }
+        let commit = rows.commit;
+        let disk = &*self.disk;
+        match disk.remove(META_NEW) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let engine = create_engine(disk, META_NEW, self.superblock.uuid)?;
+        rows.write(&engine)?;
+        drop(engine);
+        match disk.rename(layout::META, META_OLD) {
+            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        disk.rename(META_NEW, layout::META)?;
+        disk.sync_dir("")?;
+        Ok(Some(commit))
+    }
+
+    /// Whether nothing tells of a later commit than the journal has.
+    fn is_newest(&self, rows: &JournalRows, segments: &Segments) -> bool {
+        let marked = Mark::read(self).unwrap_or_default();
+        marked <= rows.commit && segments.commit <= rows.commit.next()
+    }
+
+    /// The last commit of the tables, if all of them can be read and are as they were written.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn whole_tables(&self) -> Result<Option<TablesState>> {
+        match self.read_whole_tables() {
+            Ok(tables) => Ok(Some(tables)),
+            Err(error) if error.is_unreadable() || error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn read_whole_tables(&self) -> Result<TablesState> {
+        let shown = format!("{}/{}", self.disk.shown(), layout::META);
+        let damaged = |what: &str| {
+            let what = format!("{shown}: {what}");
+            Error::corrupt("store metadata", 0, "S-5.1", what)
+        };
+        let open = || -> Result<Arc<_>> {
+            let file = ReadOnlyDisk::new(self.disk.clone()).open(layout::META, Access::Write)?;
+            if file.is_empty()? {
+                return Err(damaged("is empty"));
+            }
+            file.read_anew()?;
+            Ok(Arc::from(file))
+        };
+        verify_pages(open()?, &shown, ENGINE_CACHE_LEN)?;
+        let engine = RedbEngine::open(open()?, shown.clone(), ENGINE_CACHE_LEN)?;
+        let uuid = engine.get(Table::Counters, UUID_KEY)?;
+        if uuid.as_deref() != Some(self.superblock.uuid.as_slice()) {
+            return Err(damaged("belongs to another store"));
+        }
+        let mut sum = RowSum::default();
+        for table in Table::ALL {
+            engine.scan(table, &[], &mut |key, value| {
+                sum.add(table.code(), key, value);
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        if engine.row_sum()? != sum {
+            return Err(damaged("the rows are not those that were written"));
+        }
+        let commit = CommitNo(writer::known_counter(&engine, writer::COMMIT)?.unwrap_or(0));
+        Ok(TablesState { commit, sum })
+    }
+}
