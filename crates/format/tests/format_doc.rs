@@ -7,6 +7,7 @@ use weald_format::container::{Codec, FOOTER_FIELDS, HEADER_FIELDS, RecordType, S
 use weald_format::cursor::Cursor;
 use weald_format::directory::{Category, items_max, raw_len_max};
 use weald_format::entries::EntryKind;
+use weald_format::journal::{FRAME_FIELDS, JOURNAL_FIELDS};
 use weald_format::names::Names;
 use weald_format::store::{MAP_FIELDS, MARK_FIELDS, SEGMENT_FIELDS, STORE_FIELDS};
 use weald_format::sync_log::{DELTA_FIELDS, SYNC_LOG_FIELDS};
@@ -62,6 +63,8 @@ fn record_tables_say_what_the_structs_say() {
         ("Store superblock\n", STORE_FIELDS),
         ("Segments\n", SEGMENT_FIELDS),
         ("Mark\n", MARK_FIELDS),
+        ("Journal\n", JOURNAL_FIELDS),
+        ("Frames of the journal\n", FRAME_FIELDS),
         ("Image map\n", MAP_FIELDS),
         ("Sync log\n", SYNC_LOG_FIELDS),
         ("Records of the sync log\n", DELTA_FIELDS),

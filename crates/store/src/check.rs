@@ -190,12 +190,12 @@ impl StoreWriter {
     fn check_journal(&self, state: &mut State) -> Result<()> {
         let tables = self.tables_state()?;
         if let Some(error) = self.journal.verify(tables)? {
-            let journal = layout::JOURNAL;
+            let shown = self.store.shown();
             state.find(
                 None,
                 format!(
-                    "{journal}: {error}: the metadata is there once only until the next change, \
-                     which makes the journal again"
+                    "{error}: the metadata is there once only, without its journal: 'weald store \
+                     salvage {shown}' makes the journal again"
                 ),
             );
         }

@@ -302,6 +302,10 @@ pub struct StoreInfo {
     pub segment_count: u64,
     /// Total length of all image maps, in bytes.
     pub maps_len: u64,
+    /// Length of the tables, in bytes.
+    pub tables_len: u64,
+    /// Total length of the journal of the tables, in bytes.
+    pub journal_len: u64,
 }
 
 /// Figures about an image of a store.
@@ -379,6 +383,14 @@ impl Store {
         store.block_count = owners.len() as u64;
         (store.segment_count, store.segments_len) = self.objects_len(ObjectKind::Segment)?;
         (_, store.maps_len) = self.objects_len(ObjectKind::Map)?;
+        let len_of = |name: &str| match self.disk.open(name, Access::Read) {
+            Err(error) if is_bad_or_missing(&error) => Ok(0),
+            file => file?.len(),
+        };
+        store.tables_len = len_of(layout::META)?;
+        for name in self.disk.list(layout::JOURNAL).unwrap_or_default() {
+            store.journal_len += len_of(&format!("{}/{name}", layout::JOURNAL))?;
+        }
         Ok((store, images))
     }
 

@@ -518,9 +518,12 @@ mod tests {
     use super::*;
     use crate::commit::put_rows;
     use std::sync::OnceLock;
+    use weald_format::journal::RowSum;
     use weald_format::{FileKind, InodeFlags};
     use weald_store::engine::memory::MemoryEngine;
-    use weald_store::engine::{Batch, ReadView, VisitDamage, VisitRow as VisitEngineRow};
+    use weald_store::engine::{
+        Batch, BeforeCommit, ReadView, VisitDamage, VisitRow as VisitEngineRow,
+    };
 
     const VOLUME: u32 = 1;
     const WINDOW_LEN: u32 = 4096;

@@ -63,6 +63,8 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
         }
         let done = run.perform(&mut writer, &operation);
         run.disk.cancel_fault();
+        let is_whole = writer.as_ref().is_some_and(|w| w.journal.is_whole());
+        was_whole |= is_whole && !run.disk.is_off();
         if done.is_err() || random.is_one_in(4) || run.disk.is_off() {
             writer = None;
             run.disk = run.disk.reboot();
@@ -74,7 +76,7 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
         } else {
             operation
         };
-        drop(run.reopen_and_compare(&operation)?);
+        compare(&run.reopen_and_compare(&operation)?, was_whole)?;
         if random.is_one_in(4) {
             older = Some(run.disk.contents()["meta"].clone());
         }

@@ -5,8 +5,9 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
+use weald_format::journal::RowSum;
 use weald_format::{Error, Result};
-use weald_store::engine::{Engine, ReadView, VisitDamage, VisitRow};
+use weald_store::engine::{BeforeCommit, Engine, ReadView, VisitDamage, VisitRow};
 
 /// Operations at once.
 const CLIENT_COUNT: usize = 32;

@@ -25,7 +25,10 @@ pub const HELP: Help = Help {
          and volumes have, and lists what cannot be read, by path. The old metadata file stays as \
          meta.old. An image of which blocks are lost stays, and its other files can be read. An \
          image whose map is damaged is set aside as images/.NAME.damaged.",
-        "Volumes need the rows of the old file. Each row that can be read is taken over, and what \
+        "A store has its metadata twice: in the file meta, and in the journal. If one of them is \
+         whole, salvage makes the other again, and nothing is lost. Only if both are damaged, rows \
+         are lost.",
+        "Volumes then need the rows of the old file. Each row that can be read is taken over, and what \
          is lost of a volume is listed. What no name leads to any more is in the directory \
          lost+found of the volume, under its inode number: files with their content, directories \
          with all that is below them. Lost attributes are those of a new file of root. Of a volume \
@@ -103,6 +106,8 @@ fn json_of(salvaged: &Salvaged, reads_data: bool) -> Object {
         ("verified_len", salvaged.verified_len),
     ];
     let mut object = json::numbers(&numbers);
+    let restored = salvaged.restored_commit.map(|commit| commit.0);
+    object.insert("restored_commit".into(), restored.into());
     object.insert("images".into(), salvaged.images.clone().into());
     let damaged = salvaged.damaged.iter().map(|image| {
         let (name, what) = (&image.name, &image.what);
@@ -154,6 +159,11 @@ fn line(loss: &Loss) -> String {
 
 fn text_of(salvaged: &Salvaged, reads_data: bool) -> String {
     let mut lines = Vec::new();
+    if let Some(commit) = salvaged.restored_commit {
+        lines.push(format!(
+            "the metadata was made again from the journal, as of its commit {commit}"
+        ));
+    }
     for image in &salvaged.damaged {
         lines.push(format!(
             "damaged: {}: {}",

@@ -212,6 +212,8 @@ impl Numbers {
             ("allocated_len", self.allocated_len),
             ("without_image_len", self.unused_len),
             ("maps_len", info.maps_len),
+            ("tables_len", info.tables_len),
+            ("journal_len", info.journal_len),
             ("view_count", self.views.view_count),
             ("mounted_view_count", self.views.mounted_view_count),
             ("views_len", self.views.len),
@@ -262,6 +264,8 @@ impl Numbers {
                 ),
             ),
             ("image maps", bytes(info.maps_len)),
+            ("metadata", bytes(info.tables_len)),
+            ("journal", bytes(info.journal_len)),
             ("volumes", count(self.volume_count)),
         ];
         let views = (
