@@ -36,6 +36,8 @@ use weald_format::{CommitNo, Digest, Error, ErrorKind, Result};
 
 /// Commits after which a journal that could not be written is begun again.
 const PAUSE: u64 = 256;
+/// Free bytes of the disk below which the store needs the space of the journal for itself.
+const FREE_MIN: u64 = 4 << 20;
 
 /// The journal of a store, open for writing.
 pub(crate) struct Journal {
@@ -273,6 +275,12 @@ impl Journal {
         if self.faults.has(Bug::JournalLacksCommit) && commit.0.is_multiple_of(7) {
             return;
         }
+        if self.log.is_none() {
+            return;
+        }
+        if let Err(error) = self.check_space() {
+            self.give_up(commit, &error);
+        }
         let Some(log) = &mut self.log else { return };
         let bodies = pack(&self.sealer, batch);
         let appended = bodies.and_then(|bodies| {
@@ -299,9 +307,21 @@ impl Journal {
         }
     }
 
+    /// Keeps the journal off the last bytes of a disk.
+    fn check_space(&self) -> Result<()> {
+        match self.store.disk.space()?.free {
+            ..FREE_MIN => Err(Error::new(ErrorKind::Full, "the disk is nearly full")),
+            _ => Ok(()),
+        }
+    }
+
     /// Ends the journal: what is left of it would be older than the tables.
     fn give_up(&mut self, commit: CommitNo, error: &Error) {
-        log::warn!("{}: {error}: the store goes on without it", self.shown());
+        if self.log.is_some() {
+            log::warn!("{}: {error}: the store goes on without it", self.shown());
+        } else {
+            log::debug!("{}: {error}", self.shown());
+        }
         (self.log, self.checkpoint, self.is_whole) = (None, None, false);
         self.begins_after = Some(CommitNo(commit.0.saturating_add(PAUSE)));
         if let Err(error) = self.remove_before(None) {
@@ -356,6 +376,7 @@ impl Journal {
 
     /// Begins a file of rows, and a file of the commits after it.
     fn begin(&mut self, tables: TablesState, engine: &Arc<dyn Engine>) -> Result<()> {
+        self.check_space()?;
         let disk = &*self.store.disk;
         match disk.make_dir(layout::JOURNAL) {
             Ok(()) => disk.sync_dir("")?,
@@ -397,9 +418,11 @@ impl Journal {
         let Some(checkpoint) = &mut self.checkpoint else {
             return Ok(());
         };
-        if !checkpoint.step(&self.sealer, count, self.faults)? {
+        let is_done = checkpoint.step(&self.sealer, count, self.faults)?;
+        self.check_space()?;
+        let Some(checkpoint) = self.checkpoint.as_mut().filter(|_| is_done) else {
             return Ok(());
-        }
+        };
         let disk = &*self.store.disk;
         checkpoint.log.file.sync()?;
         let (commit, len) = (checkpoint.commit, checkpoint.log.end.len);

@@ -596,6 +596,13 @@ fn collections_and_salvage_keep_what_a_volume_uses() {
     // A salvage that cannot read the rows of volumes must not go on without them.
     let meta = place.dir.path().join("store/meta");
     std::fs::write(&meta, b"").expect("damage");
+    let salvaged = store
+        .salvage(&weald_store::SalvageOptions::default())
+        .expect("salvage");
+    assert!(salvaged.restored_commit.is_some());
+    compare();
+    std::fs::write(&meta, b"").expect("damage");
+    std::fs::remove_dir_all(place.dir.path().join("store/journal")).expect("remove");
     let error = store
         .salvage(&weald_store::SalvageOptions::default())
         .expect_err("no rows");

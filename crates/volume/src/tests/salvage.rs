@@ -113,7 +113,7 @@ pub(super) fn rows(place: &Place) -> Option<AllRows> {
 // Would catch: a volume that goes although its rows are whole, a loss without its path, a damaged
 // volume that nothing opens, wrong bytes, and a change of tables that cannot be read at all.
 #[test]
-fn damage_of_tables_costs_what_it_hits() {
+fn damage_of_tables_without_a_journal_costs_what_it_hits() {
     let place = Place::new();
     let store = place.store();
     create(&store, "w", &VolumeOptions::default(), [8; 16], 5).expect("a volume");
@@ -142,6 +142,7 @@ fn damage_of_tables_costs_what_it_hits() {
         std::fs::write(&damaged, &bytes).expect("write");
         // The tables before the last open are older than the mark, which would be told.
         std::fs::remove_file(after.dir.path().join("store/mark")).expect("remove");
+        std::fs::remove_dir_all(after.dir.path().join("store/journal")).expect("remove");
         let found = rows(&after);
         let store = after.store();
         let salvaged = match store.salvage(&weald_store::SalvageOptions::default()) {
@@ -206,6 +207,74 @@ fn damage_of_tables_costs_what_it_hits() {
         whole.len()
     );
     assert!(whole_count > 150 && damaged_count > 2 && refused_count < 10);
+}
+
+/// Files of the journal, the newest last.
+fn journal_files(place: &Place) -> Vec<std::path::PathBuf> {
+    let dir = place.dir.path().join("store/journal");
+    let entries = std::fs::read_dir(dir).expect("a journal");
+    let mut paths: Vec<_> = entries
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    paths.sort();
+    paths
+}
+
+// Would catch: damage of one copy of the tables that costs a row, and a salvage or a check that
+// says something else.
+#[test]
+fn damage_of_one_copy_of_the_tables_costs_nothing() {
+    let place = Place::new();
+    let store = place.store();
+    create(&store, "w", &VolumeOptions::default(), [8; 16], 5).expect("a volume");
+    for name in ["v", "w"] {
+        fill(&store, name);
+    }
+    let known = rows(&place).expect("tables");
+    let mut random = Random::new(21);
+    let (mut meta_count, mut found_count) = (0, 0);
+    for round in 0..1000 {
+        let after = place.crashed();
+        let mut paths = journal_files(&after);
+        let is_meta = round % 2 == 0;
+        if is_meta {
+            paths = vec![after.dir.path().join("store/meta")];
+            meta_count += 1;
+        }
+        let path = &paths[random.below(paths.len() as u64) as usize];
+        let mut bytes = std::fs::read(path).expect("read");
+        let at = random.below((bytes.len() - DAMAGED_LEN) as u64) as usize;
+        match round % 50 {
+            // All of a file.
+            0 | 1 => std::fs::remove_file(path).expect("remove"),
+            2 | 3 => std::fs::write(path, &bytes[..at]).expect("write"),
+            _ => {
+                for byte in &mut bytes[at..at + DAMAGED_LEN] {
+                    *byte ^= random.below(255) as u8 + 1;
+                }
+                std::fs::write(path, &bytes).expect("write");
+            }
+        }
+        let what = format!("round {round}, {}, byte {at}", path.display());
+        let store = after.store();
+        if !is_meta {
+            let report = check(&store, "v", &CheckOptions { reads_data: false });
+            let findings = report.expect("a check").findings;
+            found_count += findings.len().min(1);
+        }
+        let salvaged = salvage(&store);
+        assert_eq!(salvaged.damaged_count(), 0, "{what}: {salvaged:?}");
+        assert_eq!(salvaged.volumes, ["v", "w"], "{what}");
+        let mut found = rows(&after).expect("tables");
+        let mut wanted = known.clone();
+        for tables in found.values_mut().chain(wanted.values_mut()) {
+            // A salvage counts commits and drops blocks without references.
+            tables.remove(&Table::Blocks);
+        }
+        assert!(found == wanted, "{what}");
+        assert_eq!(findings(&store), "", "{what}");
+    }
+    println!("{meta_count} damages of meta; {found_count} of the journal were found by a check");
 }
 
 // Would catch: a volume that goes without a word because its own row is damaged, another one that
