@@ -130,10 +130,10 @@ record! {
         time: I64 = 24,
         /// In the last frame of a commit, the sum of all rows after it; zero in the others.
         sum: [u8; 32] = 32,
-        /// BLAKE3-256 of the digest before, the bytes before, and the body.
-        digest: [u8; 32] = 64,
-        /// Zero.
-        more_reserved: [u8; 16] = 96,
+        /// First 16 bytes of the digest of the frame before, or of the superblock.
+        before: [u8; 16] = 64,
+        /// BLAKE3-256 of the bytes before and the body.
+        digest: [u8; 32] = 80,
         /// First 16 bytes of the BLAKE3 digest of the bytes before.
         checksum: [u8; 16] = 112,
     }
@@ -240,6 +240,11 @@ impl JournalSuperblock {
         })
     }
 
+    /// Whether the file is the file of rows as of `commit`.
+    pub fn is_rows_of(&self, commit: CommitNo) -> bool {
+        self.kind == JournalKind::Rows && self.base == commit
+    }
+
     /// The digest that the first frame of the file continues.
     pub fn digest(&self) -> Digest {
         Digest::of(&self.encode())
@@ -259,6 +264,20 @@ pub struct FrameHeader {
     pub time: i64,
     /// In the last frame of a commit: sum of all rows after it. Zero in the others.
     pub sum: RowSum,
+    /// The digest that the frame continues: of the frame before, or of the superblock.
+    pub before: Before,
+}
+
+/// The first bytes of the digest of what a frame continues.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Before([u8; 16]);
+
+impl Before {
+    /// That of the frame or the superblock with this digest.
+    pub fn of(digest: &Digest) -> Self {
+        let bytes = digest.0.first_chunk();
+        Self(bytes.copied().unwrap_or_default())
+    }
 }
 
 impl FrameHeader {
@@ -271,17 +290,16 @@ impl FrameHeader {
             reserved: U32::ZERO,
             time: I64::new(self.time),
             sum: self.sum.to_bytes(),
+            before: self.before.0,
             digest: digest.0,
-            more_reserved: [0; 16],
             checksum: [0; 16],
         }
         .with_checksum()
     }
 
-    /// The bytes of the frame with this header and `body`, and its digest. `before` is the digest
-    /// of the frame before, or of the superblock.
-    pub fn encode(&self, body: &[u8], before: Digest) -> (Vec<u8>, Digest) {
-        let digest = digest_of(&self.record(Digest::default()), body, before);
+    /// The bytes of the frame with this header and `body`, and its digest.
+    pub fn encode(&self, body: &[u8]) -> (Vec<u8>, Digest) {
+        let digest = digest_of(&self.record(Digest::default()), body);
         let mut bytes = Vec::with_capacity(body.len().saturating_add(FRAME_HEADER_LEN));
         bytes.extend_from_slice(self.record(digest).as_bytes());
         bytes.extend_from_slice(body);
@@ -300,8 +318,7 @@ impl FrameHeader {
         if record.magic != FRAME_MAGIC || !record.has_checksum() {
             return Err(bad(offset, "S-8.3", "this is no frame"));
         }
-        let is_zero = record.reserved.get() == 0 && record.more_reserved == [0; 16];
-        if flags & !IS_LAST != 0 || !is_zero {
+        if flags & !IS_LAST != 0 || record.reserved.get() != 0 {
             return Err(bad(offset, "S-8.3", "a frame has unknown flags"));
         }
         if u64::from(record.body_len.get()) > FRAME_BODY_LEN_MAX {
@@ -313,31 +330,26 @@ impl FrameHeader {
             body_len: record.body_len.get(),
             time: record.time.get(),
             sum: RowSum::from_bytes(record.sum),
+            before: Before(record.before),
         };
         Ok((header, Digest(record.digest)))
     }
 
-    /// Checks the digest of a frame, which lies at `offset`, over its body and the digest before.
+    /// Checks the digest of a frame, which lies at `offset`, over its header and its body.
     ///
     /// # Errors
     /// `Corrupt`.
-    pub fn check_body(
-        &self,
-        (body, digest): (&[u8], Digest),
-        before: Digest,
-        offset: u64,
-    ) -> Result<()> {
-        if digest_of(&self.record(Digest::default()), body, before) == digest {
+    pub fn check_body(&self, (body, digest): (&[u8], Digest), offset: u64) -> Result<()> {
+        if digest_of(&self.record(Digest::default()), body) == digest {
             return Ok(());
         }
         Err(bad(offset, "S-8.4", "a frame differs from its digest"))
     }
 }
 
-fn digest_of(record: &FrameRecord, body: &[u8], before: Digest) -> Digest {
+fn digest_of(record: &FrameRecord, body: &[u8]) -> Digest {
     let mut hasher = blake3::Hasher::new();
-    hasher.update(&before.0);
-    hasher.update(record.as_bytes().get(..64).unwrap_or_default());
+    hasher.update(record.as_bytes().get(..80).unwrap_or_default());
     hasher.update(body);
     Digest(hasher.finalize().into())
 }
@@ -434,16 +446,15 @@ mod tests {
             body_len: body.len() as u32,
             time: 12,
             sum: RowSum([5; 4]),
+            before: Before::of(&superblock().digest()),
         };
-        let before = superblock().digest();
-        let (bytes, _) = header.encode(&body, before);
+        let (bytes, _) = header.encode(&body);
         let is_accepted = |bytes: &[u8]| {
             let (head, body) = bytes.split_first_chunk().expect("a header");
             let Ok((header, digest)) = FrameHeader::parse(head, 128) else {
                 return false;
             };
-            body.len() == header.body_len as usize
-                && header.check_body((body, digest), before, 128).is_ok()
+            body.len() == header.body_len as usize && header.check_body((body, digest), 128).is_ok()
         };
         assert!(is_accepted(&bytes));
         for bit in 0..bytes.len() * 8 {

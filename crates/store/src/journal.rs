@@ -30,7 +30,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use weald_format::journal::{FrameHeader, JournalKind, JournalSuperblock, RowSum};
+use weald_format::journal::{Before, FrameHeader, JournalKind, JournalSuperblock, RowSum};
 use weald_format::store::Uuid;
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result};
 
@@ -148,7 +148,12 @@ impl Log {
     fn append(&mut self, header: FrameHeader, body: &[u8]) -> Result<()> {
         let body_len = u32::try_from(body.len());
         let body_len = body_len.map_err(|_| Error::limit("a frame of a journal"))?;
-        let (bytes, digest) = FrameHeader { body_len, ..header }.encode(body, self.end.digest);
+        let header = FrameHeader {
+            body_len,
+            before: Before::of(&self.end.digest),
+            ..header
+        };
+        let (bytes, digest) = header.encode(body);
         self.file.write_at(&bytes, self.end.len)?;
         self.end.len += bytes.len() as u64;
         self.end.digest = digest;
@@ -188,6 +193,10 @@ impl Journal {
         };
         if last.commit > tables.commit.next() {
             return Err(journal.newer(last, tables));
+        }
+        if let Some(damage) = &chain.rows_damage {
+            journal.tell_renewal(&damage.to_string());
+            return Ok(journal);
         }
         journal.lineage = chain.lineage;
         let is_of_tables = |end: &&CommitEnd| end.commit == tables.commit && end.sum == tables.sum;
@@ -294,6 +303,7 @@ impl Journal {
                     body_len: 0,
                     time: now(),
                     sum: if is_last { sum } else { RowSum::default() },
+                    before: Before::default(),
                 };
                 log.append(header, body)?;
             }
@@ -530,6 +540,7 @@ impl Checkpoint {
                 body_len: 0,
                 time: now(),
                 sum: if is_last { self.sum } else { RowSum::default() },
+                before: Before::default(),
             };
             self.log.append(header, body)?;
         }

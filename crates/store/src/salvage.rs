@@ -235,7 +235,8 @@ impl Store {
         }
         let _lock = crate::writer_lock::lock(self, &options.writer_name)?;
         let mut segments = Segments::scan(self)?;
-        let restored_commit = self.restore_tables(&segments)?;
+        let restored = self.restore_tables(&segments)?;
+        let restored_commit = restored.map(|restored| restored.commit);
         let mut old = self.old_volumes(&segments)?;
         let mut salvaged = Salvaged {
             restored_commit,
@@ -271,7 +272,13 @@ impl Store {
                 found.blocks.insert(id, BlockRow { location, ..row });
             }
         }
-        let missing = self.missing_commits(&segments, &old.counters);
+        let missing = match restored.filter(|restored| restored.lacks_rows) {
+            Some(_) => Some(Loss {
+                why: format!("{} and {} are damaged", layout::META, layout::JOURNAL),
+                ..Loss::new("what no other row tells of".to_owned())
+            }),
+            None => self.missing_commits(&segments, &old.counters),
+        };
         let logs = old.volumes.iter();
         let logs = logs.map(|volume| Logged::read(self, volume));
         let logs = logs.collect::<Result<Vec<_>>>()?;

@@ -4,7 +4,8 @@ use crate::disk::{Access, LocalFile};
 use crate::layout;
 use crate::store::Store;
 use weald_format::journal::{
-    FRAME_HEADER_LEN, FrameHeader, JOURNAL_SUPERBLOCK_LEN, JournalKind, JournalSuperblock, RowSum,
+    Before, FRAME_HEADER_LEN, FRAME_MAGIC, FrameHeader, JOURNAL_SUPERBLOCK_LEN, JournalKind,
+    JournalSuperblock, RowSum,
 };
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result};
 
@@ -16,8 +17,21 @@ pub(super) struct Frames {
     /// Where the next frame begins, and the length of the file.
     pub at: u64,
     pub len: u64,
-    /// What the next frame continues.
+    /// The digest of the frame before, or of the superblock.
     pub digest: Digest,
+    /// What the next frame continues, if the one before is damaged.
+    expected: Option<Before>,
+}
+
+/// Bytes that are searched for a header at once.
+const SEARCH_LEN: usize = 1 << 20;
+
+impl Frames {
+    /// The error of a file of rows whose superblock is that of another file.
+    fn of_other_rows(&self) -> Error {
+        let what = format!("{}: is another file of the journal", self.name);
+        Error::corrupt("journal", 0, "S-8.6", what)
+    }
 }
 
 fn cut(at: u64) -> Error {
@@ -53,8 +67,29 @@ impl Frames {
             at: bytes.len() as u64,
             len,
             digest: superblock.digest(),
+            expected: None,
         };
         Ok((superblock, frames))
+    }
+
+    /// Opens a file of which the superblock may be damaged, for [`Frames::next_whole`].
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`.
+    pub fn open_damaged(store: &Store, name: String) -> Result<Self> {
+        let file = store.disk.open(&name, Access::Read)?;
+        let mut frames = Self {
+            len: file.len()?,
+            file,
+            name,
+            at: 0,
+            digest: Digest::default(),
+            expected: None,
+        };
+        let first = frames.header_from(0)?;
+        frames.expected = first.map(|(_, header)| header.before);
+        frames.at = first.map_or(frames.len, |(at, _)| at);
+        Ok(frames)
     }
 
     /// The next frame and its body; `None` at the end of the file.
@@ -83,9 +118,63 @@ impl Frames {
         }
         let mut body = vec![0; header.body_len as usize];
         self.file.read_at(&mut body, start)?;
-        header.check_body((&body, digest), self.digest, self.at)?;
+        header.check_body((&body, digest), self.at)?;
+        let expected = self.expected.take();
+        if header.before != expected.unwrap_or(Before::of(&self.digest)) {
+            let what = "a frame does not follow the one before";
+            return Err(Error::corrupt("journal", self.at, "S-8.6", what));
+        }
         (self.at, self.digest) = (end, digest);
         Ok(Some((header, body)))
+    }
+
+    /// As [`Frames::next`], past what is damaged. The second result says whether something was.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn next_whole(&mut self) -> Result<(Option<(FrameHeader, Vec<u8>)>, bool)> {
+        let mut is_damaged = false;
+        loop {
+            match self.read() {
+                Ok(frame) => return Ok((frame, is_damaged)),
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+            is_damaged = true;
+            let Some((at, header)) = self.header_from(self.at + 1)? else {
+                self.at = self.len;
+                return Ok((None, true));
+            };
+            // Its own digest says whether it is whole.
+            (self.at, self.expected) = (at, Some(header.before));
+        }
+    }
+
+    /// Finds the next header from `from` on, and where it lies.
+    fn header_from(&self, from: u64) -> Result<Option<(u64, FrameHeader)>> {
+        let mut at = from;
+        let mut part = vec![0; SEARCH_LEN];
+        while at + FRAME_HEADER_LEN as u64 <= self.len {
+            let len = (self.len - at).min(SEARCH_LEN as u64) as usize;
+            let part = part.get_mut(..len).unwrap_or_default();
+            match self.file.read_at(part, at) {
+                Ok(()) => {}
+                // What the disk cannot read is no header.
+                Err(error) if error.is_unreadable() => part.fill(0),
+                Err(error) => return Err(error),
+            }
+            for (index, window) in part.windows(FRAME_HEADER_LEN).enumerate() {
+                let offset = at + index as u64;
+                if let Some(bytes) = window.first_chunk()
+                    && window.starts_with(&FRAME_MAGIC)
+                    && let Ok((header, _)) = FrameHeader::parse(bytes, offset)
+                {
+                    return Ok(Some((offset, header)));
+                }
+            }
+            at += (len - (FRAME_HEADER_LEN - 1)) as u64;
+        }
+        Ok(None)
     }
 }
 
@@ -155,6 +244,8 @@ pub(super) struct Chain {
     pub ends: Vec<CommitEnd>,
     /// Why the chain ends, if not because all is read.
     pub damage: Option<Error>,
+    /// Why the superblock of the file of rows cannot be read.
+    pub rows_damage: Option<Error>,
 }
 
 /// More than the writer has to look back: a commit that did not succeed, and a new file.
@@ -165,38 +256,39 @@ impl Chain {
     /// rows. That file is not read but for its superblock.
     ///
     /// # Errors
-    /// `Io`; `Corrupt` if no file of rows has a superblock.
+    /// `Io`.
     pub fn read(store: &Store, reads_anew: bool) -> Result<Option<Self>> {
         let files = Files::list(store)?;
-        let mut failed = None;
+        let mut damaged = None;
         for &commit in &files.rows {
             let name = layout::journal_rows(commit);
+            let mut chain = Self {
+                rows: commit,
+                rows_len: 0,
+                sum: None,
+                lineage: [0; 16],
+                logs_len: 0,
+                logs: Vec::new(),
+                ends: Vec::new(),
+                damage: None,
+                rows_damage: None,
+            };
             match Frames::open(store, name, reads_anew) {
-                Ok((superblock, frames)) => {
-                    let is_rows = superblock.kind == JournalKind::Rows;
-                    if !is_rows || superblock.base != commit {
-                        continue;
-                    }
-                    let mut chain = Self {
-                        rows: commit,
-                        rows_len: frames.len,
-                        sum: None,
-                        lineage: superblock.lineage,
-                        logs_len: 0,
-                        logs: Vec::new(),
-                        ends: Vec::new(),
-                        damage: None,
-                    };
+                Ok((superblock, frames)) if superblock.is_rows_of(commit) => {
+                    (chain.rows_len, chain.lineage) = (frames.len, superblock.lineage);
                     chain.follow(store, &files.logs, reads_anew)?;
                     return Ok(Some(chain));
                 }
-                Err(error) => failed = Some(error),
+                Ok((_, frames)) => chain.rows_damage = Some(frames.of_other_rows()),
+                Err(error) if error.is_unreadable() => chain.rows_damage = Some(error),
+                Err(error) => return Err(error),
             }
+            damaged = damaged.or(Some(chain));
         }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(None),
+        if let Some(chain) = &mut damaged {
+            chain.follow(store, &files.logs, reads_anew)?;
         }
+        Ok(damaged)
     }
 
     fn follow(&mut self, store: &Store, logs: &[CommitNo], reads_anew: bool) -> Result<()> {

@@ -19,9 +19,16 @@ pub(crate) struct JournalRows {
     pub commit: CommitNo,
     /// Why the journal ends there, if it is damaged.
     pub damage: Option<Error>,
-    rows: BTreeMap<(Table, Vec<u8>), Vec<u8>>,
+    /// Why rows are missing, if the file of rows is damaged.
+    pub holes: Option<Error>,
+    rows: RowMap,
+    /// Sum of these rows, and of all rows that the tables had.
     sum: RowSum,
+    wanted: RowSum,
 }
+
+/// Rows by table and key.
+pub(crate) type RowMap = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 fn wrong_sum(name: &str) -> Error {
     let what = format!("{name}: the rows are not those that the tables had");
@@ -29,10 +36,11 @@ fn wrong_sum(name: &str) -> Error {
 }
 
 impl JournalRows {
-    /// Reads all rows; `None` if there is no journal.
+    /// Reads all rows; `None` if there is no journal. A file of rows that is damaged gives those
+    /// that can be read.
     ///
     /// # Errors
-    /// `Corrupt` if the file of rows is damaged, or the commit behind it; `Io`.
+    /// `Io`.
     ///
     /// # Cost
     /// About 100 bytes of memory for each row, and its length.
@@ -43,48 +51,20 @@ impl JournalRows {
         let sealer = Sealer::new()?;
         let mut rows = Self {
             commit: chain.rows,
-            damage: None,
-            rows: BTreeMap::new(),
+            damage: chain.damage,
+            holes: chain.rows_damage,
+            rows: RowMap::new(),
             sum: RowSum::default(),
+            wanted: RowSum::default(),
         };
-        let name = layout::journal_rows(chain.rows);
-        each_commit(store, &sealer, &name, &mut |commit, sum, changes| {
-            rows.apply(changes);
-            if rows.sum == sum && commit == chain.rows {
-                Ok(())
-            } else {
-                Err(wrong_sum(&name))
-            }
-        })?;
-        if rows.rows.is_empty() {
-            return Err(wrong_sum(&name));
-        }
+        rows.read_rows(store, &sealer)?;
         // One more: a file in which the chain ends has good commits, too.
-        let logs = chain.logs.iter().copied();
-        let more = chain.last().map(|end| end.base);
+        let more = chain.ends.last().map(|end| end.base);
         let more = more.filter(|base| !chain.logs.contains(base));
-        rows.damage = chain.damage;
-        for base in logs.chain(more) {
+        for base in chain.logs.iter().copied().chain(more) {
             let name = layout::journal_log(base);
-            let followed = each_commit(store, &sealer, &name, &mut |commit, sum, changes| {
-                let mut before = Vec::new();
-                for change in &changes {
-                    let key = (change.table, change.key.clone());
-                    before.push(Change {
-                        table: change.table,
-                        key: change.key.clone(),
-                        value: rows.rows.get(&key).cloned(),
-                    });
-                }
-                rows.apply(changes);
-                if rows.sum == sum && commit == rows.commit.next() {
-                    rows.commit = commit;
-                    return Ok(());
-                }
-                rows.apply(before);
-                Err(wrong_sum(&name))
-            });
-            match followed {
+            let mut visit = |commit, sum, changes| rows.follow(commit, sum, changes, &name);
+            match each_commit(store, &sealer, &name, &mut visit) {
                 Ok(()) => {}
                 Err(error) if error.is_unreadable() => {
                     rows.damage.get_or_insert(error);
@@ -96,9 +76,86 @@ impl JournalRows {
         Ok(Some(rows))
     }
 
+    fn read_rows(&mut self, store: &Store, sealer: &Sealer) -> Result<()> {
+        let name = layout::journal_rows(self.commit);
+        let (commit, holes) = (self.commit, self.holes.as_ref().map(Error::duplicate));
+        let mut visit = |of: CommitNo, sum, changes| {
+            self.apply(changes);
+            self.wanted = sum;
+            if self.sum == sum && of == commit {
+                Ok(())
+            } else {
+                Err(wrong_sum(&name))
+            }
+        };
+        let done = match holes {
+            Some(error) => Err(error),
+            None => each_commit(store, sealer, &name, &mut visit),
+        };
+        match done {
+            Ok(()) if !self.rows.is_empty() => return Ok(()),
+            Ok(()) => self.holes = Some(wrong_sum(&name)),
+            Err(error) if error.is_unreadable() => self.holes = Some(error),
+            Err(error) => return Err(error),
+        }
+        (self.rows, self.sum) = Default::default();
+        let mut frames = Frames::open_damaged(store, name)?;
+        while let (Some((_, body)), _) = frames.next_whole()? {
+            match unpack(sealer, &body) {
+                Ok(changes) => self.apply(changes),
+                Err(error) if error.is_unreadable() => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Applies the next commit.
+    fn follow(
+        &mut self,
+        commit: CommitNo,
+        sum: RowSum,
+        changes: Vec<Change>,
+        name: &str,
+    ) -> Result<()> {
+        let mut before = Vec::new();
+        for change in &changes {
+            let key = (change.table, change.key.clone());
+            before.push(Change {
+                table: change.table,
+                key: change.key.clone(),
+                value: self.rows.get(&key).cloned(),
+            });
+        }
+        self.apply(changes);
+        let is_sum = self.sum == sum || self.holes.is_some();
+        if is_sum && commit == self.commit.next() {
+            (self.commit, self.wanted) = (commit, sum);
+            return Ok(());
+        }
+        self.apply(before);
+        Err(wrong_sum(name))
+    }
+
+    /// Adds rows of damaged tables that the journal lacks.
+    pub fn add(&mut self, table: Table, rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
+        for (key, value) in rows {
+            let place = (table, key);
+            if !self.rows.contains_key(&place) {
+                self.sum.add(table.code(), &place.1, &value);
+                self.rows.insert(place, value);
+            }
+        }
+    }
+
+    /// Whether these are all rows that the tables had.
+    pub fn is_all(&self) -> bool {
+        self.sum == self.wanted
+    }
+
     /// The rows.
     #[cfg(test)]
-    pub fn rows(&self) -> &BTreeMap<(Table, Vec<u8>), Vec<u8>> {
+    pub fn rows(&self) -> &RowMap {
         &self.rows
     }
 
@@ -177,12 +234,13 @@ pub(super) fn verify(store: &Store, tables: TablesState) -> Result<Option<Error>
         Err(error) if error.is_unreadable() => return Ok(Some(error)),
         Err(error) => return Err(error),
     };
-    if let Some(damage) = chain.damage {
+    if let Some(damage) = chain.rows_damage.or(chain.damage) {
         return Ok(Some(damage));
     }
     let is_tables = |end: &CommitEnd| end.commit == commit && end.sum == sum;
-    if !chain.last().as_ref().is_some_and(is_tables) {
-        let last = chain.last().map_or(chain.rows, |end| end.commit);
+    let last = chain.ends.last();
+    if !last.is_some_and(is_tables) {
+        let last = last.map_or(chain.rows, |end| end.commit);
         let what = if last == commit {
             format!("the rows after commit {commit} are not those of the tables")
         } else {

@@ -1,6 +1,7 @@
 //! Makes the tables again from the journal, where they are damaged, missing, or older than it.
 
 use super::segments::Segments;
+use super::tables::OldTables;
 use super::{META_NEW, META_OLD};
 use crate::disk::{Access, LocalFiles, ReadOnlyDisk};
 use crate::engine::redb::{RedbEngine, verify_pages};
@@ -15,34 +16,46 @@ use std::sync::Arc;
 use weald_format::journal::RowSum;
 use weald_format::{CommitNo, Error, ErrorKind, Result};
 
+/// Tables that were made again.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Restored {
+    /// The commit with which they end.
+    pub commit: CommitNo,
+    /// Whether rows are lost that neither the old tables nor the journal have.
+    pub lacks_rows: bool,
+}
+
 impl Store {
-    /// Makes the tables again from the journal, if the journal has more of them. Returns the commit
-    /// with which they end then; `None` if they stay.
+    /// Makes the tables again from the journal, if the journal has more of them. Returns `None` if
+    /// they stay.
     ///
     /// # Errors
     /// `Io`, `Full`. The old tables then stay in place.
-    pub(super) fn restore_tables(&self, segments: &Segments) -> Result<Option<CommitNo>> {
-        let rows = match JournalRows::read(self) {
-            Ok(Some(rows)) => rows,
-            Ok(None) => return Ok(None),
-            Err(error) if error.is_unreadable() => {
-                log::warn!("{}/{}: {error}", self.disk.shown(), layout::JOURNAL);
-                return Ok(None);
-            }
-            Err(error) => return Err(error),
+    pub(super) fn restore_tables(&self, segments: &Segments) -> Result<Option<Restored>> {
+        let Some(mut rows) = JournalRows::read(self)? else {
+            return Ok(None);
         };
+        for damage in rows.damage.iter().chain(&rows.holes) {
+            log::warn!("{}: {damage}", self.disk.shown());
+        }
         let is_needed = match self.whole_tables()? {
             // One more may be that of a commit that did not succeed.
-            Some(tables) => rows.commit > tables.commit.next(),
-            // Where the journal lacks commits, what can be read of the tables may have them.
-            None => self.is_newest(&rows, segments) || self.old_volumes(segments).is_err(),
+            Some(tables) => rows.is_all() && rows.commit > tables.commit.next(),
+            None if rows.is_all() && self.is_newest(&rows, segments) => true,
+            None => {
+                // Where both are damaged, each may have what the other lacks.
+                if self.is_newest(&rows, segments) {
+                    self.add_readable(&mut rows)?;
+                }
+                // Otherwise what can be read of the tables is newer.
+                rows.is_all() && self.is_newest(&rows, segments)
+                    || self.old_volumes(segments).is_err()
+            }
         };
         if !is_needed {
             return Ok(None);
         }
-        if let Some(damage) = &rows.damage {
-            log::warn!("{}/{}: {damage}", self.disk.shown(), layout::JOURNAL);
-        }
+        let lacks_rows = !rows.is_all();
         let commit = rows.commit;
         let disk = &*self.disk;
         match disk.remove(META_NEW) {
@@ -58,7 +71,26 @@ impl Store {
         }
         disk.rename(META_NEW, layout::META)?;
         disk.sync_dir("")?;
-        Ok(Some(commit))
+        Ok(Some(Restored { commit, lacks_rows }))
+    }
+
+    /// Adds the rows that can be read of damaged tables.
+    fn add_readable(&self, rows: &mut JournalRows) -> Result<()> {
+        let mut tables = match OldTables::open(self) {
+            Ok(tables) => tables,
+            Err(error) if error.is_unreadable() || error.kind() == ErrorKind::NotFound => {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
+        for table in Table::ALL {
+            match tables.read(table, &[]) {
+                Ok(readable) => rows.add(table, readable),
+                Err(error) if error.is_unreadable() => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Whether nothing tells of a later commit than the journal has.
