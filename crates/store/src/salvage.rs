@@ -30,6 +30,7 @@ use crate::store::{Store, create_engine, is_bad_file, open_engine};
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
 use logged::Logged;
+use restore::Restored;
 use segments::Segments;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -272,12 +273,24 @@ impl Store {
                 found.blocks.insert(id, BlockRow { location, ..row });
             }
         }
-        let missing = match restored.filter(|restored| restored.lacks_rows) {
-            Some(_) => Some(Loss {
+        let missing = match restored {
+            Some(Restored {
+                lacks_rows: true, ..
+            }) => Some(Loss {
                 why: format!("{} and {} are damaged", layout::META, layout::JOURNAL),
                 ..Loss::new("what no other row tells of".to_owned())
             }),
-            None => self.missing_commits(&segments, &old.counters),
+            Some(Restored {
+                lacks_commits: true,
+                commit,
+                ..
+            }) => Some(Loss {
+                why: format!("{} is damaged behind it", layout::JOURNAL),
+                ..Loss::new(format!(
+                    "its changes after commit {commit} of the store, if there were any"
+                ))
+            }),
+            _ => self.missing_commits(&segments, &old.counters),
         };
         let logs = old.volumes.iter();
         let logs = logs.map(|volume| Logged::read(self, volume));

@@ -23,6 +23,8 @@ pub(super) struct Restored {
     pub commit: CommitNo,
     /// Whether rows are lost that neither the old tables nor the journal have.
     pub lacks_rows: bool,
+    /// Whether there may have been later commits.
+    pub lacks_commits: bool,
 }
 
 impl Store {
@@ -38,24 +40,26 @@ impl Store {
         for damage in rows.damage.iter().chain(&rows.holes) {
             log::warn!("{}: {damage}", self.disk.shown());
         }
+        let known = self.known_commit();
         let is_needed = match self.whole_tables()? {
             // One more may be that of a commit that did not succeed.
             Some(tables) => rows.is_all() && rows.commit > tables.commit.next(),
-            None if rows.is_all() && self.is_newest(&rows, segments) => true,
             None => {
+                let is_newest = self.is_newest(&rows, known, segments);
                 // Where both are damaged, each may have what the other lacks.
-                if self.is_newest(&rows, segments) {
+                if is_newest && !rows.is_all() {
                     self.add_readable(&mut rows)?;
                 }
                 // Otherwise what can be read of the tables is newer.
-                rows.is_all() && self.is_newest(&rows, segments)
-                    || self.old_volumes(segments).is_err()
+                rows.is_all() && is_newest || self.old_volumes(segments).is_err()
             }
         };
         if !is_needed {
             return Ok(None);
         }
         let lacks_rows = !rows.is_all();
+        // The last frame may be cut off because its commit did not succeed, or be damaged.
+        let lacks_commits = rows.damage.is_some() && known != Some(rows.commit);
         let commit = rows.commit;
         let disk = &*self.disk;
         match disk.remove(META_NEW) {
@@ -71,7 +75,11 @@ impl Store {
         }
         disk.rename(META_NEW, layout::META)?;
         disk.sync_dir("")?;
-        Ok(Some(Restored { commit, lacks_rows }))
+        Ok(Some(Restored {
+            commit,
+            lacks_rows,
+            lacks_commits,
+        }))
     }
 
     /// Adds the rows that can be read of damaged tables.
@@ -94,9 +102,16 @@ impl Store {
     }
 
     /// Whether nothing tells of a later commit than the journal has.
-    fn is_newest(&self, rows: &JournalRows, segments: &Segments) -> bool {
+    fn is_newest(&self, rows: &JournalRows, known: Option<CommitNo>, segments: &Segments) -> bool {
         let marked = Mark::read(self).unwrap_or_default();
-        marked <= rows.commit && segments.commit <= rows.commit.next()
+        let known = marked.max(known.unwrap_or_default());
+        known <= rows.commit && segments.commit <= rows.commit.next()
+    }
+
+    /// The last commit of damaged tables, if that can be read.
+    fn known_commit(&self) -> Option<CommitNo> {
+        let counters = OldTables::open(self).ok()?.counters().ok()?;
+        (counters.names_store && counters.commit > CommitNo::default()).then_some(counters.commit)
     }
 
     /// The last commit of the tables, if all of them can be read and are as they were written.
