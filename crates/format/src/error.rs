@@ -200,6 +200,17 @@ impl Error {
         self.0.place.as_ref()
     }
 
+    /// Its text with those of its causes.
+    pub fn with_causes(&self) -> String {
+        let mut text = self.to_string();
+        let mut cause = std::error::Error::source(self);
+        while let Some(error) = cause {
+            text = format!("{text}: {error}");
+            cause = error.source();
+        }
+        text
+    }
+
     /// Returns the operating system's error behind an `Io` error, if there is one.
     pub fn io_source(&self) -> Option<&std::io::Error> {
         self.0.source.as_ref().and_then(|s| s.downcast_ref())

@@ -16,6 +16,7 @@ mod pack;
 mod read;
 mod restore;
 
+pub(crate) use read::TablesState;
 pub(crate) use restore::JournalRows;
 
 use crate::disk::{Access, LocalFile};
@@ -92,13 +93,6 @@ impl std::fmt::Debug for Journal {
             .field("is_whole", &self.is_whole)
             .finish_non_exhaustive()
     }
-}
-
-/// What the tables are, to which a journal must lead.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct TablesState {
-    pub commit: CommitNo,
-    pub sum: RowSum,
 }
 
 fn now() -> i64 {
@@ -327,10 +321,12 @@ impl Journal {
 
     /// Ends the journal: what is left of it would be older than the tables.
     fn give_up(&mut self, commit: CommitNo, error: &Error) {
-        if self.log.is_some() {
-            log::warn!("{}: {error}: the store goes on without it", self.shown());
+        let what = error.with_causes();
+        // Nothing else can be done where the disk is full, and whoever needs space is told so.
+        if self.log.is_some() && error.kind() != ErrorKind::Full {
+            log::warn!("{}: {what}: the store goes on without it", self.shown());
         } else {
-            log::debug!("{}: {error}", self.shown());
+            log::info!("{}: {what}: the store goes on without it", self.shown());
         }
         (self.log, self.checkpoint, self.is_whole) = (None, None, false);
         self.begins_after = Some(CommitNo(commit.0.saturating_add(PAUSE)));

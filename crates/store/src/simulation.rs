@@ -375,15 +375,15 @@ fn planted_bugs_are_found_within_thousands_of_seeds() {
     }
 }
 
-/// What tells that tables are older than the rest of the store.
+/// Who tells that tables are older than the rest of the store.
 #[derive(Debug, Clone, Copy)]
 enum Told {
-    /// The mark, the journal, the notes in segments.
-    ByAll,
-    /// All but the mark.
-    ByJournal,
+    /// The mark, the journal, and the notes in segments.
+    All,
+    /// The journal and the notes.
+    Journal,
     /// The notes alone.
-    BySegments,
+    Segments,
 }
 
 /// Puts tables back that are older than the segments. Writers must refuse them and change no byte;
@@ -416,9 +416,9 @@ fn put_older_tables_back(seed: u64, bug: Option<Bug>, told: Told) -> Outcome {
     run.disk = run.disk.reboot();
     let newer = run.disk.contents()["meta"].clone();
     let is_removed = |name: &String| match told {
-        Told::ByAll => false,
-        Told::ByJournal => name == "mark",
-        Told::BySegments => name == "mark" || name.starts_with("journal/"),
+        Told::All => false,
+        Told::Journal => name == "mark",
+        Told::Segments => name == "mark" || name.starts_with("journal/"),
     };
     for name in run.disk.contents().into_keys().filter(is_removed) {
         let removed = run.disk.remove(&name);
@@ -453,13 +453,13 @@ fn put_older_tables_back(seed: u64, bug: Option<Bug>, told: Told) -> Outcome {
 #[test]
 fn tables_that_are_older_than_the_segments_are_refused() {
     for seed in seeds(0..200) {
-        for told in [Told::ByAll, Told::ByJournal, Told::BySegments] {
+        for told in [Told::All, Told::Journal, Told::Segments] {
             let outcome = put_older_tables_back(seed, None, told);
             outcome.unwrap_or_else(|what| panic!("seed {seed}, {told:?}: {what}"));
         }
     }
     let bug = Some(Bug::TailTruncated);
-    let found = (0..200).find(|&seed| put_older_tables_back(seed, bug, Told::BySegments).is_err());
+    let found = (0..200).find(|&seed| put_older_tables_back(seed, bug, Told::Segments).is_err());
     println!(
         "TailTruncated: found by seed {}",
         found.expect("a planted bug")

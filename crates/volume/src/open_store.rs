@@ -100,17 +100,6 @@ impl std::fmt::Debug for OpenStore {
     }
 }
 
-/// The text of an error and of all its causes: the path of a file alone does not say what failed.
-pub(crate) fn with_causes(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = std::error::Error::source(error);
-    while let Some(error) = cause {
-        text = format!("{text}: {error}");
-        cause = error.source();
-    }
-    text
-}
-
 impl OpenStore {
     /// Opens `store` for volumes that are opened with these options.
     ///
@@ -275,9 +264,9 @@ impl OpenStore {
         let why = {
             let mut failure = self.failure.lock();
             if failure.is_none() {
-                log::error!("the volume became read-only: {}", with_causes(error));
+                log::error!("the volume became read-only: {}", error.with_causes());
             }
-            failure.get_or_insert_with(|| with_causes(error)).clone()
+            failure.get_or_insert_with(|| error.with_causes()).clone()
         };
         for member in &*self.members.read() {
             if let Some(state) = member.state.upgrade() {

@@ -7,7 +7,7 @@ use crate::core::Core;
 use crate::create::codec_spec;
 use crate::layer::{Segment, Source};
 use crate::logger::{Logger, Replay};
-use crate::open_store::{Committing, OpenStore, Writing, with_causes};
+use crate::open_store::{Committing, OpenStore, Writing};
 use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
@@ -279,7 +279,7 @@ impl Volume {
 
     /// Makes this volume read-only, but no other one.
     fn fail_alone(&self, error: &Error) {
-        let why = with_causes(error);
+        let why = error.with_causes();
         log::error!("the volume became read-only: {why}");
         let mut state = self.core.state.write();
         state.fail(|| why);

@@ -550,9 +550,10 @@ fn drill(
     rounds.collect()
 }
 
-/// Reads, checks, changes and salvages copies of a store with a damaged file of this kind. `is_read`
-/// says whether writers or readers of all rows read what was damaged. Returns counts (places, reads that differ, findings,
-/// losses, findings of what only writers read) and what is wrong.
+/// Reads, checks, changes and salvages copies of a store with a damaged file of this kind.
+/// `is_read` says whether writers or readers of all rows read what was damaged. Returns counts
+/// (places, reads that differ, findings, losses, findings of what only writers read) and what is
+/// wrong.
 fn round_of(
     whole: &Trees,
     copies: &[PathBuf; 2],

@@ -377,8 +377,8 @@ fn middle_of(rows: &Rows, range: &Range<usize>) -> usize {
     low
 }
 
-/// Appends the rows of `old` to `rows`, with `changes`, which are in order of keys. What they change
-/// changes `sum`.
+/// Appends the rows of `old` to `rows`, with `changes`, which are in order of keys, and changes
+/// `sum` likewise.
 fn merge(
     rows: &mut Rows,
     old: &Rows,

@@ -9,6 +9,16 @@ use weald_format::journal::{
 };
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result};
 
+/// What the tables are, to which a journal must lead.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TablesState {
+    pub commit: CommitNo,
+    pub sum: RowSum,
+}
+
+/// The header of a frame, and its body.
+pub(super) type Frame = (FrameHeader, Vec<u8>);
+
 /// The frames of a file, in order.
 #[derive(Debug)]
 pub(super) struct Frames {
@@ -96,12 +106,12 @@ impl Frames {
     ///
     /// # Errors
     /// `Corrupt`, `Io`. The position stays.
-    pub fn next(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+    pub fn next(&mut self) -> Result<Option<Frame>> {
         let read = self.read();
         read.map_err(|error| error.context(&self.name))
     }
 
-    fn read(&mut self) -> Result<Option<(FrameHeader, Vec<u8>)>> {
+    fn read(&mut self) -> Result<Option<Frame>> {
         if self.at == self.len {
             return Ok(None);
         }
@@ -128,22 +138,19 @@ impl Frames {
         Ok(Some((header, body)))
     }
 
-    /// As [`Frames::next`], past what is damaged. The second result says whether something was.
+    /// As [`Frames::next`], past what is damaged.
     ///
     /// # Errors
     /// `Io`.
-    pub fn next_whole(&mut self) -> Result<(Option<(FrameHeader, Vec<u8>)>, bool)> {
-        let mut is_damaged = false;
+    pub fn next_whole(&mut self) -> Result<Option<Frame>> {
         loop {
             match self.read() {
-                Ok(frame) => return Ok((frame, is_damaged)),
                 Err(error) if error.is_unreadable() => {}
-                Err(error) => return Err(error),
+                other => return other,
             }
-            is_damaged = true;
             let Some((at, header)) = self.header_from(self.at + 1)? else {
                 self.at = self.len;
-                return Ok((None, true));
+                return Ok(None);
             };
             // Its own digest says whether it is whole.
             (self.at, self.expected) = (at, Some(header.before));

@@ -1,8 +1,7 @@
 //! The rows that a journal has.
 
-use super::TablesState;
 use super::pack::unpack;
-use super::read::{Chain, CommitEnd, Frames};
+use super::read::{Chain, CommitEnd, Frames, TablesState};
 use crate::engine::{Batch, Change, Engine, Sealer, Table};
 use crate::layout;
 use crate::store::Store;
@@ -100,7 +99,7 @@ impl JournalRows {
         }
         (self.rows, self.sum) = Default::default();
         let mut frames = Frames::open_damaged(store, name)?;
-        while let (Some((_, body)), _) = frames.next_whole()? {
+        while let Some((_, body)) = frames.next_whole()? {
             match unpack(sealer, &body) {
                 Ok(changes) => self.apply(changes),
                 Err(error) if error.is_unreadable() => {}

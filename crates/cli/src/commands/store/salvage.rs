@@ -28,8 +28,8 @@ pub const HELP: Help = Help {
         "A store has its metadata twice: in the file meta, and in the journal. If one of them is \
          whole, salvage makes the other again, and nothing is lost. Only if both are damaged, rows \
          are lost.",
-        "Volumes then need the rows of the old file. Each row that can be read is taken over, and what \
-         is lost of a volume is listed. What no name leads to any more is in the directory \
+        "Volumes then need the rows of the old file. Each row that can be read is taken over, and \
+         what is lost of a volume is listed. What no name leads to any more is in the directory \
          lost+found of the volume, under its inode number: files with their content, directories \
          with all that is below them. Lost attributes are those of a new file of root. Of a volume \
          whose own row is lost, nothing can be read; its blocks stay until weald store gc, its log \
