@@ -85,6 +85,29 @@ impl From<VolumeNo> for u64 {
     }
 }
 
+/// Number of an inode in its volume. It is never given to another inode. Images count theirs apart:
+/// [`crate::InodeNo`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// No inode: a row has it where it could name one and does not.
+    pub const NONE: Self = Self(0);
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+
+    /// The inode after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// Whether it names no inode.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
 /// Shows each of these types as the number that it is.
 macro_rules! shown_as_number {
     ($kind:ident: $($id:ident),+) => {$(
@@ -96,5 +119,5 @@ macro_rules! shown_as_number {
     )+};
 }
 
-shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo);
+shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo, Ino);
 shown_as_number!(LowerHex: SegmentNo, ImageNo, VolumeNo);

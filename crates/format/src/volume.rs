@@ -6,7 +6,7 @@ use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
-use crate::{BlockId, Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
+use crate::{BlockId, Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeNo};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
@@ -35,9 +35,9 @@ pub struct VolumeRow {
     /// Number that the keys of its rows begin with.
     pub volume_no: VolumeNo,
     /// The root directory.
-    pub root: u64,
+    pub root: Ino,
     /// The number that the next new inode gets.
-    pub next_ino: u64,
+    pub next_ino: Ino,
     /// Key of the hash of names, random.
     pub secret: [u8; 16],
     /// Length of a window, bytes.
@@ -78,7 +78,7 @@ impl VolumeRow {
             0
         };
         put_varint(&mut out, version.saturating_add(above));
-        for number in [self.volume_no.0.into(), self.root, self.next_ino] {
+        for number in [self.volume_no.0.into(), self.root.0, self.next_ino.0] {
             put_varint(&mut out, number);
         }
         out.extend_from_slice(&self.secret);
@@ -114,8 +114,8 @@ impl VolumeRow {
         };
         let row = Self {
             volume_no: VolumeNo(cursor.bounded(u32::MAX.into(), "number of the volume")? as u32),
-            root: cursor.varint()?,
-            next_ino: cursor.varint()?,
+            root: Ino(cursor.varint()?),
+            next_ino: Ino(cursor.varint()?),
             secret: array(cursor.bytes(16)?),
             chunk_len: cursor.bounded(BLOCK_LEN_MAX, "chunk length")? as u32,
             codec: Codec::from_code(cursor.byte()?).ok_or_else(|| bad("V-1.1", "unknown codec"))?,
@@ -132,7 +132,7 @@ impl VolumeRow {
             has_flags,
         };
         cursor.finish()?;
-        if row.root == 0 || row.next_ino <= row.root {
+        if row.root.is_none() || row.next_ino <= row.root {
             return Err(bad(
                 "V-1.2",
                 "the next inode number is not above the root's",
@@ -225,10 +225,10 @@ pub struct InodeRow {
     pub ctime: i128,
     /// Creation.
     pub btime: i128,
-    /// The directory that contains it, for directories, else 0.
-    pub parent: u64,
-    /// The directory whose quota it counts for, or 0.
-    pub quota: u64,
+    /// The directory that contains it, for directories, else [`Ino::NONE`].
+    pub parent: Ino,
+    /// The directory whose quota it counts for, or [`Ino::NONE`].
+    pub quota: Ino,
     /// Number of extended attributes.
     pub xattr_count: u32,
     /// Target of a symlink, else empty.
@@ -250,8 +250,8 @@ impl InodeRow {
         for at in [self.atime, self.mtime, self.ctime, self.btime] {
             put_time(&mut out, at);
         }
-        put_varint(&mut out, self.parent);
-        put_varint(&mut out, self.quota);
+        put_varint(&mut out, self.parent.0);
+        put_varint(&mut out, self.quota.0);
         put_varint(&mut out, self.xattr_count.into());
         put_varint(&mut out, self.target.len() as u64);
         out.extend_from_slice(&self.target);
@@ -283,8 +283,8 @@ impl InodeRow {
             mtime: time(&mut cursor)?,
             ctime: time(&mut cursor)?,
             btime: time(&mut cursor)?,
-            parent: cursor.varint()?,
-            quota: cursor.varint()?,
+            parent: Ino(cursor.varint()?),
+            quota: Ino(cursor.varint()?),
             xattr_count: small(&mut cursor, "number of attributes")?,
             target: {
                 let len = cursor.count(TARGET_LEN_MAX, "target")?;
@@ -310,7 +310,7 @@ pub struct NameRow {
     /// The name.
     pub name: Vec<u8>,
     /// The inode.
-    pub ino: u64,
+    pub ino: Ino,
     /// Kind of the inode.
     pub kind: FileKind,
 }
@@ -319,7 +319,7 @@ impl NameRow {
     /// The value of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(12usize.saturating_add(self.name.len()));
-        put_varint(&mut out, self.ino);
+        put_varint(&mut out, self.ino.0);
         put_varint(&mut out, (self.kind.mode_bits() >> 12).into());
         put_varint(&mut out, self.name.len() as u64);
         out.extend_from_slice(&self.name);
@@ -332,14 +332,14 @@ impl NameRow {
     /// `Corrupt`.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "name row");
-        let ino = cursor.varint()?;
+        let ino = Ino(cursor.varint()?);
         let kind = cursor.bounded(0o17, "kind")? as u32;
         let kind = kind.checked_shl(12).and_then(FileKind::from_mode);
         let kind = kind.ok_or_else(|| bad("V-3.1", "unknown kind of file"))?;
         let len = cursor.count(NAME_LEN_MAX, "name")?;
         let name = cursor.bytes(len)?.to_vec();
         cursor.finish()?;
-        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) || ino == 0 {
+        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) || ino.is_none() {
             return Err(bad(
                 "V-3.2",
                 "an empty name, a name with a slash, or inode 0",
@@ -425,8 +425,8 @@ impl ExtentsRow {
 /// The quota of a directory: the account of everything below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaRow {
-    /// The directory with a quota that this one lies in, or 0.
-    pub parent: u64,
+    /// The directory with a quota that this one lies in, or [`Ino::NONE`].
+    pub parent: Ino,
     /// Most bytes below the directory; 0 for no limit.
     pub len_max: u64,
     /// Most inodes below the directory; 0 for no limit.
@@ -443,7 +443,7 @@ impl QuotaRow {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         for number in [
-            self.parent,
+            self.parent.0,
             self.len_max,
             self.count_max,
             self.len,
@@ -461,7 +461,7 @@ impl QuotaRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "quota row");
         let row = Self {
-            parent: cursor.varint()?,
+            parent: Ino(cursor.varint()?),
             len_max: cursor.varint()?,
             count_max: cursor.varint()?,
             len: cursor.varint()?,
@@ -515,8 +515,17 @@ pub fn counted_xattr_len(name: &[u8], value: &[u8]) -> u64 {
     }
 }
 
-/// Key of an inode, of an orphan, of a quota, and of a commit in the log.
-pub fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
+/// Key of an inode, of an orphan and of a quota; first bytes of all keys of what an inode has.
+pub fn inode_key(volume_no: VolumeNo, ino: Ino) -> Vec<u8> {
+    number_key(volume_no, ino.0)
+}
+
+/// Key of a commit in the log.
+pub fn commit_key(volume_no: VolumeNo, commit: u64) -> Vec<u8> {
+    number_key(volume_no, commit)
+}
+
+fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(20);
     key.extend_from_slice(&volume_no.to_be_bytes());
     key.extend_from_slice(&number.to_be_bytes());
@@ -524,24 +533,39 @@ pub fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
 }
 
 /// Key of a name (directory and cookie) and of extents (inode and window).
-pub fn pair_key(volume_no: VolumeNo, ino: u64, second: u64) -> Vec<u8> {
-    let mut key = number_key(volume_no, ino);
+pub fn pair_key(volume_no: VolumeNo, ino: Ino, second: u64) -> Vec<u8> {
+    let mut key = inode_key(volume_no, ino);
     key.extend_from_slice(&second.to_be_bytes());
     key
 }
 
 /// Key of an extended attribute.
-pub fn xattr_key(volume_no: VolumeNo, ino: u64, name: &[u8]) -> Vec<u8> {
-    let mut key = number_key(volume_no, ino);
+pub fn xattr_key(volume_no: VolumeNo, ino: Ino, name: &[u8]) -> Vec<u8> {
+    let mut key = inode_key(volume_no, ino);
     key.extend_from_slice(name);
     key
 }
 
-/// Splits a key into the volume, the number behind it, and the rest.
+/// Splits a key into the volume, the inode behind it, and the rest. In keys of the log, the number
+/// of a commit is there: [`split_commit_key`].
 ///
 /// # Errors
 /// `Corrupt` if the key is too short.
-pub fn split_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
+pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Ino, &[u8])> {
+    let (volume_no, number, rest) = split_number_key(key)?;
+    Ok((volume_no, Ino(number), rest))
+}
+
+/// Splits the key of a commit in the log: volume, commit.
+///
+/// # Errors
+/// `Corrupt` if the key is too short.
+pub fn split_commit_key(key: &[u8]) -> Result<(VolumeNo, u64)> {
+    let (volume_no, commit, _) = split_number_key(key)?;
+    Ok((volume_no, commit))
+}
+
+fn split_number_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
     let short = || bad("V-5.1", "a key is too short");
     let (volume_no, rest) = key.split_first_chunk().ok_or_else(short)?;
     let (number, rest) = rest.split_first_chunk().ok_or_else(short)?;
@@ -556,7 +580,7 @@ pub fn split_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
 ///
 /// # Errors
 /// `Corrupt` if the key does not have 20 bytes.
-pub fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, u64, u64)> {
+pub fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, Ino, u64)> {
     let (volume_no, ino, rest) = split_key(key)?;
     let second = rest.try_into().map(u64::from_be_bytes);
     let second = second.map_err(|_| bad("V-5.1", "a key does not have 20 bytes"))?;
@@ -582,8 +606,8 @@ mod tests {
             mtime: 1_700_000_000_123_456_789,
             ctime: i128::from(i64::MIN) * 1_000_000_000,
             btime: 0,
-            parent: 7,
-            quota: 0,
+            parent: Ino(7),
+            quota: Ino::NONE,
             xattr_count: 2,
             target: b"a/b/c".to_vec(),
         }
@@ -594,8 +618,8 @@ mod tests {
     fn rows_come_back_and_every_shorter_value_is_refused() {
         let volume = VolumeRow {
             volume_no: VolumeNo(9),
-            root: 1,
-            next_ino: 2,
+            root: Ino(1),
+            next_ino: Ino(2),
             secret: [7; 16],
             chunk_len: 131_072,
             codec: Codec::Lz4,
@@ -649,7 +673,7 @@ mod tests {
         assert!(InodeRow::parse(&beyond).is_err());
         let name = NameRow {
             name: b"n\xff".to_vec(),
-            ino: 300,
+            ino: Ino(300),
             kind: FileKind::Socket,
         };
         assert_eq!(NameRow::parse(&name.encode()).unwrap(), name);
@@ -680,14 +704,17 @@ mod tests {
 
     #[test]
     fn keys_sort_by_number_and_come_apart() {
-        assert!(pair_key(VolumeNo(1), 2, 300) > pair_key(VolumeNo(1), 2, 255));
-        assert!(number_key(VolumeNo(2), 0) > pair_key(VolumeNo(1), u64::MAX, u64::MAX));
+        assert!(pair_key(VolumeNo(1), Ino(2), 300) > pair_key(VolumeNo(1), Ino(2), 255));
+        assert!(inode_key(VolumeNo(2), Ino::NONE) > pair_key(VolumeNo(1), Ino(u64::MAX), u64::MAX));
         assert_eq!(
-            split_pair_key(&pair_key(VolumeNo(1), 2, 3)).unwrap(),
-            (VolumeNo(1), 2, 3)
+            split_pair_key(&pair_key(VolumeNo(1), Ino(2), 3)).unwrap(),
+            (VolumeNo(1), Ino(2), 3)
         );
-        let key = xattr_key(VolumeNo(1), 2, b"user.a");
-        assert_eq!(split_key(&key).unwrap(), (VolumeNo(1), 2, &b"user.a"[..]));
+        let key = xattr_key(VolumeNo(1), Ino(2), b"user.a");
+        assert_eq!(
+            split_key(&key).unwrap(),
+            (VolumeNo(1), Ino(2), &b"user.a"[..])
+        );
         assert!(split_pair_key(&key[..11]).is_err());
     }
 }

@@ -17,7 +17,7 @@ use weald_format::sync_log::{
     ALIGN, DELTA_HEADER_LEN, DeltaHeader, HALF_LEN_MAX, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId,
     chain_start, delta_len,
 };
-use weald_format::volume::{LogRow, VolumeRow, number_key};
+use weald_format::volume::{LogRow, VolumeRow, commit_key};
 use weald_format::{Error, ErrorKind, Result, VolumeNo};
 use zerocopy::IntoBytes;
 
@@ -104,7 +104,7 @@ type ChainOf<'a> = dyn Fn(u64) -> Result<Option<[u8; 16]>> + 'a;
 
 /// [`ChainOf`] a volume in these tables.
 fn chain_of(tables: &dyn Engine, volume_no: VolumeNo, commit: u64) -> Result<Option<[u8; 16]>> {
-    let value = tables.get(Table::Log, &number_key(volume_no, commit))?;
+    let value = tables.get(Table::Log, &commit_key(volume_no, commit))?;
     let row = value.map(|value| LogRow::parse(&value)).transpose()?;
     Ok(row.map(|row| chain_start(&row.chain)))
 }

@@ -9,16 +9,7 @@
 //! POSIX.1-2024 for every operation that it has; the manual pages of Linux for the others.
 
 use rustix::io::Errno;
-use weald_format::{Error, FileKind, InodeFlags};
-
-/// Number of an inode. It is never used again for another file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ino(pub u64);
-
-impl Ino {
-    /// The root directory.
-    pub const ROOT: Self = Self(1);
-}
+use weald_format::{Error, FileKind, Ino, InodeFlags};
 
 /// A time since 1970-01-01 in UTC, in nanoseconds; negative before it.
 pub type Nanoseconds = i128;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
 use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
-use weald_format::{BlockId, Result, VolumeNo, limits};
+use weald_format::{BlockId, Ino, Result, VolumeNo, limits};
 use weald_store::engine::{Engine, Table};
 
 /// Share of a block, per cent, below which what is used of it is written again. Garbage is then at
@@ -35,7 +35,7 @@ const DROPPED_ROW_LEN: u64 = 16;
 const HASTY_WINDOWS_MAX: usize = 1 << 16;
 
 /// A window of a file: inode and number.
-pub type Window = (u64, u64);
+pub type Window = (Ino, u64);
 
 /// Use of a block by the files of one volume.
 #[derive(Debug, Clone, Copy, Default)]
@@ -314,7 +314,7 @@ impl Settling {
         }
         (self.is_due, self.dropped_len, self.row_count) = (false, 0, 0);
         (self.first_block, self.end_block) = (BlockId::default(), BlockId::MAX);
-        self.phase = Phase::Count((0, 0));
+        self.phase = Phase::Count((Ino::NONE, 0));
         Ok(Found::More)
     }
 
@@ -325,7 +325,7 @@ impl Settling {
         if self.chosen.is_empty() {
             self.end_pass()
         } else {
-            self.phase = Phase::Write((0, 0))
+            self.phase = Phase::Write((Ino::NONE, 0))
         }
     }
 
@@ -336,7 +336,7 @@ impl Settling {
         if self.end_block != BlockId::MAX {
             self.first_block = self.end_block;
             self.end_block = BlockId::MAX;
-            self.phase = Phase::Count((0, 0));
+            self.phase = Phase::Count((Ino::NONE, 0));
         }
     }
 

@@ -37,7 +37,7 @@ impl Core {
         first_cookie(&self.secret, name, self.is_case_insensitive)
     }
 
-    fn slots(&self, state: &State, dir: u64, base: u64) -> Result<BTreeMap<u64, Arc<NameRow>>> {
+    fn slots(&self, state: &State, dir: Ino, base: u64) -> Result<BTreeMap<u64, Arc<NameRow>>> {
         let mut slots: BTreeMap<_, _> = self.tables.slots(dir, base)?.iter().cloned().collect();
         let layers: Vec<_> = self.layers(state).collect();
         let last = base | ((1 << COOKIE_SLOT_BITS) - 1);
@@ -56,7 +56,7 @@ impl Core {
     ///
     /// # Errors
     /// ENAMETOOLONG, and errors of storage.
-    pub fn find(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Option<Found>> {
+    pub fn find(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Option<Found>> {
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -66,14 +66,14 @@ impl Core {
         Ok(found.find(|(_, row)| self.fold_case(&row.name) == wanted))
     }
 
-    fn existing(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Found> {
+    fn existing(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Found> {
         self.directory(state, dir)?;
         self.find(state, dir, name)?
             .ok_or_else(|| Errno::NOENT.into())
     }
 
     /// A cookie for the new name `name`.
-    fn free_cookie(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<u64> {
+    fn free_cookie(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<u64> {
         let base = self.base_cookie(name);
         let slots = self.slots(state, dir, base)?;
         let mut cookies = base..base + (1 << COOKIE_SLOT_BITS);
@@ -86,7 +86,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR.
-    pub fn lookup(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Stat> {
+    pub fn lookup(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Stat> {
         let (_, row) = self.existing(state, dir, name)?;
         Ok(stat_of(row.ino, &*self.inode(state, row.ino)?))
     }
@@ -96,7 +96,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn entries(&self, dir: u64, after: u64) -> Outcome<Vec<(Found, Stat)>> {
+    pub fn entries(&self, dir: Ino, after: u64) -> Outcome<Vec<(Found, Stat)>> {
         let mut after = after;
         loop {
             let (entries, page) = self.entries_of_page(dir, after)?;
@@ -109,7 +109,7 @@ impl Core {
     }
 
     /// The entries of the next page of the tables, and that page.
-    fn entries_of_page(&self, dir: u64, after: u64) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
+    fn entries_of_page(&self, dir: Ino, after: u64) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
         self.prefetch_inode(dir);
         // A commit that ends meanwhile moves names between the layers and the tables.
         for _ in 0..LIST_ATTEMPTS {
@@ -136,7 +136,7 @@ impl Core {
     fn entries_in(
         &self,
         state: &State,
-        dir: u64,
+        dir: Ino,
         after: u64,
         page: Option<&NamesPage>,
     ) -> Outcome<Vec<(Found, Stat)>> {
@@ -157,7 +157,7 @@ impl Core {
     pub fn names_after(
         &self,
         state: &State,
-        dir: u64,
+        dir: Ino,
         after: u64,
         count: usize,
         page: Option<&NamesPage>,
@@ -221,7 +221,7 @@ impl Core {
         Ok(names)
     }
 
-    fn is_empty(&self, state: &State, dir: u64) -> Result<bool> {
+    fn is_empty(&self, state: &State, dir: Ino) -> Result<bool> {
         let page = self.tables.first_names(dir)?;
         if !self.names_after(state, dir, 0, 1, Some(&page))?.is_empty() {
             return Ok(false);
@@ -230,7 +230,7 @@ impl Core {
         Ok(page.is_last || self.names_after(state, dir, 0, 1, None)?.is_empty())
     }
 
-    fn touch_dir(&self, state: &mut State, dir: u64, links: i32, now: Nanoseconds) -> Outcome<()> {
+    fn touch_dir(&self, state: &mut State, dir: Ino, links: i32, now: Nanoseconds) -> Outcome<()> {
         let row = self.inode_mut(state, dir)?;
         row.mtime = now;
         row.ctime = now;
@@ -241,7 +241,7 @@ impl Core {
     fn new_inode(
         &self,
         state: &mut State,
-        parent: u64,
+        parent: Ino,
         nlink: u32,
         new: &NewInode<'_>,
         now: Nanoseconds,
@@ -267,7 +267,7 @@ impl Core {
         let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
         self.charge(state, quota, (difference(len, 0), 1), Limits::Hold)?;
         let ino = state.active.next_ino;
-        state.active.next_ino = state.active.next_ino.saturating_add(1);
+        state.active.next_ino = ino.next();
         let row = InodeRow {
             kind: new.kind,
             permissions: new.permissions & 0o7777,
@@ -285,7 +285,7 @@ impl Core {
             parent: if new.kind == FileKind::Directory {
                 parent
             } else {
-                0
+                Ino::NONE
             },
             quota,
             xattr_count: (new.xattrs.len() + inherited.len()) as u32,
@@ -304,7 +304,7 @@ impl Core {
     }
 
     /// Checks that `name` can be created in `dir`.
-    fn check_new(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<()> {
+    fn check_new(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<()> {
         if self.directory(state, dir)?.nlink == 0 {
             return Err(Errno::NOENT.into());
         }
@@ -317,9 +317,9 @@ impl Core {
     fn put_name(
         &self,
         state: &mut State,
-        key: (u64, u64),
+        key: (Ino, u64),
         name: &[u8],
-        (ino, kind): (u64, FileKind),
+        (ino, kind): (Ino, FileKind),
     ) {
         let row = NameRow {
             name: name.to_vec(),
@@ -336,7 +336,7 @@ impl Core {
     pub fn create(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         name: &[u8],
         new: &NewInode<'_>,
         now: Nanoseconds,
@@ -345,7 +345,7 @@ impl Core {
         let cookie = self.free_cookie(state, dir, name)?;
         let is_dir = new.kind == FileKind::Directory;
         let stat = self.new_inode(state, dir, if is_dir { 2 } else { 1 }, new, now)?;
-        self.put_name(state, (dir, cookie), name, (stat.ino.0, new.kind));
+        self.put_name(state, (dir, cookie), name, (stat.ino, new.kind));
         self.touch_dir(state, dir, is_dir.into(), now)?;
         Ok(stat)
     }
@@ -357,7 +357,7 @@ impl Core {
     pub fn create_unnamed(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         new: &NewInode<'_>,
         now: Nanoseconds,
     ) -> Outcome<Stat> {
@@ -366,7 +366,7 @@ impl Core {
         }
         self.check_addition(state, dir)?;
         let stat = self.new_inode(state, dir, 0, new, now)?;
-        state.active.orphans.insert(stat.ino.0, true);
+        state.active.orphans.insert(stat.ino, true);
         Ok(stat)
     }
 
@@ -377,8 +377,8 @@ impl Core {
     pub fn link(
         &self,
         state: &mut State,
-        ino: u64,
-        (dir, name): (u64, &[u8]),
+        ino: Ino,
+        (dir, name): (Ino, &[u8]),
         now: Nanoseconds,
     ) -> Outcome<Stat> {
         let row = self.inode(state, ino)?;
@@ -407,7 +407,7 @@ impl Core {
     }
 
     /// Takes a name from `ino`, which becomes an orphan with its last one.
-    fn drop_link(&self, state: &mut State, ino: u64, now: Nanoseconds) -> Outcome<Stat> {
+    fn drop_link(&self, state: &mut State, ino: Ino, now: Nanoseconds) -> Outcome<Stat> {
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         row.nlink = match row.kind {
@@ -431,7 +431,7 @@ impl Core {
     pub fn remove(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         name: &[u8],
         is_dir: bool,
         now: Nanoseconds,
@@ -456,7 +456,7 @@ impl Core {
     ///
     /// # Errors
     /// EIO if the parents of `dir` do not lead to a root.
-    fn is_below(&self, state: &State, dir: u64, ancestor: u64) -> Outcome<bool> {
+    fn is_below(&self, state: &State, dir: Ino, ancestor: Ino) -> Outcome<bool> {
         let mut climb = Climb::new(dir);
         loop {
             let at = climb.at();
@@ -469,7 +469,7 @@ impl Core {
                     Errno::NOENT => no_parent(dir, at).into(),
                     _ => failure,
                 })?;
-            if row.parent == at || row.parent == 0 {
+            if row.parent == at || row.parent.is_none() {
                 return Ok(false);
             }
             climb.step(row.parent)?;
@@ -488,7 +488,7 @@ impl Core {
         mode: RenameMode,
         now: Nanoseconds,
     ) -> Outcome<Option<Stat>> {
-        let ((from_dir, from_name), (to_dir, to_name)) = ((from.0.0, from.1), (to.0.0, to.1));
+        let ((from_dir, from_name), (to_dir, to_name)) = (from, to);
         let source = self.existing(state, from_dir, from_name)?;
         if self.directory(state, to_dir)?.nlink == 0 {
             return Err(Errno::NOENT.into());
@@ -582,7 +582,7 @@ impl Core {
     fn leave(
         &self,
         state: &mut State,
-        (dir, (cookie, row)): (u64, &Found),
+        (dir, (cookie, row)): (Ino, &Found),
         mode: RenameMode,
         now: Nanoseconds,
     ) -> Outcome<()> {
@@ -604,13 +604,13 @@ impl Core {
             xattrs: &[],
         };
         let stat = self.new_inode(state, dir, 1, &whiteout, now)?;
-        let inode = (stat.ino.0, FileKind::CharDevice);
+        let inode = (stat.ino, FileKind::CharDevice);
         self.put_name(state, (dir, *cookie), &row.name, inode);
         Ok(())
     }
 
     /// Notes that `ino` has a name in `dir` now.
-    fn moved(&self, state: &mut State, ino: u64, dir: u64, now: Nanoseconds) -> Outcome<()> {
+    fn moved(&self, state: &mut State, ino: Ino, dir: Ino, now: Nanoseconds) -> Outcome<()> {
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         if row.kind == FileKind::Directory {
@@ -622,8 +622,8 @@ impl Core {
     fn exchange(
         &self,
         state: &mut State,
-        (from_dir, source): (u64, &Found),
-        (to_dir, target): (u64, &Found),
+        (from_dir, source): (Ino, &Found),
+        (to_dir, target): (Ino, &Found),
         now: Nanoseconds,
     ) -> Outcome<()> {
         let is_dir = |found: &Found| found.1.kind == FileKind::Directory;
@@ -645,10 +645,10 @@ impl Core {
     ///
     /// # Errors
     /// Errors of storage.
-    pub fn forget(&self, state: &mut State, ino: u64) -> Outcome<()> {
+    pub fn forget(&self, state: &mut State, ino: Ino) -> Outcome<()> {
         let row = self.inode(state, ino)?;
         let len = match row.quota {
-            0 => 0,
+            Ino::NONE => 0,
             _ => self.counted_len(state, ino, &row)?,
         };
         state.active.put_inode(ino, None);

@@ -12,7 +12,7 @@ use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::pages::{XATTR_SET_LEN_MIN, check_xattrs, xattr_len};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
-use weald_format::{BlockId, Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
+use weald_format::{BlockId, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter};
 
@@ -75,7 +75,7 @@ impl VolumeReader {
     }
 
     /// Number of the root directory.
-    pub fn root(&self) -> u64 {
+    pub fn root(&self) -> Ino {
         self.row.root
     }
 
@@ -83,7 +83,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Corrupt` if there is none; `Io`.
-    pub fn inode(&self, ino: u64) -> Result<Arc<InodeRow>> {
+    pub fn inode(&self, ino: Ino) -> Result<Arc<InodeRow>> {
         self.tables.inode(ino)?.ok_or_else(|| {
             let what = format!("inode {ino} does not exist, and a name leads to it");
             Error::corrupt("inode row", 0, "V-3.3", what)
@@ -94,7 +94,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn names(&self, dir: u64) -> Result<Vec<Arc<NameRow>>> {
+    pub fn names(&self, dir: Ino) -> Result<Vec<Arc<NameRow>>> {
         let mut names = Vec::new();
         self.tables.each_name(dir, 0, &mut |_, row| {
             names.push(row);
@@ -108,7 +108,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Limit` for more than an image holds, without reading them all; `Io`, `Corrupt`.
-    pub fn xattrs(&self, ino: u64) -> Result<XattrSet> {
+    pub fn xattrs(&self, ino: Ino) -> Result<XattrSet> {
         let count = self.inode(ino)?.xattr_count as usize;
         let (mut set, mut len) = (XattrSet::new(), XATTR_SET_LEN_MIN);
         let too_long = || {
@@ -144,7 +144,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let value = self.tables.xattr(ino, name)?;
         Ok(value.map(|value| value.to_vec()))
     }
@@ -153,7 +153,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn extents(&self, ino: u64) -> Result<Vec<FileExtent>> {
+    pub fn extents(&self, ino: Ino) -> Result<Vec<FileExtent>> {
         let row = self.inode(ino)?;
         let mut extents: Vec<FileExtent> = Vec::new();
         if row.kind != FileKind::Regular || row.size == 0 {

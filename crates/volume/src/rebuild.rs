@@ -5,7 +5,7 @@ use crate::core::Core;
 use crate::index::{DEDUP_LEN_MIN, Index, Place};
 use std::ops::ControlFlow;
 use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
-use weald_format::{BlockId, Digest, Result};
+use weald_format::{BlockId, Digest, Ino, Result};
 use weald_store::engine::{Engine, Table};
 
 /// Pieces that one step reads.
@@ -17,7 +17,7 @@ const REBUILD_LEN_MAX: u64 = 4 << 30;
 #[derive(Debug)]
 pub struct Rebuild {
     /// The next inode and window; `None` at the end.
-    next: Option<(u64, u64)>,
+    next: Option<(Ino, u64)>,
     last_block: BlockId,
     read_len: u64,
     /// A run that may go on in the next window.
@@ -30,14 +30,14 @@ struct Found {
     place: Place,
     len: u32,
     /// The file, and the byte of it after the run.
-    ino: u64,
+    ino: Ino,
     end: u64,
 }
 
 impl Default for Rebuild {
     fn default() -> Self {
         Self {
-            next: Some((0, 0)),
+            next: Some((Ino::NONE, 0)),
             last_block: BlockId::default(),
             read_len: 0,
             open: None,
@@ -46,7 +46,7 @@ impl Default for Rebuild {
 }
 
 impl Found {
-    fn of(ino: u64, base: u64, piece: &Piece) -> Self {
+    fn of(ino: Ino, base: u64, piece: &Piece) -> Self {
         Self {
             place: Place {
                 block: piece.block,

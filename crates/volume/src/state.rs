@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weald_format::volume::QuotaRow;
-use weald_format::{Error, ErrorKind};
+use weald_format::{Error, ErrorKind, Ino};
 
 /// A layer that is being written to the sync log.
 #[derive(Debug)]
@@ -46,9 +46,9 @@ pub struct State {
     /// Whether the sync log has all of the frozen layer, so that it can receive changes above it.
     pub is_frozen_logged: bool,
     /// All quotas, by directory.
-    pub quotas: BTreeMap<u64, QuotaRow>,
+    pub quotas: BTreeMap<Ino, QuotaRow>,
     /// Lengths of sets of many attributes, by inode, so that they are counted once.
-    pub xattr_set_lens: HashMap<u64, u64>,
+    pub xattr_set_lens: HashMap<Ino, u64>,
     /// Whether the committed row of the volume says that inodes may have flags. Until it does, an
     /// older program would take the volume, and records of the sync log have no flags.
     pub knows_flags: bool,
@@ -70,7 +70,7 @@ pub struct State {
 
 impl State {
     /// The state of a volume without changes above its tables.
-    pub fn new(next_ino: u64, quotas: BTreeMap<u64, QuotaRow>) -> Self {
+    pub fn new(next_ino: Ino, quotas: BTreeMap<Ino, QuotaRow>) -> Self {
         Self {
             totals: None,
             active: Layer {
@@ -227,7 +227,7 @@ impl State {
     }
 
     /// Whether a change of the content of `ino` is not durable.
-    pub fn has_content_at_risk(&self, ino: u64) -> bool {
+    pub fn has_content_at_risk(&self, ino: Ino) -> bool {
         let frozen = self.frozen.as_deref().filter(|_| !self.is_frozen_logged);
         let layers = self.logging_layers().chain([&self.active]);
         layers

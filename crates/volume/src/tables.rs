@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::limits::XATTR_NAME_LEN_MAX;
 use weald_format::volume::{
-    ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, number_key, pair_key, split_key,
-    split_pair_key, xattr_key,
+    ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, inode_key, pair_key, split_key, split_pair_key,
+    xattr_key,
 };
-use weald_format::{BlockId, Result, VolumeNo};
+use weald_format::{BlockId, Ino, Result, VolumeNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::row_cache::{CacheSize, RowCache};
 
@@ -33,7 +33,7 @@ const FIRST_NAMES_MAX: usize = 4;
 pub type Slots = Arc<Vec<(u64, Arc<NameRow>)>>;
 
 /// Receives inode, name and value of an attribute.
-pub type VisitXattr<'a> = dyn FnMut(u64, &[u8], &[u8]) + 'a;
+pub type VisitXattr<'a> = dyn FnMut(Ino, &[u8], &[u8]) + 'a;
 
 /// Receives key and value of a row.
 type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -42,7 +42,7 @@ type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 type Window = Option<Arc<ExtentsRow>>;
 
 /// Inode and name of an extended attribute.
-type XattrPlace = (u64, Arc<[u8]>);
+type XattrPlace = (Ino, Arc<[u8]>);
 
 /// Names of a directory that follow each other.
 #[derive(Debug, Clone, Default)]
@@ -63,12 +63,12 @@ pub struct Tables {
     next_ino: AtomicU64,
     /// Commits that changed rows so far.
     version: AtomicU64,
-    inodes: RowCache<u64, Option<Arc<InodeRow>>>,
-    names: RowCache<(u64, u64), Slots>,
-    first_names: RowCache<u64, Arc<NamesPage>>,
-    extents: RowCache<(u64, u64), Window>,
+    inodes: RowCache<Ino, Option<Arc<InodeRow>>>,
+    names: RowCache<(Ino, u64), Slots>,
+    first_names: RowCache<Ino, Arc<NamesPage>>,
+    extents: RowCache<(Ino, u64), Window>,
     xattrs: RowCache<XattrPlace, XattrChange>,
-    xattr_names: RowCache<u64, Arc<Vec<Vec<u8>>>>,
+    xattr_names: RowCache<Ino, Arc<Vec<Vec<u8>>>>,
 }
 
 /// Size of a cache of rows with `len_max` bytes in all.
@@ -95,13 +95,13 @@ impl Tables {
         engine: Arc<dyn Engine>,
         volume_no: VolumeNo,
         chunk_len: u32,
-        next_ino: u64,
+        next_ino: Ino,
     ) -> Self {
         Self {
             engine,
             volume_no,
             chunk_len,
-            next_ino: AtomicU64::new(next_ino),
+            next_ino: AtomicU64::new(next_ino.0),
             version: AtomicU64::new(0),
             inodes: RowCache::new(rows_of(CACHE_LEN), |row| {
                 let row = row.as_ref();
@@ -136,22 +136,22 @@ impl Tables {
     }
 
     /// Whether the tables can have rows of `ino`.
-    pub fn may_have(&self, ino: u64) -> bool {
-        ino < self.next_ino.load(Ordering::Relaxed)
+    pub fn may_have(&self, ino: Ino) -> bool {
+        ino.0 < self.next_ino.load(Ordering::Relaxed)
     }
 
     /// Row of an inode.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn inode(&self, ino: u64) -> Result<Option<Arc<InodeRow>>> {
+    pub fn inode(&self, ino: Ino) -> Result<Option<Arc<InodeRow>>> {
         if !self.may_have(ino) {
             return Ok(None);
         }
         self.inodes.get_or_read(&ino, || {
             let value = self
                 .engine
-                .get(Table::Inodes, &number_key(self.volume_no, ino))?;
+                .get(Table::Inodes, &inode_key(self.volume_no, ino))?;
             let row = value.map(|value| InodeRow::parse(&value)).transpose()?;
             Ok(row.map(Arc::new))
         })
@@ -161,7 +161,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn slots(&self, dir: u64, base: u64) -> Result<Slots> {
+    pub fn slots(&self, dir: Ino, base: u64) -> Result<Slots> {
         if !self.may_have(dir) {
             return Ok(Slots::default());
         }
@@ -184,7 +184,7 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn each_name(
         &self,
-        dir: u64,
+        dir: Ino,
         first: u64,
         visit: &mut dyn FnMut(u64, Arc<NameRow>) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -205,7 +205,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn names_page(&self, dir: u64, first: u64, count: usize) -> Result<NamesPage> {
+    pub fn names_page(&self, dir: Ino, first: u64, count: usize) -> Result<NamesPage> {
         let mut page = NamesPage {
             names: Vec::new(),
             is_last: true,
@@ -225,7 +225,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn first_names(&self, dir: u64) -> Result<Arc<NamesPage>> {
+    pub fn first_names(&self, dir: Ino) -> Result<Arc<NamesPage>> {
         self.first_names.get_or_read(&dir, || {
             Ok(Arc::new(self.names_page(dir, 0, FIRST_NAMES_MAX)?))
         })
@@ -241,7 +241,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
         if !self.may_have(ino) {
             return Ok(None);
         }
@@ -256,7 +256,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr_names(&self, ino: u64) -> Result<Arc<Vec<Vec<u8>>>> {
+    pub fn xattr_names(&self, ino: Ino) -> Result<Arc<Vec<Vec<u8>>>> {
         if !self.may_have(ino) {
             return Ok(Arc::default());
         }
@@ -271,11 +271,11 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn each_xattr(&self, ino: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+    pub fn each_xattr(&self, ino: Ino, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         if !self.may_have(ino) {
             return Ok(());
         }
-        let start = number_key(self.volume_no, ino);
+        let start = inode_key(self.volume_no, ino);
         self.engine.scan(Table::Xattrs, &start, &mut |key, value| {
             let (volume_no, of, name) = split_key(key)?;
             if (volume_no, of) != (self.volume_no, ino) {
@@ -290,7 +290,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn each_inode(&self, visit: &mut dyn FnMut(u64, &InodeRow)) -> Result<()> {
+    pub fn each_inode(&self, visit: &mut dyn FnMut(Ino, &InodeRow)) -> Result<()> {
         self.each_row(Table::Inodes, &mut |key, value| {
             visit(split_key(key)?.1, &InodeRow::parse(value)?);
             Ok(())
@@ -325,9 +325,9 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn orphans(&self) -> Result<Vec<u64>> {
+    pub fn orphans(&self) -> Result<Vec<Ino>> {
         let mut orphans = Vec::new();
-        let start = number_key(self.volume_no, 0);
+        let start = inode_key(self.volume_no, Ino::NONE);
         self.engine.scan(Table::Orphans, &start, &mut |key, _| {
             let (volume_no, ino, _) = split_key(key)?;
             if volume_no != self.volume_no {
@@ -343,9 +343,9 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn quotas(&self) -> Result<BTreeMap<u64, QuotaRow>> {
+    pub fn quotas(&self) -> Result<BTreeMap<Ino, QuotaRow>> {
         let mut quotas = BTreeMap::new();
-        let start = number_key(self.volume_no, 0);
+        let start = inode_key(self.volume_no, Ino::NONE);
         self.engine.scan(Table::Quotas, &start, &mut |key, value| {
             let (volume_no, dir, _) = split_key(key)?;
             if volume_no != self.volume_no {
@@ -361,7 +361,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn window(&self, ino: u64, window: u64) -> Result<Option<Arc<ExtentsRow>>> {
+    pub fn window(&self, ino: Ino, window: u64) -> Result<Option<Arc<ExtentsRow>>> {
         if !self.may_have(ino) {
             return Ok(None);
         }
@@ -379,7 +379,7 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn each_window(
         &self,
-        ino: u64,
+        ino: Ino,
         first: u64,
         visit: &mut dyn FnMut(u64, ExtentsRow) -> ControlFlow<()>,
     ) -> Result<()> {
@@ -418,7 +418,7 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn each_segment(
         &self,
-        ino: u64,
+        ino: Ino,
         range: Range<u64>,
         visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
@@ -454,7 +454,7 @@ impl Tables {
 
     /// Takes over what the commit of `layer` changed, and forgets `windows`. Nothing else reads
     /// the layers meanwhile.
-    pub fn committed(&self, layer: &Layer, windows: &[(u64, u64)]) {
+    pub fn committed(&self, layer: &Layer, windows: &[(Ino, u64)]) {
         self.version.fetch_add(1, Ordering::AcqRel);
         for (ino, row) in &layer.inodes {
             self.inodes.put(*ino, row.clone());
@@ -473,7 +473,7 @@ impl Tables {
             self.xattrs.forget(&(*ino, name.as_slice().into()));
             self.xattr_names.forget(ino);
         }
-        self.next_ino.store(layer.next_ino, Ordering::Release);
+        self.next_ino.store(layer.next_ino.0, Ordering::Release);
     }
 }
 
@@ -539,7 +539,7 @@ mod tests {
             };
             let new = layer(2);
             self.rows.commit(&batch(&new, 2)).expect("a commit");
-            tables.committed(&new, &[(5, 0)]);
+            tables.committed(&new, &[(Ino(5), 0)]);
         }
     }
 
@@ -578,7 +578,7 @@ mod tests {
     /// Rows of inode 5 that have `n` everywhere.
     fn layer(n: u64) -> Layer {
         let mut layer = Layer {
-            next_ino: 100,
+            next_ino: Ino(100),
             ..Layer::default()
         };
         let row = InodeRow {
@@ -595,22 +595,22 @@ mod tests {
             mtime: 0,
             ctime: 0,
             btime: 0,
-            parent: 0,
-            quota: 0,
+            parent: Ino::NONE,
+            quota: Ino::NONE,
             xattr_count: 1,
             target: Vec::new(),
         };
-        layer.put_inode(5, Some(Arc::new(row)));
+        layer.put_inode(Ino(5), Some(Arc::new(row)));
         let name = NameRow {
             name: b"name".to_vec(),
-            ino: n,
+            ino: Ino(n),
             kind: FileKind::Regular,
         };
-        layer.put_name((5, 128), Some(Arc::new(name)));
+        layer.put_name((Ino(5), 128), Some(Arc::new(name)));
         let value: Vec<u8> = n.to_le_bytes().into();
-        layer.put_xattr(5, b"user.a", Some(value.into()));
+        layer.put_xattr(Ino(5), b"user.a", Some(value.into()));
         // An attribute that only the older state has.
-        layer.put_xattr(5, b"user.b", (n == 1).then(|| [1].as_slice().into()));
+        layer.put_xattr(Ino(5), b"user.b", (n == 1).then(|| [1].as_slice().into()));
         layer
     }
 
@@ -626,7 +626,7 @@ mod tests {
         let row = ExtentsRow(vec![piece]);
         batch.put(
             Table::Extents,
-            &pair_key(VolumeNo(VOLUME), 5, 0),
+            &pair_key(VolumeNo(VOLUME), Ino(5), 0),
             row.encode(),
         );
         batch
@@ -638,20 +638,24 @@ mod tests {
     #[test]
     fn rows_that_a_commit_overtakes_are_read_again() {
         let looks: [(&str, Look); 6] = [
-            ("inode", |t| t.inode(5).expect("read").expect("a row").size),
-            ("slots", |t| t.slots(5, 128).expect("read")[0].1.ino),
+            ("inode", |t| {
+                t.inode(Ino(5)).expect("read").expect("a row").size
+            }),
+            ("slots", |t| t.slots(Ino(5), 128).expect("read")[0].1.ino.0),
             ("first names", |t| {
-                t.first_names(5).expect("read").names[0].1.ino
+                t.first_names(Ino(5)).expect("read").names[0].1.ino.0
             }),
             ("window", |t| {
-                t.window(5, 0).expect("read").expect("a row").0[0].block.0
+                t.window(Ino(5), 0).expect("read").expect("a row").0[0]
+                    .block
+                    .0
             }),
             ("xattr", |t| {
-                let value = t.xattr(5, b"user.a").expect("read").expect("a value");
+                let value = t.xattr(Ino(5), b"user.a").expect("read").expect("a value");
                 value[0].into()
             }),
             ("xattr names", |t| {
-                3 - t.xattr_names(5).expect("read").len() as u64
+                3 - t.xattr_names(Ino(5)).expect("read").len() as u64
             }),
         ];
         for (name, look) in looks {
@@ -662,7 +666,7 @@ mod tests {
                 engine.clone(),
                 VolumeNo(VOLUME),
                 WINDOW_LEN,
-                100,
+                Ino(100),
             ));
             assert!(engine.tables.set(tables.clone()).is_ok());
             assert_eq!(look(&tables), 1, "{name}: the rows before the commit");

@@ -616,7 +616,7 @@ fn a_check_goes_on_behind_a_table_that_cannot_be_read() {
     let writer = writer.expect("write");
     let volume_no = writer.volume_row("v").expect("a row").volume_no;
     let mut damage = Batch::default();
-    let key = |ino: u64| [&volume_no.to_be_bytes()[..], &ino.to_be_bytes()].concat();
+    let key = |ino: u64| weald_format::volume::inode_key(volume_no, Ino(ino));
     // No row of a quota looks like this; and a file that is no inode has an attribute.
     damage.put(Table::Quotas, &key(9), b"damage".to_vec());
     let xattr = [&key(4711)[..], b"user.a"].concat();

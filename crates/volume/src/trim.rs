@@ -3,7 +3,7 @@
 
 use crate::core::Core;
 use std::ops::{ControlFlow, Range};
-use weald_format::Result;
+use weald_format::{Ino, Result};
 
 /// Committed windows that one part has at most. Their rows and counts take about 20 MB of memory
 /// in a commit.
@@ -18,7 +18,7 @@ impl Core {
     ///
     /// # Cost
     /// Reads the rows of all windows in `range`, if it has more than [`TRIM_WINDOWS_MAX`].
-    pub fn trim_parts(&self, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
+    pub fn trim_parts(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
         let chunk = u64::from(self.tables.chunk_len());
         let is_short = range.end.saturating_sub(range.start) / chunk < TRIM_WINDOWS_MAX as u64;
         if is_short {

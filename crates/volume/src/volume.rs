@@ -401,7 +401,7 @@ impl Volume {
         self.admit(in_memory.sum())?;
         let offset = segments.first().map_or(0, |first| first.range.start);
         self.change(now, |core, state| {
-            core.write(state, ino.0, offset, segments, now)
+            core.write(state, ino, offset, segments, now)
         })
     }
 

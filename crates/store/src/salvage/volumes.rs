@@ -5,7 +5,7 @@ use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::store::Store;
 use std::collections::BTreeMap;
-use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_key};
+use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_commit_key};
 use weald_format::{BlockId, ErrorKind, Result, VolumeNo, limits};
 
 /// References to a block.
@@ -68,7 +68,7 @@ impl OldVolume {
     /// sync log. The repair counts the rest.
     fn renew_row(&mut self, logs: &[VolumeNo]) {
         let last = self.rows(Table::Log).filter_map(|(key, value)| {
-            let (_, commit, _) = split_key(key).ok()?;
+            let (_, commit) = split_commit_key(key).ok()?;
             Some((commit, LogRow::parse(value).ok()?.chain))
         });
         if let Some((commit, chain)) = last.max_by_key(|(commit, _)| *commit) {
@@ -94,7 +94,7 @@ impl OldVolume {
     /// Number and time of the last commit in its log of commits.
     pub fn last_commit(&self) -> Option<(u64, i128)> {
         let commits = self.rows(Table::Log).filter_map(|(key, value)| {
-            let (_, commit, _) = split_key(key).ok()?;
+            let (_, commit) = split_commit_key(key).ok()?;
             Some((commit, LogRow::parse(value).ok()?.time))
         });
         commits.max_by_key(|(commit, _)| *commit)

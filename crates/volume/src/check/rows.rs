@@ -8,7 +8,7 @@ use weald_format::volume::{
     COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len,
     first_cookie, fold_case, is_entry_name, split_key, split_pair_key,
 };
-use weald_format::{BlockId, ErrorKind, FileKind, Result};
+use weald_format::{BlockId, ErrorKind, FileKind, Ino, Result};
 use weald_store::engine::Table;
 use weald_store::{BlockStates, StoreWriter};
 
@@ -18,7 +18,7 @@ const RANGES_MAX: usize = 8;
 /// The rows of a volume: its inodes in memory, the others as they are needed.
 pub struct Rows {
     volume: VolumeRow,
-    inodes: BTreeMap<u64, InodeRow>,
+    inodes: BTreeMap<Ino, InodeRow>,
     found: Vec<Found>,
 }
 
@@ -77,7 +77,7 @@ impl Rows {
         Ok(())
     }
 
-    fn found(&mut self, ino: u64, what: String) {
+    fn found(&mut self, ino: Ino, what: String) {
         self.found.push((Subject::Inode(ino), what));
     }
 
@@ -103,7 +103,7 @@ impl Rows {
     pub fn look_up(&mut self, writer: &StoreWriter) -> Result<()> {
         let engine = writer.engine();
         for table in Table::OF_VOLUMES {
-            let mut missing: Vec<u64> = Vec::new();
+            let mut missing: Vec<Ino> = Vec::new();
             each_row(
                 &*engine,
                 (table, self.volume.volume_no),
@@ -164,15 +164,15 @@ impl Rows {
     fn check_names(
         &mut self,
         writer: &StoreWriter,
-        quotas: &BTreeMap<u64, QuotaRow>,
+        quotas: &BTreeMap<Ino, QuotaRow>,
         report: &mut Report,
-    ) -> Result<BTreeMap<u64, u32>> {
-        let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+    ) -> Result<BTreeMap<Ino, u32>> {
+        let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut found = Vec::new();
         let volume = self.volume.clone();
         let inodes = std::mem::take(&mut self.inodes);
         // Names with one hash follow each other.
-        let mut before: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+        let mut before: Vec<(Ino, u64, Vec<u8>)> = Vec::new();
         self.each(writer, Table::Names, &mut |key, value| {
             let (_, dir, cookie) = split_pair_key(key)?;
             let row = NameRow::parse(value)?;
@@ -238,8 +238,8 @@ impl Rows {
     fn check_links(
         &mut self,
         writer: &StoreWriter,
-        links: &BTreeMap<u64, u32>,
-    ) -> Result<BTreeSet<u64>> {
+        links: &BTreeMap<Ino, u32>,
+    ) -> Result<BTreeSet<Ino>> {
         let mut orphans = BTreeSet::new();
         self.each(writer, Table::Orphans, &mut |key, _| {
             orphans.insert(split_key(key)?.1);
@@ -271,7 +271,7 @@ impl Rows {
 
     /// Finds directories from which parents do not lead to the root.
     fn check_reach(&mut self) {
-        let mut known: BTreeMap<u64, bool> = BTreeMap::from([(self.volume.root, true)]);
+        let mut known: BTreeMap<Ino, bool> = BTreeMap::from([(self.volume.root, true)]);
         let mut lost = Vec::new();
         let dirs = self.inodes.iter();
         let dirs = dirs.filter(|(_, row)| row.kind == FileKind::Directory && row.nlink > 0);
@@ -301,7 +301,7 @@ impl Rows {
         }
     }
 
-    fn read_quotas(&mut self, writer: &StoreWriter) -> Result<BTreeMap<u64, QuotaRow>> {
+    fn read_quotas(&mut self, writer: &StoreWriter) -> Result<BTreeMap<Ino, QuotaRow>> {
         let mut quotas = BTreeMap::new();
         self.each(writer, Table::Quotas, &mut |key, value| {
             quotas.insert(split_key(key)?.1, QuotaRow::parse(value)?);
@@ -314,10 +314,10 @@ impl Rows {
     fn check_quotas(
         &mut self,
         writer: &StoreWriter,
-        quotas: &BTreeMap<u64, QuotaRow>,
+        quotas: &BTreeMap<Ino, QuotaRow>,
     ) -> Result<()> {
         // Bytes of attributes and targets, which older versions did not count.
-        let mut attributes: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut attributes: BTreeMap<Ino, u64> = BTreeMap::new();
         if self.volume.counts_attributes && !quotas.is_empty() {
             let targets = self.inodes.iter();
             let targets = targets.map(|(ino, row)| (*ino, row.target.len() as u64));
@@ -331,10 +331,10 @@ impl Rows {
                 Ok(())
             })?;
         }
-        let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut counted: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
         let mut found = Vec::new();
         for (ino, inode) in &self.inodes {
-            if inode.quota != 0 && !quotas.contains_key(&inode.quota) {
+            if !inode.quota.is_none() && !quotas.contains_key(&inode.quota) {
                 let what = format!("directory {} has no quota", inode.quota);
                 found.push((*ino, what));
             }
@@ -381,8 +381,8 @@ impl Rows {
         report: &mut Report,
     ) -> Result<()> {
         let chunk_len = self.volume.chunk_len;
-        let mut allocated: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        let mut damaged: BTreeMap<u64, Damaged> = BTreeMap::new();
+        let mut allocated: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
+        let mut damaged: BTreeMap<Ino, Damaged> = BTreeMap::new();
         self.each(writer, Table::Extents, &mut |key, value| {
             let (_, ino, window) = split_pair_key(key)?;
             let start = window.saturating_mul(chunk_len.into());
@@ -430,8 +430,8 @@ impl Rows {
     }
 
     /// Compares extended attributes with inodes.
-    fn check_xattrs(&mut self, writer: &StoreWriter, orphans: &BTreeSet<u64>) -> Result<()> {
-        let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    fn check_xattrs(&mut self, writer: &StoreWriter, orphans: &BTreeSet<Ino>) -> Result<()> {
+        let mut counts: BTreeMap<Ino, u32> = BTreeMap::new();
         self.each(writer, Table::Xattrs, &mut |key, _| {
             *counts.entry(split_key(key)?.1).or_default() += 1;
             Ok(())
@@ -460,7 +460,7 @@ impl Rows {
 }
 
 /// Why `dir` can have no names; `None` if it can.
-fn wrong_directory(inodes: &BTreeMap<u64, InodeRow>, dir: u64) -> Option<String> {
+fn wrong_directory(inodes: &BTreeMap<Ino, InodeRow>, dir: Ino) -> Option<String> {
     match inodes.get(&dir) {
         Some(row) if row.kind == FileKind::Directory => None,
         Some(_) => Some(format!("inode {dir}, which has it, is no directory")),
@@ -470,16 +470,16 @@ fn wrong_directory(inodes: &BTreeMap<u64, InodeRow>, dir: u64) -> Option<String>
 
 /// Adds the accounts of quotas to those around them. Returns the quotas in circles.
 pub fn add_up(
-    quotas: &BTreeMap<u64, QuotaRow>,
-    counted: &mut BTreeMap<u64, (u64, u64)>,
-) -> Vec<u64> {
-    let mut waiting: BTreeMap<u64, u64> = BTreeMap::new();
+    quotas: &BTreeMap<Ino, QuotaRow>,
+    counted: &mut BTreeMap<Ino, (u64, u64)>,
+) -> Vec<Ino> {
+    let mut waiting: BTreeMap<Ino, u64> = BTreeMap::new();
     for row in quotas.values() {
         *waiting.entry(row.parent).or_default() += 1;
     }
-    let is_ready = |dir: &u64| !waiting.contains_key(dir);
-    let mut ready: Vec<u64> = quotas.keys().copied().filter(is_ready).collect();
-    let mut left: BTreeSet<u64> = quotas.keys().copied().collect();
+    let is_ready = |dir: &Ino| !waiting.contains_key(dir);
+    let mut ready: Vec<Ino> = quotas.keys().copied().filter(is_ready).collect();
+    let mut left: BTreeSet<Ino> = quotas.keys().copied().collect();
     while let Some(dir) = ready.pop() {
         left.remove(&dir);
         let Some(row) = quotas.get(&dir) else {

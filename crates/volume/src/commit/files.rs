@@ -12,7 +12,7 @@ use crate::tables::of_piece;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{ControlFlow, Range};
 use weald_format::volume::Piece;
-use weald_format::{Digest, Result};
+use weald_format::{Digest, Ino, Result};
 
 /// Bytes that the threads of a commit hash and encode at a time.
 pub(super) const ENCODED_AT_ONCE_LEN: u64 = 8 << 20;
@@ -23,7 +23,7 @@ impl Committer {
         &mut self,
         core: &Core,
         work: &mut Work<'_>,
-        ino: u64,
+        ino: Ino,
         map: &RangeMap,
     ) -> Result<()> {
         let chunk = u64::from(core.tables.chunk_len());
@@ -89,7 +89,7 @@ impl Committer {
         &mut self,
         core: &Core,
         work: &mut Work<'_>,
-        ino: u64,
+        ino: Ino,
         (map, range): (&RangeMap, &Range<u64>),
     ) -> Result<Vec<NewPiece>> {
         if range.is_empty() {

@@ -6,7 +6,9 @@ use crate::core::Core;
 use crate::layer::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key};
+use weald_format::volume::{
+    ExtentsRow, LogRow, Piece, VolumeRow, commit_key, inode_key, pair_key, split_key,
+};
 use weald_format::{BlockId, Digest, Result};
 use weald_store::engine::{Batch, Table};
 
@@ -89,7 +91,7 @@ impl Committer {
         while let Some(ino) = self.drops.first().copied() {
             if core.tables.may_have(ino) {
                 for table in [Table::Extents, Table::Xattrs] {
-                    let start = number_key(volume_no, ino);
+                    let start = inode_key(volume_no, ino);
                     let batch = &mut work.batch;
                     let counts = &mut work.counts;
                     engine.scan(table, &start, &mut |key, value| {
@@ -117,7 +119,7 @@ impl Committer {
                 break;
             }
             work.batch
-                .remove(Table::Orphans, &number_key(volume_no, ino));
+                .remove(Table::Orphans, &inode_key(volume_no, ino));
             self.drops.remove(&ino);
         }
         self.settling.note_dropped(dropped_len);
@@ -152,9 +154,9 @@ impl Committer {
             chain: row.chain,
             time: layer.now,
         };
-        batch.put(Table::Log, &number_key(row.volume_no, commit), log.encode());
+        batch.put(Table::Log, &commit_key(row.volume_no, commit), log.encode());
         if let Some(oldest) = commit.checked_sub(COMMIT_ROW_COUNT_MAX) {
-            batch.remove(Table::Log, &number_key(row.volume_no, oldest));
+            batch.remove(Table::Log, &commit_key(row.volume_no, oldest));
         }
         batch.put(Table::Volumes, self.name.as_bytes(), row.encode());
         row

@@ -5,7 +5,7 @@ use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-use weald_format::{Error, Result};
+use weald_format::{Error, Ino, Result};
 use weald_store::engine::{Engine, ReadView, VisitDamage, VisitRow};
 
 /// Operations at once.

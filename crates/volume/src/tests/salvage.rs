@@ -315,7 +315,7 @@ pub(super) fn lost(salvaged: &weald_store::Salvaged) -> String {
 // where nobody can reach them.
 #[test]
 fn what_no_name_leads_to_is_in_lost_and_found() {
-    use weald_format::volume::{InodeRow, NameRow, number_key, split_pair_key};
+    use weald_format::volume::{InodeRow, NameRow, inode_key, split_pair_key};
     let place = Place::new();
     let store = place.store();
     let volume = place.open();
@@ -394,7 +394,7 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
     change(&store, |engine, batch| {
         for (key, value) in rows_of(engine, Table::Names) {
             let row = NameRow::parse(&value).expect("a row");
-            if row.ino == d {
+            if row.ino == Ino(d) {
                 batch.remove(Table::Names, &key);
                 let (volume_no, _, cookie) = split_pair_key(&key).expect("a key");
                 let inner = rows_of(engine, Table::Names)
@@ -402,12 +402,12 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
                     .find_map(|(key, value)| {
                         let (_, dir, _) = split_pair_key(&key).expect("a key");
                         let row = NameRow::parse(&value).expect("a row");
-                        (dir == d && row.name == b"inner").then_some(row.ino)
+                        (dir == Ino(d) && row.name == b"inner").then_some(row.ino)
                     });
                 let inner = inner.expect("a directory");
                 let key = weald_format::volume::pair_key(volume_no, inner, cookie);
                 batch.put(Table::Names, &key, value);
-                let key = number_key(volume_no, d);
+                let key = inode_key(volume_no, Ino(d));
                 let inode = engine
                     .get(Table::Inodes, &key)
                     .expect("get")

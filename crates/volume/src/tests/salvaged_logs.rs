@@ -3,6 +3,7 @@
 use super::salvage::{lost, options, rows, salvage};
 use super::*;
 use std::collections::BTreeMap;
+use weald_format::Ino;
 use weald_store::disk::{Access, LocalFiles};
 use weald_store::engine::Engine;
 use weald_store::engine::redb::RedbEngine;

@@ -2,8 +2,8 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weald_format::ErrorKind;
 use weald_format::sync_log::{ALIGN, DELTA_HEADER_LEN, delta_len};
+use weald_format::{ErrorKind, Ino};
 use weald_store::WriteOptions;
 use weald_store::simulated_disk::SimDisk;
 

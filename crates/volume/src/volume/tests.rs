@@ -7,7 +7,7 @@ use crate::tests::new_inode;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use weald_format::container::{Codec, RecordRef, RecordType};
-use weald_format::{BlockId, Digest, ErrorKind, FileKind};
+use weald_format::{BlockId, Digest, ErrorKind, FileKind, Ino};
 use weald_store::disk::HostDisk;
 use weald_store::engine::Table;
 use weald_store::{CollectOptions, Collected, NewPart};
