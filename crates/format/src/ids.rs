@@ -1,6 +1,10 @@
 //! Numbers that name things, each of a type of its own, so that one is not taken for another.
 
+use crate::volume::COOKIE_SLOT_BITS;
 use std::fmt;
+
+/// The bits of a cookie that are its slot.
+const SLOT_MASK: u64 = (1 << COOKIE_SLOT_BITS) - 1;
 
 /// Number of a segment of a store. Segments are made in the order of their numbers, and none is
 /// given to another segment.
@@ -108,6 +112,79 @@ impl Ino {
     }
 }
 
+/// Position of a name in its directory of a volume: the hash of the name, and a slot that tells
+/// names with equal hashes apart. A listing has the names in the order of their cookies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// In front of all names: none has it.
+    pub const START: Self = Self(0);
+    /// Behind all names.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The cookie after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The hash of the names that can have it.
+    pub fn hash(self) -> u64 {
+        self.0 >> COOKIE_SLOT_BITS
+    }
+
+    /// The first cookie of names with this hash.
+    #[must_use]
+    pub fn first_slot(self) -> Self {
+        Self(self.0 & !SLOT_MASK)
+    }
+
+    /// The last cookie of names with this hash.
+    #[must_use]
+    pub fn last_slot(self) -> Self {
+        Self(self.0 | SLOT_MASK)
+    }
+
+    /// All cookies of names with this hash, in order.
+    pub fn slots(self) -> impl Iterator<Item = Self> {
+        (self.first_slot().0..=self.last_slot().0).map(Self)
+    }
+}
+
+/// Number of a window of a file's content: all windows of a volume have the same length, but for
+/// the last one of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WindowNo(pub u64);
+
+impl WindowNo {
+    /// The window at the beginning of a file.
+    pub const FIRST: Self = Self(0);
+    /// Greater than every window that a file has.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The window that has the byte `at` of a file, if windows have `window_len` bytes.
+    pub fn of(at: u64, window_len: u32) -> Self {
+        Self(at.checked_div(window_len.into()).unwrap_or(0))
+    }
+
+    /// Its first byte in the file, if windows have `window_len` bytes.
+    pub fn start(self, window_len: u32) -> u64 {
+        self.0.saturating_mul(window_len.into())
+    }
+
+    /// The window after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The windows from this one to `last`.
+    pub fn through(self, last: Self) -> impl Iterator<Item = Self> {
+        (self.0..=last.0).map(Self)
+    }
+}
+
 /// Shows each of these types as the number that it is.
 macro_rules! shown_as_number {
     ($kind:ident: $($id:ident),+) => {$(
@@ -119,5 +196,5 @@ macro_rules! shown_as_number {
     )+};
 }
 
-shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo, Ino);
+shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo, Ino, WindowNo);
 shown_as_number!(LowerHex: SegmentNo, ImageNo, VolumeNo);

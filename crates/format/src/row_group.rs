@@ -120,8 +120,8 @@ mod tests {
     use super::*;
     use crate::container::{Codec, RecordRef, RecordType};
     use crate::store::{BlockRow, Location};
-    use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, inode_key, pair_key};
-    use crate::{BlockId, FileKind, Ino, InodeFlags, SegmentNo, VolumeNo};
+    use crate::volume::{ExtentsRow, InodeRow, NamePlace, NameRow, Piece, WindowPlace, inode_key};
+    use crate::{BlockId, Cookie, FileKind, Ino, InodeFlags, SegmentNo, VolumeNo, WindowNo};
 
     fn rows(list: &[(&str, &str)]) -> Rows {
         let mut rows = Rows::default();
@@ -232,7 +232,11 @@ mod tests {
             kind: FileKind::Regular,
         };
         let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        (pair_key(VolumeNo(1), Ino(n), hash << 7 | 2), row.encode())
+        let place = NamePlace {
+            dir: Ino(n),
+            cookie: Cookie(hash << 7 | 2),
+        };
+        (place.key(VolumeNo(1)), row.encode())
     }
 
     fn extents_row(n: u64) -> (Vec<u8>, Vec<u8>) {
@@ -243,10 +247,11 @@ mod tests {
             offset: n as u32 * 100,
         };
         let pieces = vec![piece(0, BlockId(70)), piece(2000, BlockId(69 + n))];
-        (
-            pair_key(VolumeNo(1), Ino(n), n % 2),
-            ExtentsRow(pieces).encode(),
-        )
+        let place = WindowPlace {
+            ino: Ino(n),
+            window: WindowNo(n % 2),
+        };
+        (place.key(VolumeNo(1)), ExtentsRow(pieces).encode())
     }
 
     /// Rows 1 to `count` of a table of this shape.

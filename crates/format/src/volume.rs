@@ -6,7 +6,9 @@ use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
-use crate::{BlockId, Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeNo};
+use crate::{
+    BlockId, Cookie, Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeNo, WindowNo,
+};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
@@ -21,7 +23,7 @@ pub const VOLUME_VERSION_MAX: u64 = 8;
 /// Bits of a mode that are none of `st_mode`, but the flags of the inode.
 const FLAGS_SHIFT: u32 = 16;
 /// Bits of a cookie that tell names with equal hashes apart.
-pub const COOKIE_SLOT_BITS: u32 = 7;
+pub(crate) const COOKIE_SLOT_BITS: u32 = 7;
 /// Most pieces of one window.
 pub const PIECES_MAX: usize = 1 << 17;
 
@@ -162,11 +164,11 @@ pub fn fold_case(name: &[u8], is_case_insensitive: bool) -> std::borrow::Cow<'_,
 }
 
 /// The first cookie of names with the hash of `name`, in a volume with this secret.
-pub fn first_cookie(secret: &[u8; 16], name: &[u8], is_case_insensitive: bool) -> u64 {
+pub fn first_cookie(secret: &[u8; 16], name: &[u8], is_case_insensitive: bool) -> Cookie {
     let key: [u8; 32] = array(&[*secret, *secret].concat());
     let digest = blake3::keyed_hash(&key, &fold_case(name, is_case_insensitive));
     let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
-    u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << COOKIE_SLOT_BITS
+    Cookie(u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << COOKIE_SLOT_BITS)
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -532,11 +534,68 @@ fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
     key
 }
 
-/// Key of a name (directory and cookie) and of extents (inode and window).
-pub fn pair_key(volume_no: VolumeNo, ino: Ino, second: u64) -> Vec<u8> {
+fn pair_key(volume_no: VolumeNo, ino: Ino, second: u64) -> Vec<u8> {
     let mut key = inode_key(volume_no, ino);
     key.extend_from_slice(&second.to_be_bytes());
     key
+}
+
+/// Where a name of a volume lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamePlace {
+    /// The directory.
+    pub dir: Ino,
+    /// The position in it.
+    pub cookie: Cookie,
+}
+
+impl NamePlace {
+    /// Key of the row of the name.
+    pub fn key(self, volume_no: VolumeNo) -> Vec<u8> {
+        pair_key(volume_no, self.dir, self.cookie.0)
+    }
+
+    /// Splits the key of a name: its volume, its place there.
+    ///
+    /// # Errors
+    /// `Corrupt` if the key does not have 20 bytes.
+    pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Self)> {
+        let (volume_no, dir, cookie) = split_pair_key(key)?;
+        let cookie = Cookie(cookie);
+        Ok((volume_no, Self { dir, cookie }))
+    }
+}
+
+/// A window of a file of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WindowPlace {
+    /// The file.
+    pub ino: Ino,
+    /// The window of it.
+    pub window: WindowNo,
+}
+
+impl WindowPlace {
+    /// In front of all windows of a volume.
+    pub const START: Self = Self {
+        ino: Ino::NONE,
+        window: WindowNo::FIRST,
+    };
+
+    /// Key of the extents of the window.
+    pub fn key(self, volume_no: VolumeNo) -> Vec<u8> {
+        pair_key(volume_no, self.ino, self.window.0)
+    }
+
+    /// Splits the key of extents: the volume, the window there.
+    ///
+    /// # Errors
+    /// `Corrupt` if the key does not have 20 bytes.
+    pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Self)> {
+        let (volume_no, ino, window) = split_pair_key(key)?;
+        let window = WindowNo(window);
+        Ok((volume_no, Self { ino, window }))
+    }
 }
 
 /// Key of an extended attribute.
@@ -576,11 +635,7 @@ fn split_number_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
     ))
 }
 
-/// Splits the key of a name or of extents: volume, inode, cookie or window.
-///
-/// # Errors
-/// `Corrupt` if the key does not have 20 bytes.
-pub fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, Ino, u64)> {
+fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, Ino, u64)> {
     let (volume_no, ino, rest) = split_key(key)?;
     let second = rest.try_into().map(u64::from_be_bytes);
     let second = second.map_err(|_| bad("V-5.1", "a key does not have 20 bytes"))?;
@@ -704,17 +759,31 @@ mod tests {
 
     #[test]
     fn keys_sort_by_number_and_come_apart() {
-        assert!(pair_key(VolumeNo(1), Ino(2), 300) > pair_key(VolumeNo(1), Ino(2), 255));
-        assert!(inode_key(VolumeNo(2), Ino::NONE) > pair_key(VolumeNo(1), Ino(u64::MAX), u64::MAX));
+        let name = |dir, cookie| NamePlace {
+            dir: Ino(dir),
+            cookie: Cookie(cookie),
+        };
+        let volume_no = VolumeNo(1);
+        assert!(name(2, 300).key(volume_no) > name(2, 255).key(volume_no));
+        assert!(inode_key(VolumeNo(2), Ino::NONE) > name(u64::MAX, u64::MAX).key(volume_no));
+        let key = name(2, 3).key(volume_no);
         assert_eq!(
-            split_pair_key(&pair_key(VolumeNo(1), Ino(2), 3)).unwrap(),
-            (VolumeNo(1), Ino(2), 3)
+            key,
+            [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3]
         );
+        assert_eq!(NamePlace::split_key(&key).unwrap(), (volume_no, name(2, 3)));
+        let window = WindowPlace {
+            ino: Ino(2),
+            window: WindowNo(3),
+        };
+        assert_eq!(window.key(volume_no), key);
+        assert_eq!(WindowPlace::split_key(&key).unwrap(), (volume_no, window));
         let key = xattr_key(VolumeNo(1), Ino(2), b"user.a");
         assert_eq!(
             split_key(&key).unwrap(),
             (VolumeNo(1), Ino(2), &b"user.a"[..])
         );
-        assert!(split_pair_key(&key[..11]).is_err());
+        assert!(NamePlace::split_key(&key[..11]).is_err());
+        assert!(WindowPlace::split_key(&key[..11]).is_err());
     }
 }

@@ -17,7 +17,7 @@ mod work;
 use crate::core::Core;
 use crate::create::codec_spec;
 use crate::cut::Cuts;
-use crate::garbage::{Found, Settling, Window};
+use crate::garbage::{Found, Settling};
 use crate::index::Index;
 use crate::layer::Layer;
 use crate::open_store::Writing;
@@ -27,7 +27,7 @@ use crate::rebuild::Rebuild;
 use crate::tables::Counts;
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
-use weald_format::volume::{VolumeRow, inode_key, pair_key, xattr_key};
+use weald_format::volume::{VolumeRow, WindowPlace, inode_key, xattr_key};
 use weald_format::{Ino, Result, VolumeNo};
 use weald_store::Dead;
 use weald_store::engine::{Batch, Table};
@@ -40,7 +40,7 @@ pub struct Done {
     /// Blocks that nothing refers to any more.
     pub dead: Vec<Dead>,
     /// Changed windows.
-    pub windows: Vec<(Ino, u64)>,
+    pub windows: Vec<WindowPlace>,
     /// Dropped inodes, sorted.
     pub dropped: Vec<Ino>,
 }
@@ -65,7 +65,7 @@ pub struct Committer {
     /// Blocks that are used in part.
     pub settling: Settling,
     /// Windows of which the next commit writes pieces again.
-    again: Vec<Window>,
+    again: Vec<WindowPlace>,
 }
 
 impl std::fmt::Debug for Committer {
@@ -174,7 +174,7 @@ impl Committer {
         }
         self.row = row;
         dropped.sort_unstable();
-        let windows = windows.iter().map(|(ino, no, _)| (*ino, *no));
+        let windows = windows.iter().map(|(place, _)| *place);
         Ok(Done {
             dead,
             windows: windows.collect(),
@@ -218,9 +218,9 @@ pub fn put_rows(volume_no: VolumeNo, layer: &Layer, batch: &mut Batch) {
         let value = row.as_ref().map(|row| row.encode());
         set(Table::Inodes, inode_key(volume_no, *ino), value);
     }
-    for ((dir, cookie), row) in &layer.names {
+    for (place, row) in &layer.names {
         let value = row.as_ref().map(|row| row.encode());
-        set(Table::Names, pair_key(volume_no, *dir, *cookie), value);
+        set(Table::Names, place.key(volume_no), value);
     }
     for ((ino, name), value) in &layer.xattrs {
         if !matches!(layer.inodes.get(ino), Some(None)) {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Instant;
-use weald_format::volume::InodeRow;
+use weald_format::volume::{InodeRow, WindowPlace};
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
 
@@ -260,7 +260,7 @@ impl Core {
     }
 
     /// Drops the frozen layer, whose rows are in the tables now.
-    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[(Ino, u64)]) {
+    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[WindowPlace]) {
         let mut state = self.state.write();
         self.tables.committed(layer, windows);
         state.committed = sequence;

@@ -5,7 +5,7 @@ use crate::layer::{Layer, Segment, Source};
 use crate::options::PlantedBug;
 use std::sync::Arc;
 use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
-use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_pair_key};
+use weald_format::volume::{InodeRow, NamePlace, NameRow, QuotaRow};
 use weald_format::{Result, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::faults::Faults;
@@ -126,9 +126,9 @@ fn put_row(
             layer.put_inode(ino, row.map(Arc::new));
         }
         DeltaTable::Names => {
-            let (_, dir, cookie) = split_pair_key(key)?;
+            let (_, place) = NamePlace::split_key(key)?;
             let row = value.map(NameRow::parse).transpose()?;
-            layer.put_name((dir, cookie), row.map(Arc::new));
+            layer.put_name(place, row.map(Arc::new));
         }
         DeltaTable::Xattrs => layer.put_xattr(ino, rest, value.map(Arc::from)),
         DeltaTable::Orphans => {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use weald_format::volume::{InodeRow, NameRow, QuotaRow};
+use weald_format::volume::{InodeRow, NamePlace, NameRow, QuotaRow};
 use weald_format::{BlockId, Ino};
 
 /// Memory that a changed row takes, roughly, bytes.
@@ -145,8 +145,8 @@ pub const COMMIT_SPACE: u64 = 256 << 10;
 pub struct Layer {
     /// Changed inodes; `None` is a dropped one.
     pub inodes: BTreeMap<Ino, Option<Arc<InodeRow>>>,
-    /// Changed names by directory and cookie; `None` is a removed one.
-    pub names: BTreeMap<(Ino, u64), Option<Arc<NameRow>>>,
+    /// Changed names by their place; `None` is a removed one.
+    pub names: BTreeMap<NamePlace, Option<Arc<NameRow>>>,
     /// Changed attributes; `None` is a removed one.
     pub xattrs: Xattrs,
     /// Changed ranges of files.
@@ -193,8 +193,8 @@ impl Layer {
             }
             self.put_inode(ino, row);
         }
-        for (key, row) in newer.names {
-            self.put_name(key, row);
+        for (place, row) in newer.names {
+            self.put_name(place, row);
         }
         for ((ino, name), value) in newer.xattrs {
             self.put_xattr(ino, &name, value);
@@ -224,8 +224,8 @@ impl Layer {
     }
 
     /// Sets the row of a name.
-    pub fn put_name(&mut self, key: (Ino, u64), row: Option<Arc<NameRow>>) {
-        if self.names.insert(key, row).is_none() {
+    pub fn put_name(&mut self, place: NamePlace, row: Option<Arc<NameRow>>) {
+        if self.names.insert(place, row).is_none() {
             self.cost += ROW_COST;
         }
     }

@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX, counted_xattr_len,
-    first_cookie, fold_case,
+    InodeRow, NAME_LEN_MAX, NamePlace, NameRow, TARGET_LEN_MAX, counted_xattr_len, first_cookie,
+    fold_case,
 };
-use weald_format::{FileKind, InodeFlags, Result};
+use weald_format::{Cookie, FileKind, InodeFlags, Result};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
 /// Most names of an inode.
@@ -25,7 +25,7 @@ const LIST_BATCH: usize = 128;
 const LIST_ATTEMPTS: usize = 4;
 
 /// A name that was found: its cookie and row.
-pub type Found = (u64, Arc<NameRow>);
+pub type Found = (Cookie, Arc<NameRow>);
 
 impl Core {
     fn fold_case<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
@@ -33,19 +33,24 @@ impl Core {
     }
 
     /// The first cookie of names with the hash of `name`.
-    pub fn base_cookie(&self, name: &[u8]) -> u64 {
+    pub fn base_cookie(&self, name: &[u8]) -> Cookie {
         first_cookie(&self.secret, name, self.is_case_insensitive)
     }
 
-    fn slots(&self, state: &State, dir: Ino, base: u64) -> Result<BTreeMap<u64, Arc<NameRow>>> {
+    fn slots(
+        &self,
+        state: &State,
+        dir: Ino,
+        base: Cookie,
+    ) -> Result<BTreeMap<Cookie, Arc<NameRow>>> {
         let mut slots: BTreeMap<_, _> = self.tables.slots(dir, base)?.iter().cloned().collect();
         let layers: Vec<_> = self.layers(state).collect();
-        let last = base | ((1 << COOKIE_SLOT_BITS) - 1);
+        let at = |cookie| NamePlace { dir, cookie };
         for layer in layers.into_iter().rev() {
-            for ((_, cookie), row) in layer.names.range((dir, base)..=(dir, last)) {
+            for (place, row) in layer.names.range(at(base)..=at(base.last_slot())) {
                 match row {
-                    Some(row) => drop(slots.insert(*cookie, row.clone())),
-                    None => drop(slots.remove(cookie)),
+                    Some(row) => drop(slots.insert(place.cookie, row.clone())),
+                    None => drop(slots.remove(&place.cookie)),
                 }
             }
         }
@@ -73,11 +78,10 @@ impl Core {
     }
 
     /// A cookie for the new name `name`.
-    fn free_cookie(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<u64> {
+    fn free_cookie(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Cookie> {
         let base = self.base_cookie(name);
         let slots = self.slots(state, dir, base)?;
-        let mut cookies = base..base + (1 << COOKIE_SLOT_BITS);
-        cookies
+        base.slots()
             .find(|cookie| !slots.contains_key(cookie))
             .ok_or_else(|| Errno::NOSPC.into())
     }
@@ -96,7 +100,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn entries(&self, dir: Ino, after: u64) -> Outcome<Vec<(Found, Stat)>> {
+    pub fn entries(&self, dir: Ino, after: Cookie) -> Outcome<Vec<(Found, Stat)>> {
         let mut after = after;
         loop {
             let (entries, page) = self.entries_of_page(dir, after)?;
@@ -109,12 +113,12 @@ impl Core {
     }
 
     /// The entries of the next page of the tables, and that page.
-    fn entries_of_page(&self, dir: Ino, after: u64) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
+    fn entries_of_page(&self, dir: Ino, after: Cookie) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
         self.prefetch_inode(dir);
         // A commit that ends meanwhile moves names between the layers and the tables.
         for _ in 0..LIST_ATTEMPTS {
             let version = self.tables.version();
-            let first = after.saturating_add(1);
+            let first = after.next();
             let page = self.tables.names_page(dir, first, LIST_BATCH)?;
             // Inodes of names that the layers have are there, too.
             for (_, row) in &page.names {
@@ -137,7 +141,7 @@ impl Core {
         &self,
         state: &State,
         dir: Ino,
-        after: u64,
+        after: Cookie,
         page: Option<&NamesPage>,
     ) -> Outcome<Vec<(Found, Stat)>> {
         self.directory(state, dir)?;
@@ -158,25 +162,27 @@ impl Core {
         &self,
         state: &State,
         dir: Ino,
-        after: u64,
+        after: Cookie,
         count: usize,
         page: Option<&NamesPage>,
     ) -> Result<Vec<Found>> {
-        let Some(first) = after.checked_add(1) else {
+        if after == Cookie::MAX {
             return Ok(Vec::new());
-        };
-        let range = (dir, first)..=(dir, u64::MAX);
+        }
+        let first = after.next();
+        let at = |cookie| NamePlace { dir, cookie };
+        let range = at(first)..=at(Cookie::MAX);
         // Names that the layers change, the newest change of each, in order.
         let mut layers: Vec<_> = self
             .layers(state)
             .map(|layer| layer.names.range(range.clone()).peekable())
             .collect();
         let mut changed = std::iter::from_fn(|| {
-            let next = |layer: &mut std::iter::Peekable<_>| layer.peek().map(|&(&key, _)| key);
-            let (_, cookie) = layers.iter_mut().filter_map(next).min()?;
+            let next = |layer: &mut std::iter::Peekable<_>| layer.peek().map(|&(&place, _)| place);
+            let NamePlace { cookie, .. } = layers.iter_mut().filter_map(next).min()?;
             let mut newest = None;
             for layer in &mut layers {
-                if let Some((_, row)) = layer.next_if(|((_, at), _)| *at == cookie) {
+                if let Some((_, row)) = layer.next_if(|(place, _)| place.cookie == cookie) {
                     newest.get_or_insert_with(|| row.clone());
                 }
             }
@@ -223,11 +229,17 @@ impl Core {
 
     fn is_empty(&self, state: &State, dir: Ino) -> Result<bool> {
         let page = self.tables.first_names(dir)?;
-        if !self.names_after(state, dir, 0, 1, Some(&page))?.is_empty() {
+        if !self
+            .names_after(state, dir, Cookie::START, 1, Some(&page))?
+            .is_empty()
+        {
             return Ok(false);
         }
         // The names of the page were removed since the last commit, and others follow.
-        Ok(page.is_last || self.names_after(state, dir, 0, 1, None)?.is_empty())
+        Ok(page.is_last
+            || self
+                .names_after(state, dir, Cookie::START, 1, None)?
+                .is_empty())
     }
 
     fn touch_dir(&self, state: &mut State, dir: Ino, links: i32, now: Nanoseconds) -> Outcome<()> {
@@ -317,7 +329,7 @@ impl Core {
     fn put_name(
         &self,
         state: &mut State,
-        key: (Ino, u64),
+        place: NamePlace,
         name: &[u8],
         (ino, kind): (Ino, FileKind),
     ) {
@@ -326,7 +338,7 @@ impl Core {
             ino,
             kind,
         };
-        state.active.put_name(key, Some(Arc::new(row)));
+        state.active.put_name(place, Some(Arc::new(row)));
     }
 
     /// Creates `name` in `dir`.
@@ -345,7 +357,7 @@ impl Core {
         let cookie = self.free_cookie(state, dir, name)?;
         let is_dir = new.kind == FileKind::Directory;
         let stat = self.new_inode(state, dir, if is_dir { 2 } else { 1 }, new, now)?;
-        self.put_name(state, (dir, cookie), name, (stat.ino, new.kind));
+        self.put_name(state, NamePlace { dir, cookie }, name, (stat.ino, new.kind));
         self.touch_dir(state, dir, is_dir.into(), now)?;
         Ok(stat)
     }
@@ -394,7 +406,7 @@ impl Core {
         }
         self.check_quota(state, ino, dir)?;
         let cookie = self.free_cookie(state, dir, name)?;
-        self.put_name(state, (dir, cookie), name, (ino, row.kind));
+        self.put_name(state, NamePlace { dir, cookie }, name, (ino, row.kind));
         if row.nlink == 0 {
             state.active.orphans.insert(ino, false);
         }
@@ -447,7 +459,7 @@ impl Core {
             _ => {}
         }
         let stat = self.drop_link(state, row.ino, now)?;
-        state.active.put_name((dir, cookie), None);
+        state.active.put_name(NamePlace { dir, cookie }, None);
         self.touch_dir(state, dir, -i32::from(is_dir), now)?;
         Ok(stat)
     }
@@ -495,7 +507,7 @@ impl Core {
         }
         let target = self.find(state, to_dir, to_name)?;
         let is_dir = source.1.kind == FileKind::Directory;
-        let is_source = |cookie: u64| (from_dir, source.0) == (to_dir, cookie);
+        let is_source = |cookie: Cookie| (from_dir, source.0) == (to_dir, cookie);
         match (&target, mode) {
             (None, RenameMode::Exchange) => return Err(Errno::NOENT.into()),
             (Some((cookie, row)), RenameMode::KeepExisting)
@@ -516,7 +528,12 @@ impl Core {
             // Both names lead to one inode: nothing changes, except the case of a name.
             if is_source(*cookie) && row.name != to_name {
                 self.check_removal(state, from_dir, row.ino)?;
-                self.put_name(state, (to_dir, *cookie), to_name, (row.ino, row.kind));
+                let cookie = *cookie;
+                let place = NamePlace {
+                    dir: to_dir,
+                    cookie,
+                };
+                self.put_name(state, place, to_name, (row.ino, row.kind));
                 self.touch_dir(state, to_dir, 0, now)?;
             }
             return Ok(None);
@@ -550,7 +567,11 @@ impl Core {
             None => self.free_cookie(state, to_dir, to_name)?,
         };
         let (ino, kind) = (source.1.ino, source.1.kind);
-        self.put_name(state, (to_dir, cookie), to_name, (ino, kind));
+        let place = NamePlace {
+            dir: to_dir,
+            cookie,
+        };
+        self.put_name(state, place, to_name, (ino, kind));
         self.touch_dir(state, from_dir, -i32::from(is_dir), now)?;
         let links = i32::from(is_dir) - i32::from(was_dir);
         self.touch_dir(state, to_dir, links, now)?;
@@ -589,8 +610,10 @@ impl Core {
         if self.has_bug(PlantedBug::RenameWithoutUnlink) {
             return Ok(());
         }
+        let cookie = *cookie;
+        let place = NamePlace { dir, cookie };
         if mode != RenameMode::LeaveWhiteout {
-            state.active.put_name((dir, *cookie), None);
+            state.active.put_name(place, None);
             return Ok(());
         }
         let owner = self.inode(state, row.ino)?;
@@ -605,7 +628,7 @@ impl Core {
         };
         let stat = self.new_inode(state, dir, 1, &whiteout, now)?;
         let inode = (stat.ino, FileKind::CharDevice);
-        self.put_name(state, (dir, *cookie), &row.name, inode);
+        self.put_name(state, place, &row.name, inode);
         Ok(())
     }
 
@@ -633,7 +656,8 @@ impl Core {
         }
         for (dir, place, with) in [(from_dir, source, target), (to_dir, target, source)] {
             let inode = (with.1.ino, with.1.kind);
-            self.put_name(state, (dir, place.0), &place.1.name, inode);
+            let cookie = place.0;
+            self.put_name(state, NamePlace { dir, cookie }, &place.1.name, inode);
             let links = i32::from(is_dir(with)) - i32::from(is_dir(place));
             self.touch_dir(state, dir, links, now)?;
             self.moved(state, with.1.ino, dir, now)?;

@@ -13,8 +13,8 @@ use crate::properties::INHERITED;
 use crate::tables::WINDOWS_KEPT_MAX;
 use std::ops::Range;
 use std::sync::Arc;
-use weald_format::volume::{NAME_LEN_MAX, NameRow};
-use weald_format::{FileKind, Ino};
+use weald_format::volume::{NAME_LEN_MAX, NameRow, WindowPlace};
+use weald_format::{FileKind, Ino, WindowNo};
 
 impl Core {
     /// Reads the row of an inode.
@@ -95,11 +95,12 @@ impl Core {
         if range.is_empty() {
             return;
         }
-        let window_len = u64::from(self.tables.chunk_len());
-        let (first, last) = (range.start / window_len, (range.end - 1) / window_len);
-        if last - first < WINDOWS_KEPT_MAX {
-            for window in first..=last {
-                let _ = self.tables.window(ino, window);
+        let window_len = self.tables.chunk_len();
+        let first = WindowNo::of(range.start, window_len);
+        let last = WindowNo::of(range.end - 1, window_len);
+        if last.0 - first.0 < WINDOWS_KEPT_MAX {
+            for window in first.through(last) {
+                let _ = self.tables.window(WindowPlace { ino, window });
             }
         }
     }

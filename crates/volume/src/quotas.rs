@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{InodeRow, QuotaRow, counted_xattr_len};
-use weald_format::{Error, FileKind, Ino, Result};
+use weald_format::{Cookie, Error, FileKind, Ino, Result};
 use weald_vfs::{Failure, FsCapacity, Outcome};
 
 /// Whether a charge respects the limits.
@@ -308,7 +308,7 @@ impl Core {
                 let what = format!("two names lead to the directory {dir}");
                 return Err(Error::corrupt("name row", 0, "V-3.4", what).into());
             }
-            for (_, name) in self.names_after(state, dir, 0, usize::MAX, None)? {
+            for (_, name) in self.names_after(state, dir, Cookie::START, usize::MAX, None)? {
                 let row = self.inode(state, name.ino)?;
                 let is_dir = row.kind == FileKind::Directory;
                 if !is_dir && row.nlink > 1 {

@@ -12,7 +12,9 @@ use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::pages::{XATTR_SET_LEN_MIN, check_xattrs, xattr_len};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
-use weald_format::{BlockId, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet};
+use weald_format::{
+    BlockId, Cookie, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet,
+};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter};
 
@@ -96,7 +98,7 @@ impl VolumeReader {
     /// `Io`, `Corrupt`.
     pub fn names(&self, dir: Ino) -> Result<Vec<Arc<NameRow>>> {
         let mut names = Vec::new();
-        self.tables.each_name(dir, 0, &mut |_, row| {
+        self.tables.each_name(dir, Cookie::START, &mut |_, row| {
             names.push(row);
             ControlFlow::Continue(())
         })?;

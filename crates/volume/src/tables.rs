@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::limits::XATTR_NAME_LEN_MAX;
 use weald_format::volume::{
-    ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, inode_key, pair_key, split_key, split_pair_key,
+    ExtentsRow, InodeRow, NamePlace, NameRow, Piece, QuotaRow, WindowPlace, inode_key, split_key,
     xattr_key,
 };
-use weald_format::{BlockId, Ino, Result, VolumeNo};
+use weald_format::{BlockId, Cookie, Ino, Result, VolumeNo, WindowNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::row_cache::{CacheSize, RowCache};
 
@@ -30,7 +30,7 @@ pub const WINDOWS_KEPT_MAX: u64 = 64;
 const FIRST_NAMES_MAX: usize = 4;
 
 /// Names with one hash: cookie and row.
-pub type Slots = Arc<Vec<(u64, Arc<NameRow>)>>;
+pub type Slots = Arc<Vec<(Cookie, Arc<NameRow>)>>;
 
 /// Receives inode, name and value of an attribute.
 pub type VisitXattr<'a> = dyn FnMut(Ino, &[u8], &[u8]) + 'a;
@@ -48,7 +48,7 @@ type XattrPlace = (Ino, Arc<[u8]>);
 #[derive(Debug, Clone, Default)]
 pub struct NamesPage {
     /// Cookies and rows, in order.
-    pub names: Vec<(u64, Arc<NameRow>)>,
+    pub names: Vec<(Cookie, Arc<NameRow>)>,
     /// Whether no name follows.
     pub is_last: bool,
 }
@@ -64,9 +64,9 @@ pub struct Tables {
     /// Commits that changed rows so far.
     version: AtomicU64,
     inodes: RowCache<Ino, Option<Arc<InodeRow>>>,
-    names: RowCache<(Ino, u64), Slots>,
+    names: RowCache<NamePlace, Slots>,
     first_names: RowCache<Ino, Arc<NamesPage>>,
-    extents: RowCache<(Ino, u64), Window>,
+    extents: RowCache<WindowPlace, Window>,
     xattrs: RowCache<XattrPlace, XattrChange>,
     xattr_names: RowCache<Ino, Arc<Vec<Vec<u8>>>>,
 }
@@ -81,10 +81,10 @@ fn rows_of(len_max: u64) -> CacheSize {
 }
 
 fn name_len(row: &Arc<NameRow>) -> usize {
-    size_of::<NameRow>() + size_of::<(u64, Arc<NameRow>)>() + row.name.capacity()
+    size_of::<NameRow>() + size_of::<(Cookie, Arc<NameRow>)>() + row.name.capacity()
 }
 
-fn names_len<'a>(names: impl IntoIterator<Item = &'a (u64, Arc<NameRow>)>) -> usize {
+fn names_len<'a>(names: impl IntoIterator<Item = &'a (Cookie, Arc<NameRow>)>) -> usize {
     let lens = names.into_iter().map(|(_, row)| name_len(row));
     lens.sum()
 }
@@ -157,18 +157,19 @@ impl Tables {
         })
     }
 
-    /// Names in `dir` whose cookies are `base` to `base + 127`.
+    /// Names in `dir` with the hash of the cookie `base`, which is the first one with it.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn slots(&self, dir: Ino, base: u64) -> Result<Slots> {
+    pub fn slots(&self, dir: Ino, base: Cookie) -> Result<Slots> {
         if !self.may_have(dir) {
             return Ok(Slots::default());
         }
-        self.names.get_or_read(&(dir, base), || {
+        let place = NamePlace { dir, cookie: base };
+        self.names.get_or_read(&place, || {
             let mut slots = Vec::new();
             self.each_name(dir, base, &mut |cookie, row| {
-                if cookie > base | 127 {
+                if cookie > base.last_slot() {
                     return ControlFlow::Break(());
                 }
                 slots.push((cookie, row));
@@ -185,19 +186,20 @@ impl Tables {
     pub fn each_name(
         &self,
         dir: Ino,
-        first: u64,
-        visit: &mut dyn FnMut(u64, Arc<NameRow>) -> ControlFlow<()>,
+        first: Cookie,
+        visit: &mut dyn FnMut(Cookie, Arc<NameRow>) -> ControlFlow<()>,
     ) -> Result<()> {
         if !self.may_have(dir) {
             return Ok(());
         }
-        let start = pair_key(self.volume_no, dir, first);
+        let first = NamePlace { dir, cookie: first };
+        let start = first.key(self.volume_no);
         self.engine.scan(Table::Names, &start, &mut |key, value| {
-            let (volume_no, of, cookie) = split_pair_key(key)?;
-            if (volume_no, of) != (self.volume_no, dir) {
+            let (volume_no, place) = NamePlace::split_key(key)?;
+            if (volume_no, place.dir) != (self.volume_no, dir) {
                 return Ok(ControlFlow::Break(()));
             }
-            Ok(visit(cookie, Arc::new(NameRow::parse(value)?)))
+            Ok(visit(place.cookie, Arc::new(NameRow::parse(value)?)))
         })
     }
 
@@ -205,7 +207,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn names_page(&self, dir: Ino, first: u64, count: usize) -> Result<NamesPage> {
+    pub fn names_page(&self, dir: Ino, first: Cookie, count: usize) -> Result<NamesPage> {
         let mut page = NamesPage {
             names: Vec::new(),
             is_last: true,
@@ -227,7 +229,11 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn first_names(&self, dir: Ino) -> Result<Arc<NamesPage>> {
         self.first_names.get_or_read(&dir, || {
-            Ok(Arc::new(self.names_page(dir, 0, FIRST_NAMES_MAX)?))
+            Ok(Arc::new(self.names_page(
+                dir,
+                Cookie::START,
+                FIRST_NAMES_MAX,
+            )?))
         })
     }
 
@@ -361,38 +367,40 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn window(&self, ino: Ino, window: u64) -> Result<Option<Arc<ExtentsRow>>> {
-        if !self.may_have(ino) {
+    pub fn window(&self, place: WindowPlace) -> Result<Option<Arc<ExtentsRow>>> {
+        if !self.may_have(place.ino) {
             return Ok(None);
         }
-        self.extents.get_or_read(&(ino, window), || {
-            let key = pair_key(self.volume_no, ino, window);
+        self.extents.get_or_read(&place, || {
+            let key = place.key(self.volume_no);
             let value = self.engine.get(Table::Extents, &key)?;
             let row = value.map(|value| ExtentsRow::parse(&value, self.chunk_len));
             Ok(row.transpose()?.map(Arc::new))
         })
     }
 
-    /// Visits the rows of the windows `first` and behind it.
+    /// Visits the rows of the window `first` of a file and of those behind it.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn each_window(
         &self,
-        ino: Ino,
-        first: u64,
-        visit: &mut dyn FnMut(u64, ExtentsRow) -> ControlFlow<()>,
+        first: WindowPlace,
+        visit: &mut dyn FnMut(WindowNo, ExtentsRow) -> ControlFlow<()>,
     ) -> Result<()> {
-        if !self.may_have(ino) {
+        if !self.may_have(first.ino) {
             return Ok(());
         }
-        let start = pair_key(self.volume_no, ino, first);
+        let start = first.key(self.volume_no);
         self.engine.scan(Table::Extents, &start, &mut |key, value| {
-            let (volume_no, of, window) = split_pair_key(key)?;
-            if (volume_no, of) != (self.volume_no, ino) {
+            let (volume_no, place) = WindowPlace::split_key(key)?;
+            if (volume_no, place.ino) != (self.volume_no, first.ino) {
                 return Ok(ControlFlow::Break(()));
             }
-            Ok(visit(window, ExtentsRow::parse(value, self.chunk_len)?))
+            Ok(visit(
+                place.window,
+                ExtentsRow::parse(value, self.chunk_len)?,
+            ))
         })
     }
 
@@ -422,24 +430,26 @@ impl Tables {
         range: Range<u64>,
         visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let chunk = u64::from(self.chunk_len);
-        let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
+        let len = self.chunk_len;
+        let first = WindowNo::of(range.start, len);
+        let last = WindowNo::of(range.end - 1, len);
         let mut at = range.start;
         let mut flow = ControlFlow::Continue(());
-        if last - first < WINDOWS_KEPT_MAX {
-            for window in first..=last {
-                if let Some(row) = self.window(ino, window)?
+        if last.0 - first.0 < WINDOWS_KEPT_MAX {
+            for window in first.through(last) {
+                if let Some(row) = self.window(WindowPlace { ino, window })?
                     && flow.is_continue()
                 {
-                    flow = each_piece(&row, window * chunk, &range, &mut at, visit);
+                    flow = each_piece(&row, window.start(len), &range, &mut at, visit);
                 }
             }
         } else {
-            self.each_window(ino, first, &mut |window, row| {
+            let first = WindowPlace { ino, window: first };
+            self.each_window(first, &mut |window, row| {
                 if window > last {
                     return ControlFlow::Break(());
                 }
-                flow = each_piece(&row, window * chunk, &range, &mut at, visit);
+                flow = each_piece(&row, window.start(len), &range, &mut at, visit);
                 flow
             })?;
         }
@@ -454,16 +464,19 @@ impl Tables {
 
     /// Takes over what the commit of `layer` changed, and forgets `windows`. Nothing else reads
     /// the layers meanwhile.
-    pub fn committed(&self, layer: &Layer, windows: &[(Ino, u64)]) {
+    pub fn committed(&self, layer: &Layer, windows: &[WindowPlace]) {
         self.version.fetch_add(1, Ordering::AcqRel);
         for (ino, row) in &layer.inodes {
             self.inodes.put(*ino, row.clone());
         }
         let mut last_dir = None;
-        for (dir, cookie) in layer.names.keys() {
-            self.names.forget(&(*dir, cookie & !127));
-            if last_dir.replace(*dir) != Some(*dir) {
-                self.first_names.forget(dir);
+        for place in layer.names.keys() {
+            self.names.forget(&NamePlace {
+                cookie: place.cookie.first_slot(),
+                ..*place
+            });
+            if last_dir.replace(place.dir) != Some(place.dir) {
+                self.first_names.forget(&place.dir);
             }
         }
         for window in windows {
@@ -524,6 +537,14 @@ mod tests {
 
     const VOLUME: u32 = 1;
     const WINDOW_LEN: u32 = 4096;
+    const WINDOW: WindowPlace = WindowPlace {
+        ino: Ino(5),
+        window: WindowNo::FIRST,
+    };
+    const NAME: NamePlace = NamePlace {
+        dir: Ino(5),
+        cookie: Cookie(128),
+    };
 
     /// Tables in memory in which a commit ends after each row was read, before the reader has it.
     #[derive(Debug, Default)]
@@ -539,7 +560,7 @@ mod tests {
             };
             let new = layer(2);
             self.rows.commit(&batch(&new, 2)).expect("a commit");
-            tables.committed(&new, &[(Ino(5), 0)]);
+            tables.committed(&new, &[WINDOW]);
         }
     }
 
@@ -606,7 +627,7 @@ mod tests {
             ino: Ino(n),
             kind: FileKind::Regular,
         };
-        layer.put_name((Ino(5), 128), Some(Arc::new(name)));
+        layer.put_name(NAME, Some(Arc::new(name)));
         let value: Vec<u8> = n.to_le_bytes().into();
         layer.put_xattr(Ino(5), b"user.a", Some(value.into()));
         // An attribute that only the older state has.
@@ -624,11 +645,7 @@ mod tests {
             offset: 0,
         };
         let row = ExtentsRow(vec![piece]);
-        batch.put(
-            Table::Extents,
-            &pair_key(VolumeNo(VOLUME), Ino(5), 0),
-            row.encode(),
-        );
+        batch.put(Table::Extents, &WINDOW.key(VolumeNo(VOLUME)), row.encode());
         batch
     }
 
@@ -641,14 +658,14 @@ mod tests {
             ("inode", |t| {
                 t.inode(Ino(5)).expect("read").expect("a row").size
             }),
-            ("slots", |t| t.slots(Ino(5), 128).expect("read")[0].1.ino.0),
+            ("slots", |t| {
+                t.slots(NAME.dir, NAME.cookie).expect("read")[0].1.ino.0
+            }),
             ("first names", |t| {
                 t.first_names(Ino(5)).expect("read").names[0].1.ino.0
             }),
             ("window", |t| {
-                t.window(Ino(5), 0).expect("read").expect("a row").0[0]
-                    .block
-                    .0
+                t.window(WINDOW).expect("read").expect("a row").0[0].block.0
             }),
             ("xattr", |t| {
                 let value = t.xattr(Ino(5), b"user.a").expect("read").expect("a value");

@@ -22,10 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weald_format::sync_log::DeltaTable;
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, first_cookie, fold_case,
-    inode_key, is_entry_name, pair_key, split_key, split_pair_key,
+    ExtentsRow, InodeRow, NamePlace, NameRow, Piece, QuotaRow, WindowPlace, first_cookie,
+    fold_case, inode_key, is_entry_name, split_key,
 };
-use weald_format::{BlockId, FileKind, Ino, InodeFlags};
+use weald_format::{BlockId, Cookie, FileKind, Ino, InodeFlags, WindowNo};
 
 /// The directory of everything whose place is lost.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -33,9 +33,6 @@ const LOST_AND_FOUND: &[u8] = b"lost+found";
 const LOGGED_INODES_MAX: u64 = 1 << 32;
 /// Most windows of a file that are looked at for lost ones.
 const WINDOWS_MAX: u64 = 1 << 24;
-
-/// Key of a name: its directory and its cookie.
-type Place = (Ino, u64);
 
 /// What a repair needs to know of blocks.
 pub struct Blocks<'a> {
@@ -50,7 +47,7 @@ struct Tree<'a> {
     volume: &'a mut OldVolume,
     logged: &'a Logged,
     inodes: BTreeMap<Ino, InodeRow>,
-    names: BTreeMap<Place, NameRow>,
+    names: BTreeMap<NamePlace, NameRow>,
     orphans: BTreeSet<Ino>,
     quotas: BTreeMap<Ino, QuotaRow>,
     /// Allocated bytes and the end of the content, from extents and the log.
@@ -103,6 +100,10 @@ pub fn repair(volume: &mut OldVolume, logged: &Logged, blocks: Blocks<'_>) -> Re
     }
 }
 
+fn window_of(key: &[u8]) -> WindowPlace {
+    WindowPlace::split_key(key).map_or(WindowPlace::START, |(_, place)| place)
+}
+
 fn ino_of(key: &[u8]) -> Ino {
     split_key(key).map_or(Ino::NONE, |(_, ino, _)| ino)
 }
@@ -132,8 +133,8 @@ impl<'a> Tree<'a> {
             }
         }
         for (key, value) in tree.volume.rows(Table::Names) {
-            if let (Ok((_, dir, cookie)), Ok(row)) = (split_pair_key(key), NameRow::parse(value)) {
-                tree.names.insert((dir, cookie), row);
+            if let (Ok((_, place)), Ok(row)) = (NamePlace::split_key(key), NameRow::parse(value)) {
+                tree.names.insert(place, row);
             }
         }
         for (key, value) in tree.volume.rows(Table::Quotas) {
@@ -151,7 +152,7 @@ impl<'a> Tree<'a> {
         }
         let chunk_len = tree.volume.row.chunk_len;
         let is_bad = |key: &[u8], value: &[u8]| {
-            split_pair_key(key).is_err() || ExtentsRow::parse(value, chunk_len).is_err()
+            WindowPlace::split_key(key).is_err() || ExtentsRow::parse(value, chunk_len).is_err()
         };
         if let Some(rows) = tree.volume.tables.get_mut(&Table::Extents) {
             rows.retain(|key, value| !is_bad(key, value));
@@ -162,8 +163,7 @@ impl<'a> Tree<'a> {
             of.1 = of.1.max(range.end);
         };
         for (key, value) in tree.volume.rows(Table::Extents) {
-            let (ino, window) =
-                split_pair_key(key).map_or((Ino::NONE, 0), |(_, ino, at)| (ino, at));
+            let WindowPlace { ino, window } = window_of(key);
             for piece in super::volumes::pieces(value) {
                 let range = range_of(window, chunk_len, &piece);
                 for part in logged.unchanged(ino, range.clone()) {
@@ -188,22 +188,21 @@ impl<'a> Tree<'a> {
         row.is_some_and(|row| row.kind == FileKind::Directory)
     }
 
-    fn cookie(&self, name: &[u8]) -> u64 {
+    fn cookie(&self, name: &[u8]) -> Cookie {
         let row = &self.volume.row;
         first_cookie(&row.secret, name, row.is_case_insensitive)
     }
 
     /// A place for a new name in `dir`; `None` if the directory has the name.
-    fn free_place(&self, dir: Ino, name: &[u8]) -> Option<Place> {
+    fn free_place(&self, dir: Ino, name: &[u8]) -> Option<NamePlace> {
         let folds = self.volume.row.is_case_insensitive;
-        let first = self.cookie(name);
-        let last = first | ((1 << COOKIE_SLOT_BITS) - 1);
         let mut free = None;
-        for cookie in first..=last {
-            match self.names.get(&(dir, cookie)) {
+        for cookie in self.cookie(name).slots() {
+            let place = NamePlace { dir, cookie };
+            match self.names.get(&place) {
                 Some(row) if fold_case(&row.name, folds) == fold_case(name, folds) => return None,
                 Some(_) => {}
-                None => drop(free.get_or_insert((dir, cookie))),
+                None => drop(free.get_or_insert(place)),
             }
         }
         free
@@ -213,12 +212,13 @@ impl<'a> Tree<'a> {
     /// file that is no directory.
     fn restore_names(&mut self) {
         let root = self.root();
-        let is_wrong = |tree: &Self, (dir, cookie): Place, row: &NameRow| {
+        let is_wrong = |tree: &Self, place: NamePlace, row: &NameRow| {
+            let dir = place.dir;
             let is_in_file = tree.inodes.contains_key(&dir) && !tree.is_dir(dir);
-            let hash = tree.cookie(&row.name) >> COOKIE_SLOT_BITS;
-            !is_entry_name(&row.name) || is_in_file || hash != cookie >> COOKIE_SLOT_BITS
+            let hash = tree.cookie(&row.name).hash();
+            !is_entry_name(&row.name) || is_in_file || hash != place.cookie.hash()
         };
-        let wrong: Vec<Place> = self
+        let wrong: Vec<NamePlace> = self
             .names
             .iter()
             .filter(|(place, row)| is_wrong(self, **place, row) || row.ino == root)
@@ -230,10 +230,12 @@ impl<'a> Tree<'a> {
             };
             let can_stay = is_entry_name(&row.name) && row.ino != root;
             let can_stay =
-                can_stay && (self.is_dir(place.0) || !self.inodes.contains_key(&place.0));
-            match self.free_place(place.0, &row.name).filter(|_| can_stay) {
+                can_stay && (self.is_dir(place.dir) || !self.inodes.contains_key(&place.dir));
+            match self.free_place(place.dir, &row.name).filter(|_| can_stay) {
                 Some(place) => drop(self.names.insert(place, row)),
-                None => self.of_names.push((place.0, row.name, "a name".to_owned())),
+                None => self
+                    .of_names
+                    .push((place.dir, row.name, "a name".to_owned())),
             }
         }
     }
@@ -245,7 +247,7 @@ impl<'a> Tree<'a> {
         for ino in self.contents.keys() {
             kinds.insert(*ino, FileKind::Regular);
         }
-        for ((dir, _), row) in &self.names {
+        for (NamePlace { dir, .. }, row) in &self.names {
             let has_rows =
                 self.contents.contains_key(&row.ino) || self.xattr_counts.contains_key(&row.ino);
             if row.kind == FileKind::Directory || (row.kind == FileKind::Regular && has_rows) {
@@ -274,7 +276,7 @@ impl<'a> Tree<'a> {
                 }
                 None => {
                     self.of_names
-                        .push((place.0, row.name, "everything".to_owned()));
+                        .push((place.dir, row.name, "everything".to_owned()));
                 }
             }
         }
@@ -300,7 +302,7 @@ impl<'a> Tree<'a> {
 
     /// Drops all names of a directory but one, and the names of removed files.
     fn drop_second_names(&mut self) {
-        let mut kept: BTreeMap<Ino, Place> = BTreeMap::new();
+        let mut kept: BTreeMap<Ino, NamePlace> = BTreeMap::new();
         let mut dropped = Vec::new();
         for (place, row) in self
             .names
@@ -313,7 +315,7 @@ impl<'a> Tree<'a> {
                 .map_or(Ino::NONE, |inode| inode.parent);
             match kept.get(&row.ino) {
                 None => drop(kept.insert(row.ino, *place)),
-                Some(other) if other.0 != parent && place.0 == parent => {
+                Some(other) if other.dir != parent && place.dir == parent => {
                     dropped.push(*other);
                     kept.insert(row.ino, *place);
                 }
@@ -323,7 +325,7 @@ impl<'a> Tree<'a> {
         for place in dropped {
             if let Some(row) = self.names.remove(&place) {
                 let what = "a second name of a directory".to_owned();
-                self.of_names.push((place.0, row.name, what));
+                self.of_names.push((place.dir, row.name, what));
             }
         }
     }
@@ -332,7 +334,7 @@ impl<'a> Tree<'a> {
     fn adopt(&mut self) {
         let mut children: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
         let mut above: BTreeMap<Ino, Ino> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        for (NamePlace { dir, .. }, row) in &self.names {
             children.entry(*dir).or_default().push(row.ino);
             above.insert(row.ino, *dir);
         }
@@ -408,9 +410,9 @@ impl<'a> Tree<'a> {
                 no => [LOST_AND_FOUND, format!(".{no}").as_bytes()].concat(),
             };
             let Some(place) = self.free_place(root, &name) else {
+                let at = |cookie| NamePlace { dir: root, cookie };
                 let first = self.cookie(&name);
-                let last = first | ((1 << COOKIE_SLOT_BITS) - 1);
-                let found = self.names.range((root, first)..=(root, last));
+                let found = self.names.range(at(first)..=at(first.last_slot()));
                 let mut found = found.filter(|(_, row)| row.name == name);
                 match found.find(|(_, row)| row.kind == FileKind::Directory) {
                     Some((_, row)) => return Some(row.ino),
@@ -439,7 +441,7 @@ impl<'a> Tree<'a> {
         let mut counts: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut parents: BTreeMap<Ino, Ino> = BTreeMap::from([(self.root(), self.root())]);
         let mut dir_counts: BTreeMap<Ino, u32> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        for (NamePlace { dir, .. }, row) in &self.names {
             *counts.entry(row.ino).or_default() += 1;
             if row.kind == FileKind::Directory {
                 parents.insert(row.ino, *dir);
@@ -520,8 +522,7 @@ impl<'a> Tree<'a> {
             of.0.insert(range.start, range.end);
         };
         for (key, value) in self.volume.rows(Table::Extents) {
-            let (ino, window) =
-                split_pair_key(key).map_or((Ino::NONE, 0), |(_, ino, at)| (ino, at));
+            let WindowPlace { ino, window } = window_of(key);
             for piece in super::volumes::pieces(value) {
                 let end = u64::from(piece.offset) + u64::from(piece.len);
                 if let Some(why) = why_lost(piece.block, end) {
@@ -552,23 +553,20 @@ impl<'a> Tree<'a> {
         (ino, size, lost_len): (Ino, u64, u64),
         lost_block: &mut dyn FnMut(u32) -> BlockId,
     ) -> String {
-        let chunk_len = u64::from(self.volume.row.chunk_len);
+        let chunk_len = self.volume.row.chunk_len;
         let volume_no = self.volume.row.volume_no;
-        let window_count = size.div_ceil(chunk_len);
+        let window_count = size.div_ceil(chunk_len.into());
         let mut missing = Vec::new();
         let mut missing_len = 0;
         if window_count <= WINDOWS_MAX {
             let rows = self.volume.tables.entry(Table::Extents).or_default();
-            let (first, last) = (
-                pair_key(volume_no, ino, 0),
-                pair_key(volume_no, ino, u64::MAX),
-            );
-            let known = rows.range(first..=last);
-            let known = known.map(|(key, _)| split_pair_key(key).map_or(0, |(_, _, at)| at));
-            let known: BTreeSet<u64> = known.collect();
-            for window in (0..window_count).filter(|window| !known.contains(window)) {
-                let start = window * chunk_len;
-                let whole = start..start + chunk_len.min(size - start);
+            let key = |window| WindowPlace { ino, window }.key(volume_no);
+            let known = rows.range(key(WindowNo::FIRST)..=key(WindowNo::MAX));
+            let known: BTreeSet<_> = known.map(|(key, _)| window_of(key).window).collect();
+            let windows = (0..window_count).map(WindowNo);
+            for window in windows.filter(|window| !known.contains(window)) {
+                let start = window.start(chunk_len);
+                let whole = start..start + u64::from(chunk_len).min(size - start);
                 for part in self.logged.unchanged(ino, whole) {
                     missing_len += part.end - part.start;
                     missing.push((window, part));
@@ -579,10 +577,10 @@ impl<'a> Tree<'a> {
             return format!("{lost_len} bytes, which are a hole now,");
         }
         let mut ranges = Ranges::default();
-        let mut rows: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+        let mut rows: BTreeMap<WindowNo, Vec<Piece>> = BTreeMap::new();
         for (window, part) in missing {
             let len = (part.end - part.start) as u32;
-            let start = (part.start - window * chunk_len) as u32;
+            let start = (part.start - window.start(chunk_len)) as u32;
             let block = lost_block(len);
             ranges.add(part.start, part.end);
             rows.entry(window).or_default().push(Piece {
@@ -594,7 +592,7 @@ impl<'a> Tree<'a> {
         }
         let extents = self.volume.tables.entry(Table::Extents).or_default();
         for (window, pieces) in rows {
-            let key = pair_key(volume_no, ino, window);
+            let key = WindowPlace { ino, window }.key(volume_no);
             extents.insert(key, ExtentsRow(pieces).encode());
         }
         if let Some(row) = self.inodes.get_mut(&ino) {
@@ -643,7 +641,7 @@ impl<'a> Tree<'a> {
         let mut names = Names::new();
         // The other names of files with several.
         let mut more: BTreeMap<Ino, Vec<(Ino, &[u8])>> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        for (NamePlace { dir, .. }, row) in &self.names {
             match names.entry(row.ino) {
                 Entry::Vacant(entry) => drop(entry.insert((*dir, row.name.clone()))),
                 Entry::Occupied(_) => more.entry(row.ino).or_default().push((*dir, &row.name)),
@@ -679,8 +677,7 @@ impl<'a> Tree<'a> {
         let inodes = inodes.map(|(ino, row)| (inode_key(volume_no, *ino), row.encode()));
         tables.insert(Table::Inodes, inodes.collect());
         let names = self.names.iter();
-        let names =
-            names.map(|((dir, cookie), row)| (pair_key(volume_no, *dir, *cookie), row.encode()));
+        let names = names.map(|(place, row)| (place.key(volume_no), row.encode()));
         tables.insert(Table::Names, names.collect());
         let orphans = self.orphans.iter();
         let orphans = orphans.map(|ino| (inode_key(volume_no, *ino), Vec::new()));
@@ -697,8 +694,8 @@ impl<'a> Tree<'a> {
 }
 
 /// The bytes of its file that a piece of a window has.
-fn range_of(window: u64, chunk_len: u32, piece: &Piece) -> Range<u64> {
-    let start = window.saturating_mul(chunk_len.into());
+fn range_of(window: WindowNo, chunk_len: u32, piece: &Piece) -> Range<u64> {
+    let start = window.start(chunk_len);
     start.saturating_add(piece.start.into())..start.saturating_add(piece.end().into())
 }
 

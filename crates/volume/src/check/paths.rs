@@ -3,7 +3,7 @@
 use super::report::Finding;
 use super::scan::each_row;
 use std::collections::{BTreeMap, BTreeSet};
-use weald_format::volume::{InodeRow, NameRow, VolumeRow, split_pair_key};
+use weald_format::volume::{InodeRow, NamePlace, NameRow, VolumeRow};
 use weald_format::{FileKind, Ino, Result};
 use weald_store::engine::Table;
 use weald_store::{Names, StoreWriter, path_of};
@@ -79,7 +79,7 @@ fn read_names(
     let of = (Table::Names, volume.volume_no);
     // What is wrong with the rows is known.
     each_row(&*writer.engine(), of, &mut |key, value| {
-        let (_, dir, _) = split_pair_key(key)?;
+        let (_, NamePlace { dir, .. }) = NamePlace::split_key(key)?;
         let row = NameRow::parse(value)?;
         if wanted.contains(&row.ino) {
             names.entry(row.ino).or_insert((dir, row.name));

@@ -5,8 +5,8 @@ use super::report::Report;
 use super::scan::{VisitRow, each_row};
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len,
-    first_cookie, fold_case, is_entry_name, split_key, split_pair_key,
+    ExtentsRow, InodeRow, NamePlace, NameRow, QuotaRow, VolumeRow, WindowPlace, counted_xattr_len,
+    first_cookie, fold_case, is_entry_name, split_key,
 };
 use weald_format::{BlockId, ErrorKind, FileKind, Ino, Result};
 use weald_store::engine::Table;
@@ -174,11 +174,11 @@ impl Rows {
         // Names with one hash follow each other.
         let mut before: Vec<(Ino, u64, Vec<u8>)> = Vec::new();
         self.each(writer, Table::Names, &mut |key, value| {
-            let (_, dir, cookie) = split_pair_key(key)?;
+            let (_, NamePlace { dir, cookie }) = NamePlace::split_key(key)?;
             let row = NameRow::parse(value)?;
             report.name_count += 1;
             let folded = fold_case(&row.name, volume.is_case_insensitive).into_owned();
-            let hash = cookie >> COOKIE_SLOT_BITS;
+            let hash = cookie.hash();
             before.retain(|(of, at, _)| (*of, *at) == (dir, hash));
             let is_twin = before.iter().any(|(_, _, name)| *name == folded);
             before.push((dir, hash, folded));
@@ -187,7 +187,7 @@ impl Rows {
                 wrong.push("no directory can have this name".to_owned());
             }
             let first = first_cookie(&volume.secret, &row.name, volume.is_case_insensitive);
-            if first >> COOKIE_SLOT_BITS != hash {
+            if first.hash() != hash {
                 wrong.push("the name lies where no reader looks for it".to_owned());
             }
             if is_twin {
@@ -384,8 +384,8 @@ impl Rows {
         let mut allocated: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
         let mut damaged: BTreeMap<Ino, Damaged> = BTreeMap::new();
         self.each(writer, Table::Extents, &mut |key, value| {
-            let (_, ino, window) = split_pair_key(key)?;
-            let start = window.saturating_mul(chunk_len.into());
+            let (_, WindowPlace { ino, window }) = WindowPlace::split_key(key)?;
+            let start = window.start(chunk_len);
             for piece in ExtentsRow::parse(value, chunk_len)?.0 {
                 let of = allocated.entry(ino).or_default();
                 of.0 += u64::from(piece.len);

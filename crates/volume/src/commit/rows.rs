@@ -7,7 +7,7 @@ use crate::layer::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::volume::{
-    ExtentsRow, LogRow, Piece, VolumeRow, commit_key, inode_key, pair_key, split_key,
+    ExtentsRow, LogRow, Piece, VolumeRow, commit_key, inode_key, split_key,
 };
 use weald_format::{BlockId, Digest, Result};
 use weald_store::engine::{Batch, Table};
@@ -23,9 +23,9 @@ impl Committer {
         let hasty = work.hasty.iter().filter_map(|no| work.ids.get(*no));
         let hasty: BTreeSet<BlockId> = hasty.copied().collect();
         let chunk_len = core.tables.chunk_len();
-        for (ino, window, new) in &work.windows {
+        for (place, new) in &work.windows {
             let mut dropped: BTreeMap<BlockId, i64> = BTreeMap::new();
-            if let Some(old) = core.tables.window(*ino, *window)? {
+            if let Some(old) = core.tables.window(*place)? {
                 for piece in &old.0 {
                     *work.counts.entry(piece.block).or_default() -= 1;
                     if !self.settling.replaces(piece.block) {
@@ -59,13 +59,13 @@ impl Committer {
                     *len -= i64::from(piece.len);
                 }
                 if hasty.contains(&piece.block) {
-                    self.settling.note_hasty((*ino, *window), piece.block);
+                    self.settling.note_hasty(*place, piece.block);
                 }
             }
             let dropped = dropped.values().filter(|len| **len > 0);
             let dropped = dropped.filter(|len| **len < i64::from(chunk_len));
             self.settling.note_dropped(dropped.sum::<i64>() as u64);
-            let key = pair_key(core.tables.volume_no(), *ino, *window);
+            let key = place.key(core.tables.volume_no());
             if pieces.is_empty() {
                 work.batch.remove(Table::Extents, &key)
             } else {

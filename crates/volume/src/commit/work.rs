@@ -6,6 +6,7 @@ use crate::tables::Counts;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use weald_codec::CodecSpec;
+use weald_format::volume::WindowPlace;
 use weald_format::{BlockId, Digest, Error, Ino, Result};
 use weald_store::StoreWriter;
 use weald_store::engine::Batch;
@@ -53,7 +54,7 @@ pub(super) struct Work<'a> {
     pub batch: Batch,
     pub counts: Counts,
     /// Changed windows and their pieces.
-    pub windows: Vec<(Ino, u64, Vec<NewPiece>)>,
+    pub windows: Vec<(WindowPlace, Vec<NewPiece>)>,
     /// Codec of files that have none of their own.
     pub usual_codec: CodecSpec,
     /// Time of slow codecs so far, as estimated.

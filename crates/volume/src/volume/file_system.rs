@@ -7,7 +7,7 @@ use crate::options::PlantedBug;
 use crate::options::SyncMode;
 use crate::state::State;
 use rustix::io::Errno;
-use weald_format::ErrorKind;
+use weald_format::{Cookie, ErrorKind};
 use weald_vfs::{
     AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
     Stat, WritableFs, XattrMode,
@@ -35,7 +35,7 @@ impl WritableFs for Volume {
     }
 
     fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
-        let mut after = after;
+        let mut after = Cookie(after);
         loop {
             let entries = self.core.entries(dir, after)?;
             let Some(((last, _), _)) = entries.last() else {
@@ -46,7 +46,7 @@ impl WritableFs for Volume {
                 let listed = Listed {
                     name: &row.name,
                     stat,
-                    cookie: *cookie,
+                    cookie: cookie.0,
                 };
                 if !visit(listed) {
                     return Ok(());

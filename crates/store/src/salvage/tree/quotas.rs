@@ -4,7 +4,7 @@ use super::Tree;
 use crate::engine::Table;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::Ino;
-use weald_format::volume::{counted_xattr_len, split_key};
+use weald_format::volume::{NamePlace, counted_xattr_len, split_key};
 
 impl Tree<'_> {
     /// Notes the quotas whose rows are lost.
@@ -23,7 +23,7 @@ impl Tree<'_> {
     /// Makes the accounts of quotas anew: each inode counts for the innermost quota above it.
     pub(super) fn count_quotas(&mut self) {
         let mut children: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        for (NamePlace { dir, .. }, row) in &self.names {
             children.entry(*dir).or_default().push(row.ino);
         }
         self.quotas.retain(|dir, _| self.inodes.contains_key(dir));
