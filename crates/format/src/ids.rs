@@ -68,6 +68,44 @@ impl CommitNo {
     }
 }
 
+/// Number of a commit of a volume, from 1 on. Each volume counts its own, apart from the commits of
+/// its store ([`CommitNo`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct VolumeCommitNo(pub u64);
+
+impl VolumeCommitNo {
+    /// No commit: a new volume has it.
+    pub const NONE: Self = Self(0);
+
+    /// The commit after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The commit `count` commits before this one, [`VolumeCommitNo::NONE`] included, if the volume
+    /// had as many.
+    pub fn before(self, count: u64) -> Option<Self> {
+        self.0.checked_sub(count).map(Self)
+    }
+}
+
+/// Number of a record of a sync log in its layer, from 1 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RecordNo(pub u64);
+
+impl RecordNo {
+    /// The record that follows `count` others in its layer.
+    pub fn after(count: u64) -> Self {
+        Self(count.saturating_add(1))
+    }
+
+    /// Number of records of the layer in front of this one.
+    pub fn count_before(self) -> u64 {
+        self.0.saturating_sub(1)
+    }
+}
+
 /// Number of an image in its store. It is never given to another image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ImageNo(pub u64);
@@ -196,5 +234,6 @@ macro_rules! shown_as_number {
     )+};
 }
 
-shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo, Ino, WindowNo);
+shown_as_number!(Display: SegmentNo, BlockId, CommitNo, VolumeCommitNo, RecordNo, ImageNo);
+shown_as_number!(Display: VolumeNo, Ino, WindowNo);
 shown_as_number!(LowerHex: SegmentNo, ImageNo, VolumeNo);

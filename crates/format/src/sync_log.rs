@@ -10,7 +10,7 @@ use crate::cursor::{Cursor, put_varint};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::store::Uuid;
 use crate::volume::{InodeRow, NameRow, QuotaRow, put_time, split_key, time};
-use crate::{BlockId, Digest, Error, Ino, Result, VolumeNo};
+use crate::{BlockId, Digest, Error, Ino, RecordNo, Result, VolumeCommitNo, VolumeNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -155,9 +155,9 @@ impl SyncLogId {
             uuid: self.uuid,
             volume_no: U32::new(self.volume_no.0),
             header_len: U32::new(DELTA_HEADER_LEN as u32),
-            layer: U64::new(delta.layer),
-            base: U64::new(delta.base),
-            sequence: U64::new(delta.sequence),
+            layer: U64::new(delta.layer.0),
+            base: U64::new(delta.base.0),
+            sequence: U64::new(delta.sequence.0),
             before: U64::new(delta.before),
             body_len: U64::new(body.len() as u64),
             base_chain: delta.base_chain,
@@ -175,9 +175,9 @@ impl SyncLogId {
             && record.has_checksum()
             && (record.uuid, record.volume_no.get()) == (self.uuid, self.volume_no.0);
         is_good.then(|| DeltaHeader {
-            layer: record.layer.get(),
-            base: record.base.get(),
-            sequence: record.sequence.get(),
+            layer: VolumeCommitNo(record.layer.get()),
+            base: VolumeCommitNo(record.base.get()),
+            sequence: RecordNo(record.sequence.get()),
             before: record.before.get(),
             unsynced: record.unsynced.get(),
             base_chain: record.base_chain,
@@ -191,11 +191,11 @@ impl SyncLogId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeltaHeader {
     /// Number of the commit that takes these changes.
-    pub layer: u64,
+    pub layer: VolumeCommitNo,
     /// Number of the last commit when the record was written.
-    pub base: u64,
+    pub base: VolumeCommitNo,
     /// Number of the record in its layer, from 1 on.
-    pub sequence: u64,
+    pub sequence: RecordNo,
     /// Number of records of the layer before, if the commit of that layer was not done.
     pub before: u64,
     /// Number of records directly before this one that may not have been durable when it was
@@ -212,7 +212,7 @@ pub struct DeltaHeader {
 impl DeltaHeader {
     /// Number of records of the layer that were durable when this one was written.
     pub fn synced(&self) -> u64 {
-        let before = self.sequence.saturating_sub(1);
+        let before = self.sequence.count_before();
         before.saturating_sub(self.unsynced)
     }
 
@@ -557,9 +557,9 @@ mod tests {
     #[test]
     fn every_byte_of_a_record_counts() {
         let header = DeltaHeader {
-            layer: 9,
-            base: 8,
-            sequence: 1,
+            layer: VolumeCommitNo(9),
+            base: VolumeCommitNo(8),
+            sequence: RecordNo(1),
             before: 0,
             unsynced: 0,
             base_chain: [5; 16],
@@ -568,7 +568,10 @@ mod tests {
         let mut bytes = ID.encode_header(&header, b"body").as_bytes().to_vec();
         bytes.extend_from_slice(b"body");
         let parsed = ID.parse_header(&bytes).expect("a header");
-        assert_eq!((parsed.layer, parsed.sequence), (9, 1));
+        assert_eq!(
+            (parsed.layer, parsed.sequence),
+            (VolumeCommitNo(9), RecordNo(1))
+        );
         assert_eq!(parsed.body(&bytes), Some(&b"body"[..]));
         for at in 0..bytes.len() {
             let mut other = bytes.clone();

@@ -7,7 +7,8 @@ use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
 use crate::{
-    BlockId, Cookie, Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeNo, WindowNo,
+    BlockId, Cookie, Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo,
+    WindowNo,
 };
 
 /// Version of the rows of a volume whose changes are all in the tables.
@@ -53,7 +54,7 @@ pub struct VolumeRow {
     /// When it was created, nanoseconds since 1970.
     pub created: i128,
     /// Number of the last commit.
-    pub commit: u64,
+    pub commit: VolumeCommitNo,
     /// Digest of the chain of commits, as in the last row of the log.
     pub chain: Digest,
     /// Whether the sync log may hold changes that the tables do not have.
@@ -89,7 +90,7 @@ impl VolumeRow {
         put_varint(&mut out, zigzag(self.level));
         out.push(self.is_case_insensitive.into());
         put_time(&mut out, self.created);
-        put_varint(&mut out, self.commit);
+        put_varint(&mut out, self.commit.0);
         out.extend_from_slice(&self.chain.0);
         out
     }
@@ -124,7 +125,7 @@ impl VolumeRow {
             level: unzigzag(cursor.varint()?),
             is_case_insensitive: flag(&mut cursor)?,
             created: time(&mut cursor)?,
-            commit: cursor.varint()?,
+            commit: VolumeCommitNo(cursor.varint()?),
             chain: cursor.digest()?,
             has_sync_log: matches!(
                 version,
@@ -523,8 +524,8 @@ pub fn inode_key(volume_no: VolumeNo, ino: Ino) -> Vec<u8> {
 }
 
 /// Key of a commit in the log.
-pub fn commit_key(volume_no: VolumeNo, commit: u64) -> Vec<u8> {
-    number_key(volume_no, commit)
+pub fn commit_key(volume_no: VolumeNo, commit: VolumeCommitNo) -> Vec<u8> {
+    number_key(volume_no, commit.0)
 }
 
 fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
@@ -619,9 +620,9 @@ pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Ino, &[u8])> {
 ///
 /// # Errors
 /// `Corrupt` if the key is too short.
-pub fn split_commit_key(key: &[u8]) -> Result<(VolumeNo, u64)> {
+pub fn split_commit_key(key: &[u8]) -> Result<(VolumeNo, VolumeCommitNo)> {
     let (volume_no, commit, _) = split_number_key(key)?;
-    Ok((volume_no, commit))
+    Ok((volume_no, VolumeCommitNo(commit)))
 }
 
 fn split_number_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
@@ -681,7 +682,7 @@ mod tests {
             level: -1,
             is_case_insensitive: true,
             created: -5,
-            commit: 12,
+            commit: VolumeCommitNo(12),
             chain: Digest::of(b"x"),
             has_sync_log: true,
             counts_attributes: false,

@@ -6,7 +6,7 @@ use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
 use weald_format::volume::{InodeRow, VolumeRow, inode_key, xattr_key};
-use weald_format::{Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeNo};
+use weald_format::{Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::{Store, WriteOptions};
 
@@ -39,7 +39,7 @@ impl VolumeInfo {
             chunk_len: row.chunk_len,
             codec: codec_spec(row)?,
             is_case_insensitive: row.is_case_insensitive,
-            commits: row.commit,
+            commits: row.commit.0,
         })
     }
 }
@@ -138,7 +138,7 @@ pub fn first_rows(
         level,
         is_case_insensitive: options.is_case_insensitive,
         created: now,
-        commit: 0,
+        commit: VolumeCommitNo::NONE,
         chain: Digest::default(),
         has_sync_log: false,
         counts_attributes: false,

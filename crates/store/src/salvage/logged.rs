@@ -14,7 +14,7 @@ use weald_format::sync_log::{
     DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, chain_start, parse_body,
 };
 use weald_format::volume::{InodeRow, LogRow, commit_key, inode_key, split_key};
-use weald_format::{BlockId, ErrorKind, Ino, Result};
+use weald_format::{BlockId, ErrorKind, Ino, Result, VolumeCommitNo};
 
 /// What a range of a file has.
 #[derive(Debug, Clone)]
@@ -76,7 +76,7 @@ impl Logged {
     /// `Io`.
     pub fn read(store: &Store, volume: &OldVolume) -> Result<Self> {
         let row = &volume.row;
-        let chain_of = |commit: u64| {
+        let chain_of = |commit: VolumeCommitNo| {
             let key = commit_key(row.volume_no, commit);
             let value = volume.tables.get(&Table::Log).and_then(|t| t.get(&key));
             let row = value.and_then(|value| LogRow::parse(value).ok());

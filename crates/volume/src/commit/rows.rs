@@ -128,10 +128,10 @@ impl Committer {
 
     /// Adds the row of the volume and that of the commit, and removes the oldest one of those.
     pub(super) fn put_log(&self, layer: &Layer, batch: &mut Batch) -> VolumeRow {
-        let commit = self.row.commit.saturating_add(1);
+        let commit = self.row.commit.next();
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.row.chain.0);
-        hasher.update(&commit.to_le_bytes());
+        hasher.update(&commit.0.to_le_bytes());
         for change in &batch.0 {
             let value = change.value.as_deref().unwrap_or_default();
             hasher.update(change.table.name().as_bytes());
@@ -155,7 +155,7 @@ impl Committer {
             time: layer.now,
         };
         batch.put(Table::Log, &commit_key(row.volume_no, commit), log.encode());
-        if let Some(oldest) = commit.checked_sub(COMMIT_ROW_COUNT_MAX) {
+        if let Some(oldest) = commit.before(COMMIT_ROW_COUNT_MAX) {
             batch.remove(Table::Log, &commit_key(row.volume_no, oldest));
         }
         batch.put(Table::Volumes, self.name.as_bytes(), row.encode());

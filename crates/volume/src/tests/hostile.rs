@@ -15,7 +15,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, inode_key};
-use weald_format::{BlockId, FileKind, VolumeNo};
+use weald_format::{BlockId, FileKind, VolumeCommitNo, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{Store, WriteOptions};
@@ -263,7 +263,7 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
             let mut row = VolumeRow::parse(old).ok()?;
             match random.below(4) {
                 0 => row.next_ino = Ino(number(random, row.next_ino.0).max(2)),
-                1 => row.commit = number(random, row.commit),
+                1 => row.commit = VolumeCommitNo(number(random, row.commit.0)),
                 2 => row.secret[0] ^= 1,
                 _ => row.chunk_len = 4096 << random.below(10),
             }
