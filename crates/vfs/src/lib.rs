@@ -39,6 +39,6 @@ pub use walk::{Step, Visit, Walker};
 /// The inodes of a file system that can change have the numbers of a volume's.
 pub use weald_format::Ino;
 pub use writable::{
-    AllocateMode, Failure, FsCapacity, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
-    Stat, WritableFs, XattrMode,
+    AllocateMode, Failure, FilePlace, FsCapacity, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    RenameMode, Stat, WritableFs, XattrMode,
 };

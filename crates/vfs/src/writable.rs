@@ -74,6 +74,22 @@ pub struct Stat {
     pub btime: Nanoseconds,
 }
 
+/// A byte of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePlace {
+    /// The file.
+    pub ino: Ino,
+    /// Bytes of the file in front of it.
+    pub offset: u64,
+}
+
+impl FilePlace {
+    /// The byte of `ino` behind `offset` others.
+    pub const fn new(ino: Ino, offset: u64) -> Self {
+        Self { ino, offset }
+    }
+}
+
 /// An inode to create.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NewInode<'a> {
@@ -262,8 +278,8 @@ pub trait WritableFs: Send + Sync {
     /// overlap in one file.
     fn copy_range(
         &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64>;

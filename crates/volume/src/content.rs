@@ -4,14 +4,14 @@ use crate::core::{Core, stat_of};
 use crate::flags::{check_attributes, check_content};
 use crate::layer::{Segment, Source};
 use crate::options::PlantedBug;
-use crate::quotas::{Limits, difference};
+use crate::quotas::{Charge, Limits, difference};
 use crate::state::State;
 use rustix::io::Errno;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::limits::FILE_LEN_MAX;
 use weald_format::{Error, FileKind, Result};
-use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat};
+use weald_vfs::{AllocateMode, FilePlace, Ino, Nanoseconds, NewStat, Outcome, Stat};
 
 /// Longest file, bytes: what an image can hold, so that a seal keeps it.
 pub const SIZE_MAX: u64 = FILE_LEN_MAX;
@@ -140,7 +140,7 @@ impl Core {
         };
         let old = self.taken(state, ino, range, size)?;
         let new = data_len(&segments);
-        self.charge(state, quota, (difference(new, old), 0), limits)?;
+        self.charge(state, quota, Charge::of_len(difference(new, old)), limits)?;
         for segment in segments {
             // Behind the end of the file there is a hole already.
             if !segment.source.is_hole() || segment.range.start < size {
@@ -215,7 +215,7 @@ impl Core {
             let quota = row.quota;
             let freed = difference(0, taken);
             state.change_totals(0, freed);
-            self.charge(state, quota, (freed, 0), Limits::Ignore)?;
+            self.charge(state, quota, Charge::of_len(freed), Limits::Ignore)?;
         }
         self.inode_mut(state, ino)?.size = size;
         Ok(())
@@ -341,19 +341,19 @@ impl Core {
     pub fn copy_range(
         &self,
         state: &mut State,
-        (from, from_offset): (Ino, u64),
-        (to, to_offset): (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64> {
-        let size = self.regular(state, from)?.size;
-        check_content(&*self.regular(state, to)?, Some(to_offset))?;
-        let len = len.min(size.saturating_sub(from_offset));
-        let ends = (from_offset.checked_add(len), to_offset.checked_add(len));
+        let size = self.regular(state, from.ino)?.size;
+        check_content(&*self.regular(state, to.ino)?, Some(to.offset))?;
+        let len = len.min(size.saturating_sub(from.offset));
+        let ends = (from.offset.checked_add(len), to.offset.checked_add(len));
         let (Some(from_end), Some(to_end)) = ends else {
             return Err(Errno::FBIG.into());
         };
-        if from == to && from_offset < to_end && to_offset < from_end {
+        if from.ino == to.ino && from.offset < to_end && to.offset < from_end {
             return Err(Errno::INVAL.into());
         }
         if len == 0 {
@@ -362,11 +362,11 @@ impl Core {
         if to_end > SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
-        let shift = |at: u64| at - from_offset + to_offset;
-        let segments = self.shifted(state, from, from_offset..from_end, shift)?;
-        let range = to_offset..to_end;
-        self.put(state, to, &range, segments, Limits::Hold)?;
-        self.touch(state, to, now)?;
+        let shift = |at: u64| at - from.offset + to.offset;
+        let segments = self.shifted(state, from.ino, from.offset..from_end, shift)?;
+        let range = to.offset..to_end;
+        self.put(state, to.ino, &range, segments, Limits::Hold)?;
+        self.touch(state, to.ino, now)?;
         Ok(len)
     }
 

@@ -6,7 +6,7 @@
 //! volume adds up the use of its blocks; a second one finds the windows that refer to sparse ones,
 //! and commits write those pieces again. Blocks that images or other volumes use, too, stay.
 
-use crate::index::Place;
+use crate::index::BlockPlace;
 use hashbrown::HashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -190,7 +190,7 @@ impl Settling {
     }
 
     /// Whether new data may refer to this place.
-    pub fn accepts(&self, place: &Place) -> bool {
+    pub fn accepts(&self, place: &BlockPlace) -> bool {
         !self.replaces(place.block)
     }
 

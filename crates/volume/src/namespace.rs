@@ -3,7 +3,7 @@
 use crate::climb::{Climb, no_parent};
 use crate::core::{Core, stat_of};
 use crate::options::PlantedBug;
-use crate::quotas::{Limits, difference, error_of};
+use crate::quotas::{Charge, Limits, difference, error_of};
 use crate::state::State;
 use crate::tables::NamesPage;
 use rustix::io::Errno;
@@ -277,7 +277,11 @@ impl Core {
             .iter()
             .map(|(name, value)| counted_xattr_len(name, value));
         let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
-        self.charge(state, quota, (difference(len, 0), 1), Limits::Hold)?;
+        let charge = Charge {
+            len: difference(len, 0),
+            count: 1,
+        };
+        self.charge(state, quota, charge, Limits::Hold)?;
         let ino = state.active.next_ino;
         state.active.next_ino = ino.next();
         let row = InodeRow {
@@ -552,7 +556,7 @@ impl Core {
         if mode == RenameMode::LeaveWhiteout {
             // Nothing has changed yet if there is no room for it.
             let quota = self.quota_in(state, from_dir)?;
-            self.check_room(state, quota, (0, 1))?;
+            self.check_room(state, quota, Charge { len: 0, count: 1 })?;
         }
         let replaced = match &target {
             Some((_, row)) => self.replace(state, row, is_dir, now)?,
@@ -679,7 +683,10 @@ impl Core {
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
         state.change_totals(-1, difference(0, row.allocated));
-        let freed = (difference(0, len), -1);
+        let freed = Charge {
+            len: difference(0, len),
+            count: -1,
+        };
         self.charge(state, row.quota, freed, Limits::Ignore)?;
         self.forget_quota(state, ino)
     }

@@ -70,8 +70,41 @@ fn exceeds(used: u64, new: i64, max: u64) -> bool {
     max != 0 && new > 0 && used.saturating_add_signed(new) > max
 }
 
-/// Bytes and inodes by directory with a quota.
-type Accounts = BTreeMap<Ino, (u64, u64)>;
+/// What counts for a quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Bytes.
+    pub len: u64,
+    /// Inodes.
+    pub count: u64,
+}
+
+impl Account {
+    /// Adds bytes and inodes.
+    pub fn add(&mut self, more: Self) {
+        self.len = self.len.saturating_add(more.len);
+        self.count = self.count.saturating_add(more.count);
+    }
+}
+
+/// Accounts by directory with a quota.
+pub type Accounts = BTreeMap<Ino, Account>;
+
+/// What an operation adds to an account, or takes from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Bytes.
+    pub len: i64,
+    /// Inodes.
+    pub count: i64,
+}
+
+impl Charge {
+    /// Bytes of an inode that counts already.
+    pub fn of_len(len: i64) -> Self {
+        Self { len, count: 0 }
+    }
+}
 
 impl Core {
     /// Opens the accounts of a volume whose tables count no attributes: counts everything again.
@@ -85,10 +118,9 @@ impl Core {
         let mut quota_of: HashMap<Ino, Ino> = HashMap::new();
         self.tables.each_inode(&mut |ino, row| {
             if !row.quota.is_none() {
-                let account = own.entry(row.quota).or_default();
                 let len = row.allocated.saturating_add(row.target.len() as u64);
-                account.0 = account.0.saturating_add(len);
-                account.1 = account.1.saturating_add(1);
+                let account = own.entry(row.quota).or_default();
+                account.add(Account { len, count: 1 });
                 if row.xattr_count > 0 {
                     quota_of.insert(ino, row.quota);
                 }
@@ -96,21 +128,20 @@ impl Core {
         })?;
         self.tables.each_xattr_of_all(&mut |ino, name, value| {
             if let Some(quota) = quota_of.get(&ino) {
+                let len = counted_xattr_len(name, value);
                 let account = own.entry(*quota).or_default();
-                account.0 = account.0.saturating_add(counted_xattr_len(name, value));
+                account.add(Account { len, count: 0 });
             }
         })?;
         let mut counted = Accounts::new();
-        for (dir, (len, count)) in own {
+        for (dir, account) in own {
             for (dir, _) in chain(&state, dir)? {
-                let account = counted.entry(dir).or_default();
-                account.0 = account.0.saturating_add(len);
-                account.1 = account.1.saturating_add(count);
+                counted.entry(dir).or_default().add(account);
             }
         }
         let mut has_changed = false;
         for (dir, row) in state.quotas.clone() {
-            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
+            let Account { len, count } = counted.get(&dir).copied().unwrap_or_default();
             if (row.len, row.count) != (len, count) {
                 has_changed = true;
                 let row = QuotaRow { len, count, ..row };
@@ -156,9 +187,11 @@ impl Core {
     ///
     /// # Errors
     /// EDQUOT; EIO on a circle of quotas.
-    pub fn check_room(&self, state: &State, quota: Ino, (len, count): (i64, i64)) -> Outcome<()> {
+    pub fn check_room(&self, state: &State, quota: Ino, charge: Charge) -> Outcome<()> {
         for (_, row) in chain(state, quota)? {
-            if exceeds(row.len, len, row.len_max) || exceeds(row.count, count, row.count_max) {
+            if exceeds(row.len, charge.len, row.len_max)
+                || exceeds(row.count, charge.count, row.count_max)
+            {
                 return Err(Errno::DQUOT.into());
             }
         }
@@ -182,18 +215,18 @@ impl Core {
         &self,
         state: &mut State,
         quota: Ino,
-        (len, count): (i64, i64),
+        charge: Charge,
         limits: Limits,
     ) -> Outcome<()> {
-        if quota.is_none() || (len, count) == (0, 0) {
+        if quota.is_none() || charge == Charge::default() {
             return Ok(());
         }
         if limits == Limits::Hold {
-            self.check_room(state, quota, (len, count))?;
+            self.check_room(state, quota, charge)?;
         }
         for (dir, mut row) in chain(state, quota)? {
-            row.len = row.len.saturating_add_signed(len);
-            row.count = row.count.saturating_add_signed(count);
+            row.len = row.len.saturating_add_signed(charge.len);
+            row.count = row.count.saturating_add_signed(charge.count);
             state.quotas.insert(dir, row);
             state.active.put_quota(dir, Some(row));
             self.forget_quota(state, dir)?;

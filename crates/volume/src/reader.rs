@@ -2,6 +2,7 @@
 
 use crate::cache::Blocks;
 use crate::create::codec_spec;
+use crate::index::BlockPlace;
 use crate::layer::Source;
 use crate::tables::Tables;
 use std::ops::{ControlFlow, Range};
@@ -28,8 +29,8 @@ pub struct FileExtent {
     pub start: u64,
     /// Length, bytes; never 0.
     pub len: u64,
-    /// The block and the first byte in it, decoded; `None` for a hole.
-    pub block: Option<(BlockId, u32)>,
+    /// Where its bytes lie; `None` for a hole.
+    pub block: Option<BlockPlace>,
 }
 
 /// A volume without its layers. Its blocks must stay: the store's writer exists as long and changes
@@ -163,7 +164,7 @@ impl VolumeReader {
         }
         let _ = self.tables.each_segment(ino, 0..row.size, &mut |segment| {
             let block = match segment.source {
-                Source::Block(id, offset) => Some((id, offset)),
+                Source::Block(block, offset) => Some(BlockPlace { block, offset }),
                 _ => None,
             };
             let len = segment.len();
@@ -192,12 +193,13 @@ impl VolumeReader {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn read(&self, extent: &FileExtent, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let Some((id, offset)) = extent.block else {
+        let Some(place) = extent.block else {
             return Ok(());
         };
-        let block = self.blocks.get(id)?;
-        let range = offset as usize..offset as usize + extent.len as usize;
-        let bytes = block.get(range).ok_or_else(|| past_end_of_block(id))?;
+        let block = self.blocks.get(place.block)?;
+        let start = place.offset as usize;
+        let bytes = block.get(start..start + extent.len as usize);
+        let bytes = bytes.ok_or_else(|| past_end_of_block(place.block))?;
         visit(bytes);
         Ok(())
     }

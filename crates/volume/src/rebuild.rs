@@ -2,7 +2,7 @@
 //! the background. Whole chunks need no reading: the store finds those by the digests in its rows.
 
 use crate::core::Core;
-use crate::index::{DEDUP_LEN_MIN, Index, Place};
+use crate::index::{BlockPlace, DEDUP_LEN_MIN, Index};
 use std::ops::ControlFlow;
 use weald_format::volume::{ExtentsRow, Piece, WindowPlace};
 use weald_format::{BlockId, Digest, Ino, Result};
@@ -27,7 +27,7 @@ pub struct Rebuild {
 /// A run of packed bytes.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    place: Place,
+    place: BlockPlace,
     len: u32,
     /// The file, and the byte of it after the run.
     ino: Ino,
@@ -48,7 +48,7 @@ impl Default for Rebuild {
 impl Found {
     fn of(ino: Ino, base: u64, piece: &Piece) -> Self {
         Self {
-            place: Place {
+            place: BlockPlace {
                 block: piece.block,
                 offset: piece.offset,
             },

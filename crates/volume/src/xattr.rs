@@ -1,7 +1,7 @@
 //! Extended attributes.
 
 use crate::core::Core;
-use crate::quotas::{Limits, difference};
+use crate::quotas::{Charge, Limits, difference};
 use crate::state::State;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
@@ -140,7 +140,8 @@ impl Core {
         }
         let set_len = self.set_len_with(state, ino, (name, value), old.as_deref())?;
         let old_len = old.map_or(0, |old| counted_xattr_len(name, &old));
-        let change = (difference(counted_xattr_len(name, value), old_len), 0);
+        let change = difference(counted_xattr_len(name, value), old_len);
+        let change = Charge::of_len(change);
         let quota = self.inode(state, ino)?.quota;
         // Nothing has changed yet if there is no room for it.
         self.check_room(state, quota, change)?;
@@ -205,7 +206,7 @@ impl Core {
         self.check_locks(state, ino)?;
         self.set_quota(state, ino, name, None)?;
         let quota = self.inode(state, ino)?.quota;
-        let change = (difference(0, counted_xattr_len(name, &old)), 0);
+        let change = Charge::of_len(difference(0, counted_xattr_len(name, &old)));
         self.charge(state, quota, change, Limits::Ignore)?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;

@@ -3,6 +3,7 @@
 use super::paths::{Found, Subject, named};
 use super::report::Report;
 use super::scan::{VisitRow, each_row};
+use crate::quotas::{Account, Accounts};
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{
     ExtentsRow, InodeRow, NamePlace, NameRow, QuotaRow, VolumeRow, WindowPlace, counted_xattr_len,
@@ -331,24 +332,23 @@ impl Rows {
                 Ok(())
             })?;
         }
-        let mut counted: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
+        let mut counted = Accounts::new();
         let mut found = Vec::new();
         for (ino, inode) in &self.inodes {
             if !inode.quota.is_none() && !quotas.contains_key(&inode.quota) {
                 let what = format!("directory {} has no quota", inode.quota);
                 found.push((*ino, what));
             }
-            let account = counted.entry(inode.quota).or_default();
-            account.0 = account.0.saturating_add(inode.allocated);
             let of_attributes = attributes.get(ino).copied().unwrap_or(0);
-            account.0 = account.0.saturating_add(of_attributes);
-            account.1 += 1;
+            let len = inode.allocated.saturating_add(of_attributes);
+            let account = counted.entry(inode.quota).or_default();
+            account.add(Account { len, count: 1 });
         }
         for dir in add_up(quotas, &mut counted) {
             found.push((dir, "its quota is within itself".to_owned()));
         }
         for (dir, row) in quotas {
-            let (len, count) = counted.get(dir).copied().unwrap_or_default();
+            let Account { len, count } = counted.get(dir).copied().unwrap_or_default();
             if (row.len, row.count) != (len, count) {
                 let what = format!(
                     "quota: {} bytes in {} inodes, {len} in {count} were counted",
@@ -469,10 +469,7 @@ fn wrong_directory(inodes: &BTreeMap<Ino, InodeRow>, dir: Ino) -> Option<String>
 }
 
 /// Adds the accounts of quotas to those around them. Returns the quotas in circles.
-pub fn add_up(
-    quotas: &BTreeMap<Ino, QuotaRow>,
-    counted: &mut BTreeMap<Ino, (u64, u64)>,
-) -> Vec<Ino> {
+pub fn add_up(quotas: &BTreeMap<Ino, QuotaRow>, counted: &mut Accounts) -> Vec<Ino> {
     let mut waiting: BTreeMap<Ino, u64> = BTreeMap::new();
     for row in quotas.values() {
         *waiting.entry(row.parent).or_default() += 1;
@@ -485,10 +482,8 @@ pub fn add_up(
         let Some(row) = quotas.get(&dir) else {
             continue;
         };
-        let (len, count) = counted.get(&dir).copied().unwrap_or_default();
-        let around = counted.entry(row.parent).or_default();
-        around.0 = around.0.saturating_add(len);
-        around.1 = around.1.saturating_add(count);
+        let account = counted.get(&dir).copied().unwrap_or_default();
+        counted.entry(row.parent).or_default().add(account);
         if let Some(inner) = waiting.get_mut(&row.parent) {
             *inner -= 1;
             if *inner == 0 && quotas.contains_key(&row.parent) {

@@ -3,6 +3,7 @@
 use super::Committer;
 use super::work::Work;
 use crate::core::Core;
+use crate::index::BlockPlace;
 use crate::layer::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -35,7 +36,7 @@ impl Committer {
             }
             let mut pieces: Vec<Piece> = Vec::with_capacity(new.len());
             for piece in new {
-                let (block, offset) = work.resolve(piece.at)?;
+                let BlockPlace { block, offset } = work.resolve(piece.at)?;
                 // Pieces that follow each other in one block are one.
                 if !piece.begins_run
                     && let Some(last) = pieces.last_mut()

@@ -1,6 +1,7 @@
 //! The rows, counts and bytes that one commit gathers.
 
 use crate::cut::Bytes;
+use crate::index::BlockPlace;
 use crate::properties::Rules;
 use crate::tables::Counts;
 use std::collections::BTreeSet;
@@ -121,24 +122,30 @@ impl<'a> Work<'a> {
         self.run_places.len() + self.waiting.len() - 1
     }
 
-    /// Block and offset of a place.
+    /// Where the bytes of a piece lie.
     ///
     /// # Errors
     /// `Invalid`: the run was given no place, or its block was not stored yet.
-    pub fn resolve(&self, at: At) -> Result<(BlockId, u32)> {
+    pub fn resolve(&self, at: At) -> Result<BlockPlace> {
         let (at, after) = match at {
             At::Run(no, after) => (self.run_places.get(no).copied(), after),
             at => (Some(at), 0),
         };
         let found = match at {
-            Some(At::Block(block, offset)) => Some((block, offset + after)),
+            Some(At::Block(block, offset)) => Some(BlockPlace {
+                block,
+                offset: offset + after,
+            }),
             Some(At::New(no, offset)) => {
                 let id = self
                     .ids
                     .get(no)
                     .copied()
                     .filter(|id| *id != BlockId::default());
-                id.map(|id| (id, offset + after))
+                id.map(|block| BlockPlace {
+                    block,
+                    offset: offset + after,
+                })
             }
             _ => None,
         };

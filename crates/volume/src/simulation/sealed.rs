@@ -1,7 +1,7 @@
 //! A seal beside operations, commits and crashes: it must read the tree of the moment it began.
 
 use super::perform::Difference;
-use crate::{Hold, Volume, VolumeReader};
+use crate::{BlockPlace, Hold, Volume, VolumeReader};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -87,10 +87,10 @@ impl Sealing {
                 continue;
             }
             for extent in reader.extents(ino)? {
-                if let Some((id, _)) = extent.block
-                    && let Part::Block { record, .. } = reader.part(id)?
+                if let Some(BlockPlace { block, .. }) = extent.block
+                    && let Part::Block { record, .. } = reader.part(block)?
                 {
-                    self.parts.push(NewPart::Stored(id, record));
+                    self.parts.push(NewPart::Stored(block, record));
                 }
             }
         }

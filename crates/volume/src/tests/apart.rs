@@ -218,8 +218,13 @@ const OPERATIONS: [(&str, Operation); 21] = [
         v.allocate(o.file, AllocateMode::PunchHole, 100, 200_000, 20)
     }),
     ("copy_range", |v, o| {
-        v.copy_range((o.file, 0), (o.other, 0), 200_000, 20)
-            .map(drop)
+        v.copy_range(
+            FilePlace::new(o.file, 0),
+            FilePlace::new(o.other, 0),
+            200_000,
+            20,
+        )
+        .map(drop)
     }),
     ("create", |v, o| {
         let new = new_inode(FileKind::Regular);

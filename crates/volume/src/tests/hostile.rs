@@ -19,7 +19,7 @@ use weald_format::{BlockId, FileKind, VolumeCommitNo, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{Store, WriteOptions};
-use weald_vfs::{AllocateMode, Ino, NewStat, RenameMode, WritableFs, XattrMode};
+use weald_vfs::{AllocateMode, FilePlace, Ino, NewStat, RenameMode, WritableFs, XattrMode};
 
 /// Longest time of one operation; a hang takes longer.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -414,7 +414,12 @@ fn use_inode(volume: &Volume, ino: Ino, other: Ino) {
     let _ = volume.link(other, ino, b"linked", 3);
     let _ = volume.write(ino, 2000, &noise(9000, ino.0), 4);
     let _ = volume.write(ino, size, b"appended", 4);
-    let _ = volume.copy_range((ino, 0), (other, 100_000), size.min(1 << 20), 4);
+    let _ = volume.copy_range(
+        FilePlace::new(ino, 0),
+        FilePlace::new(other, 100_000),
+        size.min(1 << 20),
+        4,
+    );
     let modes = [
         AllocateMode::PunchHole,
         AllocateMode::Zero { keeps_size: false },

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::SyncMode;
-use weald_format::Ino;
 
 fn open(place: &Place, change: impl FnOnce(&mut OpenOptions)) -> Arc<Volume> {
     let mut options = OpenOptions {

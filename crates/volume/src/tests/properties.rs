@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::properties::{CHUNK, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, USED, USED_COUNT};
-use weald_format::Ino;
 use weald_format::volume::{QuotaRow, VolumeRow, inode_key};
 use weald_store::WriteOptions;
 
@@ -123,7 +122,12 @@ fn a_quota_limits_a_directory() {
         .write(late, 0, &noise(200_000, 4), 1)
         .expect("an overwrite");
     assert_eq!(used(&volume, top), (300_000, 3));
-    let copied = volume.copy_range((early, 0), (late, 200_000), 8000, 1);
+    let copied = volume.copy_range(
+        FilePlace::new(early, 0),
+        FilePlace::new(late, 200_000),
+        8000,
+        1,
+    );
     assert_eq!(errno(copied), Some(Errno::DQUOT));
     assert_eq!(volume.stat(late).expect("stat").size, 200_000);
     let capacity = volume.capacity_at(late).expect("figures");

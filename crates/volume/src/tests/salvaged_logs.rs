@@ -3,7 +3,6 @@
 use super::salvage::{lost, options, rows, salvage};
 use super::*;
 use std::collections::BTreeMap;
-use weald_format::Ino;
 use weald_store::disk::{Access, LocalFiles};
 use weald_store::engine::Engine;
 use weald_store::engine::redb::RedbEngine;
@@ -120,7 +119,12 @@ fn the_list_is_what_a_reader_misses_with_the_log() {
     set.expect("an attribute");
     let copy = file(&volume, inner, "copy").ino;
     volume
-        .copy_range((inos[0], 0), (copy, 0), 100_000, 10)
+        .copy_range(
+            FilePlace::new(inos[0], 0),
+            FilePlace::new(copy, 0),
+            100_000,
+            10,
+        )
         .expect("copy");
     volume.sync().expect("sync");
     assert!(removed.0 > 0);

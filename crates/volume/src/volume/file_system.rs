@@ -9,8 +9,8 @@ use crate::state::State;
 use rustix::io::Errno;
 use weald_format::{Cookie, ErrorKind};
 use weald_vfs::{
-    AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
-    Stat, WritableFs, XattrMode,
+    AllocateMode, FilePlace, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    RenameMode, Stat, WritableFs, XattrMode,
 };
 
 /// Bytes that a new inode takes about, for the number of those that the disk has room for.
@@ -200,15 +200,15 @@ impl WritableFs for Volume {
 
     fn copy_range(
         &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64> {
         self.admit(0)?;
-        for (ino, start) in [from, to] {
-            let range = start..start.saturating_add(len);
-            self.core.prefetch_content(ino, &range);
+        for place in [from, to] {
+            let range = place.offset..place.offset.saturating_add(len);
+            self.core.prefetch_content(place.ino, &range);
         }
         // A commit that runs beside this call may drop a block that the copy is about to share: it
         // writes windows of many pieces anew. So the call waits for it.

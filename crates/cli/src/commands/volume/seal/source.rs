@@ -15,7 +15,7 @@ use weald_format::volume::{InodeRow, NameRow};
 use weald_format::{
     Attributes, BlockId, ContentId, Digest, Error, FileKind, Ino, Result, Timestamp, XattrSet,
 };
-use weald_volume::{FileExtent, VolumeReader};
+use weald_volume::{BlockPlace, FileExtent, VolumeReader};
 
 /// Memory of a regular file while the volume is sealed, bytes.
 const FILE_LEN: u64 = 48;
@@ -330,7 +330,7 @@ impl BlockTree for SealSource<'_> {
 fn block_extent(extent: &FileExtent) -> BlockExtent {
     BlockExtent {
         len: extent.len,
-        block: extent.block.map(|(id, offset)| (id, offset.into())),
+        block: extent.block.map(|place| (place.block, place.offset.into())),
     }
 }
 
@@ -351,9 +351,9 @@ impl Used {
                 extents => extents?,
             };
             for extent in extents {
-                if let Some((id, offset)) = extent.block {
+                if let Some(BlockPlace { block, offset }) = extent.block {
                     let end = offset.saturating_add(extent.len as u32);
-                    used.entry(id).or_default().push(offset..end);
+                    used.entry(block).or_default().push(offset..end);
                 }
             }
             Ok(())
