@@ -34,6 +34,15 @@ const LOGGED_INODES_MAX: u64 = 1 << 32;
 /// Most windows of a file that are looked at for lost ones.
 const WINDOWS_MAX: u64 = 1 << 24;
 
+/// How much a file has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Extent {
+    /// Bytes that are no hole.
+    allocated: u64,
+    /// The byte behind the last one of these.
+    end: u64,
+}
+
 /// What a repair needs to know of blocks.
 pub struct Blocks<'a> {
     /// Why the first bytes of a block cannot be read.
@@ -50,10 +59,10 @@ struct Tree<'a> {
     names: BTreeMap<NamePlace, NameRow>,
     orphans: BTreeSet<Ino>,
     quotas: BTreeMap<Ino, QuotaRow>,
-    /// Allocated bytes and the end of the content, from extents and the log.
-    contents: BTreeMap<Ino, (u64, u64)>,
+    /// What files have, from extents and the log.
+    contents: BTreeMap<Ino, Extent>,
     /// The same from extents alone, as the tables count them until the next mount.
-    stored: BTreeMap<Ino, (u64, u64)>,
+    stored: BTreeMap<Ino, Extent>,
     xattr_counts: BTreeMap<Ino, u32>,
     /// Inodes that were made anew.
     made: BTreeSet<Ino>,
@@ -157,10 +166,10 @@ impl<'a> Tree<'a> {
         if let Some(rows) = tree.volume.tables.get_mut(&Table::Extents) {
             rows.retain(|key, value| !is_bad(key, value));
         }
-        let add = |contents: &mut BTreeMap<Ino, (u64, u64)>, ino: Ino, range: Range<u64>| {
+        let add = |contents: &mut BTreeMap<Ino, Extent>, ino: Ino, range: Range<u64>| {
             let of = contents.entry(ino).or_default();
-            of.0 += range.end - range.start;
-            of.1 = of.1.max(range.end);
+            of.allocated += range.end - range.start;
+            of.end = of.end.max(range.end);
         };
         for (key, value) in tree.volume.rows(Table::Extents) {
             let WindowPlace { ino, window } = window_of(key);
@@ -258,7 +267,7 @@ impl<'a> Tree<'a> {
         kinds.insert(self.root(), FileKind::Directory);
         kinds.retain(|ino, _| !self.inodes.contains_key(ino) && !self.orphans.contains(ino));
         for (ino, kind) in kinds {
-            let end = self.contents.get(&ino).map_or(0, |(_, end)| *end);
+            let end = self.contents.get(&ino).map_or(0, |of| of.end);
             self.inodes.insert(ino, new_inode(kind, end));
             self.made.insert(ino);
             let what = match kind {
@@ -478,7 +487,8 @@ impl<'a> Tree<'a> {
         let damaged = self.damaged_ranges(blocks.why_lost);
         let mut lost_windows = Vec::new();
         for (ino, row) in &mut self.inodes {
-            let (allocated, end) = self.contents.get(ino).copied().unwrap_or_default();
+            let of = self.contents.get(ino).copied().unwrap_or_default();
+            let Extent { allocated, end } = of;
             if !self.made.contains(ino) && allocated < row.allocated && row.nlink > 0 {
                 lost_windows.push((*ino, row.size, row.allocated - allocated));
             }
@@ -598,7 +608,7 @@ impl<'a> Tree<'a> {
         if let Some(row) = self.inodes.get_mut(&ino) {
             row.allocated += missing_len;
         }
-        self.stored.entry(ino).or_default().0 += missing_len;
+        self.stored.entry(ino).or_default().allocated += missing_len;
         ranges.text()
     }
 
@@ -625,7 +635,7 @@ impl<'a> Tree<'a> {
             let Some(row) = self.inodes.get_mut(&ino) else {
                 continue;
             };
-            let (allocated, end) = self.stored.get(&ino).copied().unwrap_or_default();
+            let Extent { allocated, end } = self.stored.get(&ino).copied().unwrap_or_default();
             row.allocated = allocated;
             if row.kind == FileKind::Regular {
                 row.size = row.size.max(end);

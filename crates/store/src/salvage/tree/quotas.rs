@@ -6,6 +6,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use weald_format::Ino;
 use weald_format::volume::{NamePlace, counted_xattr_len, split_key};
 
+/// What counts for a quota.
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    /// Bytes.
+    len: u64,
+    /// Inodes.
+    count: u64,
+}
+
 impl Tree<'_> {
     /// Notes the quotas whose rows are lost.
     pub(super) fn tell_quotas(&mut self) {
@@ -62,18 +71,19 @@ impl Tree<'_> {
         let mut counted = self.accounts();
         // Inner quotas were found behind those around them.
         for dir in order.into_iter().rev() {
-            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
+            let Account { len, count } = counted.get(&dir).copied().unwrap_or_default();
             if let Some(row) = self.quotas.get_mut(&dir) {
                 (row.len, row.count) = (len, count);
                 let around = counted.entry(row.parent).or_default();
-                *around = (around.0 + len, around.1 + count);
+                around.len += len;
+                around.count += count;
             }
         }
     }
 
     /// Bytes and inodes that count for each quota itself.
-    fn accounts(&self) -> BTreeMap<Ino, (u64, u64)> {
-        let mut counted: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
+    fn accounts(&self) -> BTreeMap<Ino, Account> {
+        let mut counted: BTreeMap<Ino, Account> = BTreeMap::new();
         for row in self.inodes.values() {
             let target_len = if self.volume.row.counts_attributes {
                 row.target.len() as u64
@@ -81,15 +91,16 @@ impl Tree<'_> {
                 0
             };
             let of = counted.entry(row.quota).or_default();
-            *of = (of.0 + row.allocated + target_len, of.1 + 1);
+            of.len += row.allocated + target_len;
+            of.count += 1;
         }
         if self.volume.row.counts_attributes {
             for (key, value) in self.volume.rows(Table::Xattrs) {
                 let key = split_key(key).map(|(_, ino, name)| (ino, name));
-                let (ino, name) = key.unwrap_or_default();
+                let (ino, name) = key.unwrap_or((Ino::NONE, &[]));
                 if let Some(row) = self.inodes.get(&ino) {
                     let of = counted.entry(row.quota).or_default();
-                    of.0 += counted_xattr_len(name, value);
+                    of.len += counted_xattr_len(name, value);
                 }
             }
         }
