@@ -1,8 +1,9 @@
 //! Numbers that name things, each of a type of its own, so that one is not taken for another.
 
-use crate::volume::COOKIE_SLOT_BITS;
 use std::fmt;
 
+/// Bits of a cookie that tell names with equal hashes apart.
+const COOKIE_SLOT_BITS: u32 = 7;
 /// The bits of a cookie that are its slot.
 const SLOT_MASK: u64 = (1 << COOKIE_SLOT_BITS) - 1;
 
@@ -160,6 +161,11 @@ impl Cookie {
     pub const START: Self = Self(0);
     /// Behind all names.
     pub const MAX: Self = Self(u64::MAX);
+
+    /// The first cookie of names with this hash of 57 bits at most.
+    pub fn of_hash(hash: u64) -> Self {
+        Self(hash << COOKIE_SLOT_BITS)
+    }
 
     /// The cookie after this one.
     #[must_use]

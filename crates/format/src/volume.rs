@@ -23,8 +23,6 @@ pub const VOLUME_VERSION_COUNTED_LOGGED: u64 = 4;
 pub const VOLUME_VERSION_MAX: u64 = 8;
 /// Bits of a mode that are none of `st_mode`, but the flags of the inode.
 const FLAGS_SHIFT: u32 = 16;
-/// Bits of a cookie that tell names with equal hashes apart.
-pub(crate) const COOKIE_SLOT_BITS: u32 = 7;
 /// Most pieces of one window.
 pub const PIECES_MAX: usize = 1 << 17;
 
@@ -169,7 +167,7 @@ pub fn first_cookie(secret: &[u8; 16], name: &[u8], is_case_insensitive: bool) -
     let key: [u8; 32] = array(&[*secret, *secret].concat());
     let digest = blake3::keyed_hash(&key, &fold_case(name, is_case_insensitive));
     let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
-    Cookie(u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << COOKIE_SLOT_BITS)
+    Cookie::of_hash(u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1))
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
