@@ -3,16 +3,16 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weald_format::Result;
 use weald_format::sync_log::{
     ALIGN, DELTA_HEADER_LEN, DELTA_MAGIC, DeltaBuilder, DeltaItem, HALF_LEN_MAX, SYNC_LOG_MAGIC,
     SYNC_LOG_SUPERBLOCK_LEN, SYNC_LOG_VERSION, SyncLogId, delta_len, parse_body,
 };
+use weald_format::{Result, VolumeNo};
 use weald_fuzz::with_checksum;
 
 const ID: SyncLogId = SyncLogId {
     uuid: [7; 16],
-    snapshot: 1,
+    volume_no: VolumeNo(1),
 };
 
 fuzz_target!(|data: &[u8]| {
@@ -33,7 +33,7 @@ fn again(bytes: &[u8]) -> Result<Vec<u8>> {
     parse_body(bytes, &mut |item| {
         if let DeltaItem::Row(table, key, value) = item {
             // Any answer, but no panic.
-            let _ = table.check_row(ID.snapshot, key, value);
+            let _ = table.check_row(ID.volume_no, key, value);
         }
         builder.push(&item);
         Ok(())
@@ -56,10 +56,10 @@ fn header(bytes: &[u8]) {
     let mut head = head.to_vec();
     head[..8].copy_from_slice(&DELTA_MAGIC);
     head[8..24].copy_from_slice(&ID.uuid);
-    head[24..28].copy_from_slice(&ID.snapshot.to_le_bytes());
+    head[24..28].copy_from_slice(&ID.volume_no.0.to_le_bytes());
     let record = [with_checksum(&head), rest.to_vec()].concat();
     let header = ID.parse_header(&record).expect("a header");
-    assert!(header.synced() <= header.sequence);
+    assert!(header.synced() <= header.sequence.0);
     assert!(delta_len(header.body_len) >= ALIGN);
     if let Some(found) = header.body(&record) {
         assert_eq!(found.len() as u64, header.body_len);
@@ -77,7 +77,7 @@ fn superblock(bytes: &[u8]) {
     bytes[..8].copy_from_slice(&SYNC_LOG_MAGIC);
     bytes[8..12].copy_from_slice(&SYNC_LOG_VERSION.to_le_bytes());
     bytes[16..32].copy_from_slice(&ID.uuid);
-    bytes[32..36].copy_from_slice(&ID.snapshot.to_le_bytes());
+    bytes[32..36].copy_from_slice(&ID.volume_no.0.to_le_bytes());
     if let Ok(half_len) = ID.check_superblock(&with_checksum(&bytes)) {
         assert!((ALIGN..=HALF_LEN_MAX).contains(&half_len));
         assert_eq!(half_len % ALIGN, 0);

@@ -11,7 +11,7 @@ pub fn put_finding(object: &mut Object, finding: &Finding) {
         put_name(object, "path", path);
     }
     if let Some(inode) = finding.inode {
-        object.insert("inode".into(), inode.into());
+        object.insert("inode".into(), inode.0.into());
     }
     object.insert("what".into(), finding.what.as_str().into());
 }

@@ -2,8 +2,8 @@
 
 use crate::runtime_dir::runtime_dir_path;
 use std::path::Path;
-use weald_daemon::{MountReport, Place, RuntimeDir, parse_device, reports, space_reports};
-use weald_fuse::Identity;
+use weald_daemon::{MountReport, Place, RuntimeDir, reports, space_reports};
+use weald_fuse::{DeviceNo, Identity};
 
 /// Information that the command requests from the servers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub type Mounted = (u32, MountReport);
 /// Where a mount is.
 pub fn place_of(mount: &MountReport) -> Place {
     let what = Identity {
-        device: parse_device(&mount.device).unwrap_or_default(),
+        device: DeviceNo::parse(&mount.device).unwrap_or_default(),
         dir: Path::new(&mount.dir).to_owned(),
         source: mount.image.clone(),
     };

@@ -143,7 +143,7 @@ pub(crate) fn lock_file(descriptors: &[OwnedFd]) -> Result<FileId> {
         return Err(wrong());
     }
     let stat = rustix::fs::fstat(lock).map_err(failed)?;
-    Ok((stat.st_dev, stat.st_ino))
+    Ok(FileId::of(&stat))
 }
 
 fn find(shared: &Shared, name: Option<&str>, lock_file: FileId) -> Option<Arc<Volume>> {
@@ -186,7 +186,7 @@ mod tests {
         };
         let stat = rustix::fs::fstat(file.as_file()).expect("stat");
         let found = lock_file(&[open(true)]).expect("a lock");
-        assert_eq!(found, (stat.st_dev, stat.st_ino));
+        assert_eq!(found, FileId::of(&stat));
         for descriptors in [vec![], vec![open(false)], vec![open(true), open(true)]] {
             let refused = lock_file(&descriptors).expect_err("no proof");
             assert_eq!(refused.kind(), ErrorKind::Invalid);

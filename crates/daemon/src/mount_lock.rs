@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
+use weald_fuse::DeviceNo;
 
 /// How long a server tries to lock the file of a new mount. Clients hold the lock for microseconds,
 /// when they test it.
@@ -114,7 +115,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// `Io`.
-    pub(crate) fn lock_mount(&self, device: (u32, u32), is_volume: bool) -> Result<MountLock> {
+    pub(crate) fn lock_mount(&self, device: DeviceNo, is_volume: bool) -> Result<MountLock> {
         let name = name_of(device);
         let lock = match self.lock_file(name.clone(), HOLD_TIMEOUT) {
             // The kernel has given the number to our mount. So the mount of the holder is gone, and
@@ -174,7 +175,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// `Io`.
-    pub fn mount_waiter(&self, device: (u32, u32)) -> Result<Option<MountWaiter>> {
+    pub fn mount_waiter(&self, device: DeviceNo) -> Result<Option<MountWaiter>> {
         match self.open_lock(&name_of(device), OFlags::empty()) {
             Ok(file) => Ok(Some(MountWaiter { file })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
@@ -200,7 +201,7 @@ impl RuntimeDir {
     }
 }
 
-fn name_of((major, minor): (u32, u32)) -> String {
+fn name_of(DeviceNo { major, minor }: DeviceNo) -> String {
     format!("mount-{major}-{minor}.lock")
 }
 
@@ -212,7 +213,10 @@ fn is_mount_lock(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    const DEVICE: (u32, u32) = (0, 77);
+    const DEVICE: DeviceNo = DeviceNo {
+        major: 0,
+        minor: 77,
+    };
 
     fn runtime_dir() -> (tempfile::TempDir, RuntimeDir) {
         let base = tempfile::tempdir().expect("directory");
@@ -253,12 +257,13 @@ mod tests {
     #[test]
     fn lock_files_of_killed_servers_are_reused_or_removed() {
         let (_base, runtime_dir) = runtime_dir();
-        let held = runtime_dir.lock_mount((0, 1), false).expect("held");
+        let [first, second, third] = [1, 2, 3].map(|minor| DeviceNo { major: 0, minor });
+        let held = runtime_dir.lock_mount(first, false).expect("held");
         // A newer mount with the number takes the name, and keeps it when the older one ends.
-        let newer = runtime_dir.lock_mount((0, 1), false).expect("taken over");
+        let newer = runtime_dir.lock_mount(first, false).expect("taken over");
         drop(held);
         let held = newer;
-        for device in [(0, 2), (0, 3)] {
+        for device in [second, third] {
             drop(
                 runtime_dir
                     .open_lock(&name_of(device), OFlags::CREATE)
@@ -266,11 +271,11 @@ mod tests {
             );
         }
         let taken = runtime_dir
-            .lock_mount((0, 2), false)
+            .lock_mount(second, false)
             .expect("nobody holds it");
         runtime_dir.remove_stale_mount_locks().expect("cleared");
         let is_there = |device| runtime_dir.mount_waiter(device).expect("open").is_some();
-        assert_eq!([(0, 1), (0, 2), (0, 3)].map(is_there), [true, true, false]);
+        assert_eq!([first, second, third].map(is_there), [true, true, false]);
         drop((held, taken));
     }
 }

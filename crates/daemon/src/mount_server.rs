@@ -9,12 +9,12 @@ use crate::runtime_dir::RuntimeDir;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
-use weald_fuse::LiveOptions;
+use weald_fuse::{DeviceNo, LiveOptions};
 
 /// A server that has a mount.
 #[derive(Debug)]
 pub struct MountServer {
-    device: (u32, u32),
+    device: DeviceNo,
     pid: u32,
     is_volume: bool,
     waiter: MountWaiter,
@@ -37,7 +37,7 @@ impl MountServer {
     /// # Errors
     /// Those of the server; `Busy` if it is stopped or stuck; `Io`.
     pub fn sync(&self, runtime_dir: &RuntimeDir, on_wait: &mut dyn FnMut()) -> Result<bool> {
-        let device = shown(self.device);
+        let device = self.device.to_string();
         self.ask(runtime_dir, &Request::Sync { device }, on_wait)
     }
 
@@ -46,7 +46,7 @@ impl MountServer {
     /// # Errors
     /// As [`MountServer::sync`].
     pub fn set_options(&self, runtime_dir: &RuntimeDir, options: LiveOptions) -> Result<bool> {
-        let device = shown(self.device);
+        let device = self.device.to_string();
         let request = Request::SetOptions { device, options };
         self.ask(runtime_dir, &request, &mut || {})
     }
@@ -120,7 +120,7 @@ impl RuntimeDir {
     ///
     /// # Errors
     /// `Io`.
-    pub fn mount_server(&self, device: (u32, u32)) -> Result<Option<MountServer>> {
+    pub fn mount_server(&self, device: DeviceNo) -> Result<Option<MountServer>> {
         let Some(waiter) = self.mount_waiter(device)? else {
             return Ok(None);
         };
@@ -148,8 +148,4 @@ impl RuntimeDir {
         }
         Ok(None)
     }
-}
-
-fn shown((major, minor): (u32, u32)) -> String {
-    format!("{major}:{minor}")
 }

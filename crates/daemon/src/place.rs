@@ -48,9 +48,3 @@ impl Place {
         }
     }
 }
-
-/// Parses a device number, `MAJOR:MINOR`.
-pub fn parse_device(text: &str) -> Option<(u32, u32)> {
-    let (major, minor) = text.split_once(':')?;
-    Some((major.parse().ok()?, minor.parse().ok()?))
-}

@@ -3,7 +3,7 @@
 use crate::message::{HandedMount, MountRequest, Prefetch};
 use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
-use crate::place::{Place, parse_device};
+use crate::place::Place;
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
 use crate::volume_mount::{self, Beside, FileId, OpenVolume};
@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{ByteLen, Digest, Error, Result};
-use weald_fuse::{Identity, Mount, MountOptions, Paused, Trace};
+use weald_fuse::{DeviceNo, Identity, Mount, MountOptions, Paused, Trace};
 use weald_image::{Hotness, Image, OpenOptions, PrefetchHandle, PrefetchSet, SharedCache};
 use weald_store::StoreLocation;
 use weald_volume::Volume;
@@ -219,7 +219,7 @@ impl Served {
     }
 
     fn new(id: u64, handed: HandedMount, live: Live) -> Self {
-        let (major, minor) = live.mount.device();
+        let device = live.mount.device();
         let lock_file = match &live.content {
             Content::Volume(open) => Some(open.lock_file),
             Content::Image(_) => None,
@@ -228,7 +228,7 @@ impl Served {
             id,
             handed,
             lock_file,
-            device: format!("{major}:{minor}"),
+            device: device.to_string(),
             live: Mutex::new(Some(live)),
         }
     }
@@ -250,7 +250,7 @@ impl Served {
     pub(crate) fn place(&self) -> Place {
         let request = &self.handed.request;
         let what = Identity {
-            device: parse_device(&self.device).unwrap_or_default(),
+            device: DeviceNo::parse(&self.device).unwrap_or_default(),
             dir: Path::new(&request.dir).to_owned(),
             source: request.image.clone(),
         };

@@ -4,7 +4,7 @@ use crate::message::MountRequest;
 use crate::report::VolumeProperties;
 use crate::store_owner::belongs_to_root_alone;
 use crate::volume_options::VolumeMountOptions;
-use rustix::fs::AtFlags;
+use rustix::fs::{AtFlags, Stat};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
@@ -25,8 +25,24 @@ pub(crate) struct OpenVolume {
     pub(crate) properties: VolumeProperties,
 }
 
-/// Device and inode number of a file.
-pub(crate) type FileId = (u64, u64);
+/// A file of the system.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileId {
+    /// Number of its device.
+    dev: u64,
+    /// Number of its inode there.
+    ino: u64,
+}
+
+impl FileId {
+    /// The file with these attributes.
+    pub(crate) fn of(stat: &Stat) -> Self {
+        Self {
+            dev: stat.st_dev,
+            ino: stat.st_ino,
+        }
+    }
+}
 
 /// Whether `name` is a volume of `store`.
 ///
@@ -65,7 +81,7 @@ pub(crate) fn mount(
         let path = store_path.join(LOCK_FILE);
         Error::io(path.display().to_string(), errno.into())
     })?;
-    let lock_file = (lock_file.st_dev, lock_file.st_ino);
+    let lock_file = FileId::of(&lock_file);
     let dir = Path::new(&request.dir).display();
     let writer_name = format!("process {} (weald mount, on {dir})", std::process::id());
     let open_options = options.open_options(writer_name);

@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weald_format::{Attributes, Error, FileKind, Result, Times, XattrSet};
 use weald_sys::{DirBuffer, Stat};
-use weald_vfs::{Child, Facts, FileReader, Tree, shown};
+use weald_vfs::{Child, Facts, FileReader, LinkKey, Tree, shown};
 
 /// A directory of the host, seen as a [`Tree`]. Its atimes, ctimes and btimes are not compared.
 pub struct HostTree {
@@ -120,7 +120,10 @@ fn child(name: &[u8], stat: &Stat) -> Child<()> {
         rdev: if stat.kind.is_device() { stat.rdev } else { 0 },
     };
     let facts = Facts {
-        link_key: (stat.dev, stat.ino),
+        link_key: LinkKey {
+            device: stat.dev,
+            ino: stat.ino,
+        },
         kind: stat.kind,
         attributes,
         nlink: stat.nlink.into(),

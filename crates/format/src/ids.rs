@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+/// Bits of a cookie that tell names with equal hashes apart.
+const COOKIE_SLOT_BITS: u32 = 7;
+/// The bits of a cookie that are its slot.
+const SLOT_MASK: u64 = (1 << COOKIE_SLOT_BITS) - 1;
+
 /// Number of a segment of a store. Segments are made in the order of their numbers, and none is
 /// given to another segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -64,6 +69,44 @@ impl CommitNo {
     }
 }
 
+/// Number of a commit of a volume, from 1 on. Each volume counts its own, apart from the commits of
+/// its store ([`CommitNo`]).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct VolumeCommitNo(pub u64);
+
+impl VolumeCommitNo {
+    /// No commit: a new volume has it.
+    pub const NONE: Self = Self(0);
+
+    /// The commit after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The commit `count` commits before this one, [`VolumeCommitNo::NONE`] included, if the volume
+    /// had as many.
+    pub fn before(self, count: u64) -> Option<Self> {
+        self.0.checked_sub(count).map(Self)
+    }
+}
+
+/// Number of a record of a sync log in its layer, from 1 on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RecordNo(pub u64);
+
+impl RecordNo {
+    /// The record that follows `count` others in its layer.
+    pub fn after(count: u64) -> Self {
+        Self(count.saturating_add(1))
+    }
+
+    /// Number of records of the layer in front of this one.
+    pub fn count_before(self) -> u64 {
+        self.0.saturating_sub(1)
+    }
+}
+
 /// Number of an image in its store. It is never given to another image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct ImageNo(pub u64);
@@ -85,6 +128,107 @@ impl From<VolumeNo> for u64 {
     }
 }
 
+/// Number of an inode in its volume. It is never given to another inode. Images count theirs apart:
+/// [`crate::InodeNo`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Ino(pub u64);
+
+impl Ino {
+    /// No inode: a row has it where it could name one and does not.
+    pub const NONE: Self = Self(0);
+    /// The root directory.
+    pub const ROOT: Self = Self(1);
+
+    /// The inode after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// Whether it names no inode.
+    pub fn is_none(self) -> bool {
+        self == Self::NONE
+    }
+}
+
+/// Position of a name in its directory of a volume: the hash of the name, and a slot that tells
+/// names with equal hashes apart. A listing has the names in the order of their cookies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Cookie(pub u64);
+
+impl Cookie {
+    /// In front of all names: none has it.
+    pub const START: Self = Self(0);
+    /// Behind all names.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The first cookie of names with this hash of 57 bits at most.
+    pub fn of_hash(hash: u64) -> Self {
+        Self(hash << COOKIE_SLOT_BITS)
+    }
+
+    /// The cookie after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The hash of the names that can have it.
+    pub fn hash(self) -> u64 {
+        self.0 >> COOKIE_SLOT_BITS
+    }
+
+    /// The first cookie of names with this hash.
+    #[must_use]
+    pub fn first_slot(self) -> Self {
+        Self(self.0 & !SLOT_MASK)
+    }
+
+    /// The last cookie of names with this hash.
+    #[must_use]
+    pub fn last_slot(self) -> Self {
+        Self(self.0 | SLOT_MASK)
+    }
+
+    /// All cookies of names with this hash, in order.
+    pub fn slots(self) -> impl Iterator<Item = Self> {
+        (self.first_slot().0..=self.last_slot().0).map(Self)
+    }
+}
+
+/// Number of a window of a file's content: all windows of a volume have the same length, but for
+/// the last one of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct WindowNo(pub u64);
+
+impl WindowNo {
+    /// The window at the beginning of a file.
+    pub const FIRST: Self = Self(0);
+    /// Greater than every window that a file has.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The window that has the byte `at` of a file, if windows have `window_len` bytes.
+    pub fn of(at: u64, window_len: u32) -> Self {
+        Self(at.checked_div(window_len.into()).unwrap_or(0))
+    }
+
+    /// Its first byte in the file, if windows have `window_len` bytes.
+    pub fn start(self, window_len: u32) -> u64 {
+        self.0.saturating_mul(window_len.into())
+    }
+
+    /// The window after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+
+    /// The windows from this one to `last`.
+    pub fn through(self, last: Self) -> impl Iterator<Item = Self> {
+        (self.0..=last.0).map(Self)
+    }
+}
+
 /// Shows each of these types as the number that it is.
 macro_rules! shown_as_number {
     ($kind:ident: $($id:ident),+) => {$(
@@ -96,5 +240,6 @@ macro_rules! shown_as_number {
     )+};
 }
 
-shown_as_number!(Display: SegmentNo, BlockId, CommitNo, ImageNo, VolumeNo);
+shown_as_number!(Display: SegmentNo, BlockId, CommitNo, VolumeCommitNo, RecordNo, ImageNo);
+shown_as_number!(Display: VolumeNo, Ino, WindowNo);
 shown_as_number!(LowerHex: SegmentNo, ImageNo, VolumeNo);

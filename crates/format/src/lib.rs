@@ -43,6 +43,9 @@ pub mod volume;
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Ids, permissions_without, permissions_without_acl};
 pub use error::{Error, ErrorKind, Place, Result};
-pub use ids::{BlockId, CommitNo, ImageNo, SegmentNo, VolumeNo};
+pub use ids::{
+    BlockId, CommitNo, Cookie, ImageNo, Ino, RecordNo, SegmentNo, VolumeCommitNo, VolumeNo,
+    WindowNo,
+};
 pub use inode_flags::InodeFlags;
 pub use types::*;

@@ -120,9 +120,8 @@ mod tests {
     use super::*;
     use crate::container::{Codec, RecordRef, RecordType};
     use crate::store::{BlockRow, Location};
-    use crate::volume::{ExtentsRow, InodeRow, NameRow, Piece, number_key, pair_key};
-    use crate::{BlockId, SegmentNo, VolumeNo};
-    use crate::{FileKind, InodeFlags};
+    use crate::volume::{ExtentsRow, InodeRow, NamePlace, NameRow, Piece, WindowPlace, inode_key};
+    use crate::{BlockId, Cookie, FileKind, Ino, InodeFlags, SegmentNo, VolumeNo, WindowNo};
 
     fn rows(list: &[(&str, &str)]) -> Rows {
         let mut rows = Rows::default();
@@ -218,22 +217,26 @@ mod tests {
             mtime: -time,
             ctime: time + 9,
             btime: time,
-            parent: n / 7,
-            quota: 0,
+            parent: Ino(n / 7),
+            quota: Ino::NONE,
             xattr_count: 0,
             target: vec![b't'; usize::from(is_symlink) * n as usize],
         };
-        (number_key(VolumeNo(1), n), row.encode())
+        (inode_key(VolumeNo(1), Ino(n)), row.encode())
     }
 
     fn name_row(n: u64) -> (Vec<u8>, Vec<u8>) {
         let row = NameRow {
             name: format!("name {n}").into_bytes(),
-            ino: 500 - n,
+            ino: Ino(500 - n),
             kind: FileKind::Regular,
         };
         let hash = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-        (pair_key(VolumeNo(1), n, hash << 7 | 2), row.encode())
+        let place = NamePlace {
+            dir: Ino(n),
+            cookie: Cookie(hash << 7 | 2),
+        };
+        (place.key(VolumeNo(1)), row.encode())
     }
 
     fn extents_row(n: u64) -> (Vec<u8>, Vec<u8>) {
@@ -244,7 +247,11 @@ mod tests {
             offset: n as u32 * 100,
         };
         let pieces = vec![piece(0, BlockId(70)), piece(2000, BlockId(69 + n))];
-        (pair_key(VolumeNo(1), n, n % 2), ExtentsRow(pieces).encode())
+        let place = WindowPlace {
+            ino: Ino(n),
+            window: WindowNo(n % 2),
+        };
+        (place.key(VolumeNo(1)), ExtentsRow(pieces).encode())
     }
 
     /// Rows 1 to `count` of a table of this shape.

@@ -10,7 +10,7 @@ use crate::cursor::{Cursor, put_varint};
 use crate::limits::BLOCK_LEN_MAX;
 use crate::store::Uuid;
 use crate::volume::{InodeRow, NameRow, QuotaRow, put_time, split_key, time};
-use crate::{BlockId, Digest, Error, Result, VolumeNo};
+use crate::{BlockId, Digest, Error, Ino, RecordNo, Result, VolumeCommitNo, VolumeNo};
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
@@ -155,9 +155,9 @@ impl SyncLogId {
             uuid: self.uuid,
             volume_no: U32::new(self.volume_no.0),
             header_len: U32::new(DELTA_HEADER_LEN as u32),
-            layer: U64::new(delta.layer),
-            base: U64::new(delta.base),
-            sequence: U64::new(delta.sequence),
+            layer: U64::new(delta.layer.0),
+            base: U64::new(delta.base.0),
+            sequence: U64::new(delta.sequence.0),
             before: U64::new(delta.before),
             body_len: U64::new(body.len() as u64),
             base_chain: delta.base_chain,
@@ -175,9 +175,9 @@ impl SyncLogId {
             && record.has_checksum()
             && (record.uuid, record.volume_no.get()) == (self.uuid, self.volume_no.0);
         is_good.then(|| DeltaHeader {
-            layer: record.layer.get(),
-            base: record.base.get(),
-            sequence: record.sequence.get(),
+            layer: VolumeCommitNo(record.layer.get()),
+            base: VolumeCommitNo(record.base.get()),
+            sequence: RecordNo(record.sequence.get()),
             before: record.before.get(),
             unsynced: record.unsynced.get(),
             base_chain: record.base_chain,
@@ -191,11 +191,11 @@ impl SyncLogId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DeltaHeader {
     /// Number of the commit that takes these changes.
-    pub layer: u64,
+    pub layer: VolumeCommitNo,
     /// Number of the last commit when the record was written.
-    pub base: u64,
+    pub base: VolumeCommitNo,
     /// Number of the record in its layer, from 1 on.
-    pub sequence: u64,
+    pub sequence: RecordNo,
     /// Number of records of the layer before, if the commit of that layer was not done.
     pub before: u64,
     /// Number of records directly before this one that may not have been durable when it was
@@ -212,7 +212,7 @@ pub struct DeltaHeader {
 impl DeltaHeader {
     /// Number of records of the layer that were durable when this one was written.
     pub fn synced(&self) -> u64 {
-        let before = self.sequence.saturating_sub(1);
+        let before = self.sequence.count_before();
         before.saturating_sub(self.unsynced)
     }
 
@@ -268,8 +268,8 @@ impl DeltaTable {
     ///
     /// # Errors
     /// `Corrupt` if the table cannot have it.
-    pub fn split_key(self, volume_no: VolumeNo, key: &[u8]) -> Result<(u64, &[u8])> {
-        let (of, number, rest) = split_key(key)?;
+    pub fn split_key(self, volume_no: VolumeNo, key: &[u8]) -> Result<(Ino, &[u8])> {
+        let (of, ino, rest) = split_key(key)?;
         let is_right = of == volume_no
             && match self {
                 Self::Names => rest.len() == 8,
@@ -277,7 +277,7 @@ impl DeltaTable {
                 Self::Inodes | Self::Orphans | Self::Quotas => rest.is_empty(),
             };
         if is_right {
-            Ok((number, rest))
+            Ok((ino, rest))
         } else {
             Err(bad("V-6.5", "a key that its table cannot have"))
         }
@@ -306,23 +306,48 @@ impl DeltaTable {
 pub enum DeltaItem<'a> {
     /// A row, with the key and value of its table; no value removes it.
     Row(DeltaTable, &'a [u8], Option<&'a [u8]>),
-    /// Bytes of inode and offset.
-    Bytes(u64, u64, &'a [u8]),
-    /// A hole: inode, offset, length.
-    Hole(u64, u64, u64),
-    /// Bytes of a block: inode, offset, length, block, offset in the decoded block.
-    Block(u64, u64, u64, BlockId, u32),
+    /// Bytes of a file.
+    Bytes {
+        /// The file.
+        ino: Ino,
+        /// First byte of the range in the file.
+        start: u64,
+        /// The bytes.
+        bytes: &'a [u8],
+    },
+    /// A hole of a file.
+    Hole {
+        /// The file.
+        ino: Ino,
+        /// First byte of the range in the file.
+        start: u64,
+        /// Length of the range.
+        len: u64,
+    },
+    /// A range of a file that lies in a block.
+    Block {
+        /// The file.
+        ino: Ino,
+        /// First byte of the range in the file.
+        start: u64,
+        /// Length of the range.
+        len: u64,
+        /// The block.
+        block: BlockId,
+        /// First byte in the decoded block.
+        offset: u32,
+    },
     /// An inode whose rows go.
-    Drop(u64),
+    Drop(Ino),
 }
 
 impl DeltaItem<'_> {
     fn code(&self) -> u8 {
         match self {
             Self::Row(..) => 1,
-            Self::Bytes(..) => 2,
-            Self::Hole(..) => 3,
-            Self::Block(..) => 4,
+            Self::Bytes { .. } => 2,
+            Self::Hole { .. } => 3,
+            Self::Block { .. } => 4,
             Self::Drop(..) => 5,
         }
     }
@@ -332,7 +357,7 @@ impl DeltaItem<'_> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DeltaStart {
     /// The number that the next new inode gets.
-    pub next_ino: u64,
+    pub next_ino: Ino,
     /// Time of the last operation, nanoseconds since 1970.
     pub now: i128,
 }
@@ -345,7 +370,7 @@ impl DeltaBuilder {
     /// Begins a body.
     pub fn new(start: DeltaStart) -> Self {
         let mut out = Vec::new();
-        put_varint(&mut out, start.next_ino);
+        put_varint(&mut out, start.next_ino.0);
         put_time(&mut out, start.now);
         Self(out)
     }
@@ -365,15 +390,21 @@ impl DeltaBuilder {
                 );
                 out.extend_from_slice(value.unwrap_or_default());
             }
-            DeltaItem::Bytes(ino, start, bytes) => {
-                put_varints(out, &[ino, start, bytes.len() as u64]);
+            DeltaItem::Bytes { ino, start, bytes } => {
+                put_varints(out, &[ino.0, start, bytes.len() as u64]);
                 out.extend_from_slice(bytes);
             }
-            DeltaItem::Hole(ino, start, len) => put_varints(out, &[ino, start, len]),
-            DeltaItem::Block(ino, start, len, block, offset) => {
-                put_varints(out, &[ino, start, len, block.0, offset.into()]);
+            DeltaItem::Hole { ino, start, len } => put_varints(out, &[ino.0, start, len]),
+            DeltaItem::Block {
+                ino,
+                start,
+                len,
+                block,
+                offset,
+            } => {
+                put_varints(out, &[ino.0, start, len, block.0, offset.into()]);
             }
-            DeltaItem::Drop(ino) => put_varint(out, ino),
+            DeltaItem::Drop(ino) => put_varint(out, ino.0),
         }
     }
 
@@ -389,10 +420,18 @@ fn put_varints(out: &mut Vec<u8>, numbers: &[u64]) {
     }
 }
 
-fn range(cursor: &mut Cursor<'_>) -> Result<(u64, u64, u64)> {
+/// A range of a file.
+struct FileRange {
+    ino: Ino,
+    start: u64,
+    len: u64,
+}
+
+fn range(cursor: &mut Cursor<'_>) -> Result<FileRange> {
     let (ino, start, len) = (cursor.varint()?, cursor.varint()?, cursor.varint()?);
+    let ino = Ino(ino);
     match start.checked_add(len) {
-        Some(end) if len > 0 && end <= FILE_END_MAX => Ok((ino, start, len)),
+        Some(end) if len > 0 && end <= FILE_END_MAX => Ok(FileRange { ino, start, len }),
         _ => Err(bad("V-6.6", "a range is empty or too long for a file")),
     }
 }
@@ -412,24 +451,31 @@ fn item<'a>(cursor: &mut Cursor<'a>) -> Result<DeltaItem<'a>> {
             DeltaItem::Row(table, key, value)
         }
         2 => {
-            let (ino, start, len) = range(cursor)?;
+            let FileRange { ino, start, len } = range(cursor)?;
             let len = usize::try_from(len).unwrap_or(usize::MAX);
-            DeltaItem::Bytes(ino, start, cursor.bytes(len)?)
+            let bytes = cursor.bytes(len)?;
+            DeltaItem::Bytes { ino, start, bytes }
         }
         3 => {
-            let (ino, start, len) = range(cursor)?;
-            DeltaItem::Hole(ino, start, len)
+            let FileRange { ino, start, len } = range(cursor)?;
+            DeltaItem::Hole { ino, start, len }
         }
         4 => {
-            let (ino, start, len) = range(cursor)?;
+            let FileRange { ino, start, len } = range(cursor)?;
             let block = cursor.varint()?;
             let offset = cursor.bounded(BLOCK_LEN_MAX, "offset in a block")?;
             if len.saturating_add(offset) > BLOCK_LEN_MAX {
                 return Err(bad("V-6.6", "a range ends behind its block"));
             }
-            DeltaItem::Block(ino, start, len, BlockId(block), offset as u32)
+            DeltaItem::Block {
+                ino,
+                start,
+                len,
+                block: BlockId(block),
+                offset: offset as u32,
+            }
         }
-        5 => DeltaItem::Drop(cursor.varint()?),
+        5 => DeltaItem::Drop(Ino(cursor.varint()?)),
         _ => return Err(bad("V-6.5", "unknown kind of change")),
     })
 }
@@ -444,7 +490,7 @@ pub fn parse_body(
 ) -> Result<DeltaStart> {
     let mut cursor = Cursor::new(body, "sync log");
     let start = DeltaStart {
-        next_ino: cursor.varint()?,
+        next_ino: Ino(cursor.varint()?),
         now: time(&mut cursor)?,
     };
     while cursor.remaining() > 0 {
@@ -469,13 +515,27 @@ mod tests {
             DeltaItem::Row(DeltaTable::Names, b"key", Some(b"value")),
             DeltaItem::Row(DeltaTable::Orphans, b"k", Some(b"")),
             DeltaItem::Row(DeltaTable::Xattrs, b"", None),
-            DeltaItem::Bytes(4, 1 << 40, b"bytes"),
-            DeltaItem::Hole(5, 0, i64::MAX as u64),
-            DeltaItem::Block(6, 7, 8, BlockId(u64::MAX), 9),
-            DeltaItem::Drop(u64::MAX),
+            DeltaItem::Bytes {
+                ino: Ino(4),
+                start: 1 << 40,
+                bytes: b"bytes",
+            },
+            DeltaItem::Hole {
+                ino: Ino(5),
+                start: 0,
+                len: i64::MAX as u64,
+            },
+            DeltaItem::Block {
+                ino: Ino(6),
+                start: 7,
+                len: 8,
+                block: BlockId(u64::MAX),
+                offset: 9,
+            },
+            DeltaItem::Drop(Ino(u64::MAX)),
         ];
         let start = DeltaStart {
-            next_ino: 300,
+            next_ino: Ino(300),
             now: -5,
         };
         let mut builder = DeltaBuilder::new(start);
@@ -497,9 +557,9 @@ mod tests {
     #[test]
     fn every_byte_of_a_record_counts() {
         let header = DeltaHeader {
-            layer: 9,
-            base: 8,
-            sequence: 1,
+            layer: VolumeCommitNo(9),
+            base: VolumeCommitNo(8),
+            sequence: RecordNo(1),
             before: 0,
             unsynced: 0,
             base_chain: [5; 16],
@@ -508,7 +568,10 @@ mod tests {
         let mut bytes = ID.encode_header(&header, b"body").as_bytes().to_vec();
         bytes.extend_from_slice(b"body");
         let parsed = ID.parse_header(&bytes).expect("a header");
-        assert_eq!((parsed.layer, parsed.sequence), (9, 1));
+        assert_eq!(
+            (parsed.layer, parsed.sequence),
+            (VolumeCommitNo(9), RecordNo(1))
+        );
         assert_eq!(parsed.body(&bytes), Some(&b"body"[..]));
         for at in 0..bytes.len() {
             let mut other = bytes.clone();

@@ -6,7 +6,10 @@ use crate::container::Codec;
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::limits::BLOCK_LEN_MAX;
 pub use crate::limits::{NAME_LEN_MAX, TARGET_LEN_MAX};
-use crate::{BlockId, Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
+use crate::{
+    BlockId, Cookie, Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo,
+    WindowNo,
+};
 
 /// Version of the rows of a volume whose changes are all in the tables.
 pub const VOLUME_VERSION: u64 = 1;
@@ -20,8 +23,6 @@ pub const VOLUME_VERSION_COUNTED_LOGGED: u64 = 4;
 pub const VOLUME_VERSION_MAX: u64 = 8;
 /// Bits of a mode that are none of `st_mode`, but the flags of the inode.
 const FLAGS_SHIFT: u32 = 16;
-/// Bits of a cookie that tell names with equal hashes apart.
-pub const COOKIE_SLOT_BITS: u32 = 7;
 /// Most pieces of one window.
 pub const PIECES_MAX: usize = 1 << 17;
 
@@ -35,9 +36,9 @@ pub struct VolumeRow {
     /// Number that the keys of its rows begin with.
     pub volume_no: VolumeNo,
     /// The root directory.
-    pub root: u64,
+    pub root: Ino,
     /// The number that the next new inode gets.
-    pub next_ino: u64,
+    pub next_ino: Ino,
     /// Key of the hash of names, random.
     pub secret: [u8; 16],
     /// Length of a window, bytes.
@@ -51,7 +52,7 @@ pub struct VolumeRow {
     /// When it was created, nanoseconds since 1970.
     pub created: i128,
     /// Number of the last commit.
-    pub commit: u64,
+    pub commit: VolumeCommitNo,
     /// Digest of the chain of commits, as in the last row of the log.
     pub chain: Digest,
     /// Whether the sync log may hold changes that the tables do not have.
@@ -78,7 +79,7 @@ impl VolumeRow {
             0
         };
         put_varint(&mut out, version.saturating_add(above));
-        for number in [self.volume_no.0.into(), self.root, self.next_ino] {
+        for number in [self.volume_no.0.into(), self.root.0, self.next_ino.0] {
             put_varint(&mut out, number);
         }
         out.extend_from_slice(&self.secret);
@@ -87,7 +88,7 @@ impl VolumeRow {
         put_varint(&mut out, zigzag(self.level));
         out.push(self.is_case_insensitive.into());
         put_time(&mut out, self.created);
-        put_varint(&mut out, self.commit);
+        put_varint(&mut out, self.commit.0);
         out.extend_from_slice(&self.chain.0);
         out
     }
@@ -114,15 +115,15 @@ impl VolumeRow {
         };
         let row = Self {
             volume_no: VolumeNo(cursor.bounded(u32::MAX.into(), "number of the volume")? as u32),
-            root: cursor.varint()?,
-            next_ino: cursor.varint()?,
+            root: Ino(cursor.varint()?),
+            next_ino: Ino(cursor.varint()?),
             secret: array(cursor.bytes(16)?),
             chunk_len: cursor.bounded(BLOCK_LEN_MAX, "chunk length")? as u32,
             codec: Codec::from_code(cursor.byte()?).ok_or_else(|| bad("V-1.1", "unknown codec"))?,
             level: unzigzag(cursor.varint()?),
             is_case_insensitive: flag(&mut cursor)?,
             created: time(&mut cursor)?,
-            commit: cursor.varint()?,
+            commit: VolumeCommitNo(cursor.varint()?),
             chain: cursor.digest()?,
             has_sync_log: matches!(
                 version,
@@ -132,7 +133,7 @@ impl VolumeRow {
             has_flags,
         };
         cursor.finish()?;
-        if row.root == 0 || row.next_ino <= row.root {
+        if row.root.is_none() || row.next_ino <= row.root {
             return Err(bad(
                 "V-1.2",
                 "the next inode number is not above the root's",
@@ -162,11 +163,11 @@ pub fn fold_case(name: &[u8], is_case_insensitive: bool) -> std::borrow::Cow<'_,
 }
 
 /// The first cookie of names with the hash of `name`, in a volume with this secret.
-pub fn first_cookie(secret: &[u8; 16], name: &[u8], is_case_insensitive: bool) -> u64 {
+pub fn first_cookie(secret: &[u8; 16], name: &[u8], is_case_insensitive: bool) -> Cookie {
     let key: [u8; 32] = array(&[*secret, *secret].concat());
     let digest = blake3::keyed_hash(&key, &fold_case(name, is_case_insensitive));
     let [a, b, c, d, e, f, g, ..] = *digest.as_bytes();
-    u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1) << COOKIE_SLOT_BITS
+    Cookie::of_hash(u64::from_be_bytes([0, a, b, c, d, e, f, g]).max(1))
 }
 
 fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
@@ -225,10 +226,10 @@ pub struct InodeRow {
     pub ctime: i128,
     /// Creation.
     pub btime: i128,
-    /// The directory that contains it, for directories, else 0.
-    pub parent: u64,
-    /// The directory whose quota it counts for, or 0.
-    pub quota: u64,
+    /// The directory that contains it, for directories, else [`Ino::NONE`].
+    pub parent: Ino,
+    /// The directory whose quota it counts for, or [`Ino::NONE`].
+    pub quota: Ino,
     /// Number of extended attributes.
     pub xattr_count: u32,
     /// Target of a symlink, else empty.
@@ -250,8 +251,8 @@ impl InodeRow {
         for at in [self.atime, self.mtime, self.ctime, self.btime] {
             put_time(&mut out, at);
         }
-        put_varint(&mut out, self.parent);
-        put_varint(&mut out, self.quota);
+        put_varint(&mut out, self.parent.0);
+        put_varint(&mut out, self.quota.0);
         put_varint(&mut out, self.xattr_count.into());
         put_varint(&mut out, self.target.len() as u64);
         out.extend_from_slice(&self.target);
@@ -283,8 +284,8 @@ impl InodeRow {
             mtime: time(&mut cursor)?,
             ctime: time(&mut cursor)?,
             btime: time(&mut cursor)?,
-            parent: cursor.varint()?,
-            quota: cursor.varint()?,
+            parent: Ino(cursor.varint()?),
+            quota: Ino(cursor.varint()?),
             xattr_count: small(&mut cursor, "number of attributes")?,
             target: {
                 let len = cursor.count(TARGET_LEN_MAX, "target")?;
@@ -310,7 +311,7 @@ pub struct NameRow {
     /// The name.
     pub name: Vec<u8>,
     /// The inode.
-    pub ino: u64,
+    pub ino: Ino,
     /// Kind of the inode.
     pub kind: FileKind,
 }
@@ -319,7 +320,7 @@ impl NameRow {
     /// The value of the row.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(12usize.saturating_add(self.name.len()));
-        put_varint(&mut out, self.ino);
+        put_varint(&mut out, self.ino.0);
         put_varint(&mut out, (self.kind.mode_bits() >> 12).into());
         put_varint(&mut out, self.name.len() as u64);
         out.extend_from_slice(&self.name);
@@ -332,14 +333,14 @@ impl NameRow {
     /// `Corrupt`.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "name row");
-        let ino = cursor.varint()?;
+        let ino = Ino(cursor.varint()?);
         let kind = cursor.bounded(0o17, "kind")? as u32;
         let kind = kind.checked_shl(12).and_then(FileKind::from_mode);
         let kind = kind.ok_or_else(|| bad("V-3.1", "unknown kind of file"))?;
         let len = cursor.count(NAME_LEN_MAX, "name")?;
         let name = cursor.bytes(len)?.to_vec();
         cursor.finish()?;
-        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) || ino == 0 {
+        if name.is_empty() || name.iter().any(|b| matches!(b, 0 | b'/')) || ino.is_none() {
             return Err(bad(
                 "V-3.2",
                 "an empty name, a name with a slash, or inode 0",
@@ -425,8 +426,8 @@ impl ExtentsRow {
 /// The quota of a directory: the account of everything below it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct QuotaRow {
-    /// The directory with a quota that this one lies in, or 0.
-    pub parent: u64,
+    /// The directory with a quota that this one lies in, or [`Ino::NONE`].
+    pub parent: Ino,
     /// Most bytes below the directory; 0 for no limit.
     pub len_max: u64,
     /// Most inodes below the directory; 0 for no limit.
@@ -443,7 +444,7 @@ impl QuotaRow {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(32);
         for number in [
-            self.parent,
+            self.parent.0,
             self.len_max,
             self.count_max,
             self.len,
@@ -461,7 +462,7 @@ impl QuotaRow {
     pub fn parse(bytes: &[u8]) -> Result<Self> {
         let mut cursor = Cursor::new(bytes, "quota row");
         let row = Self {
-            parent: cursor.varint()?,
+            parent: Ino(cursor.varint()?),
             len_max: cursor.varint()?,
             count_max: cursor.varint()?,
             len: cursor.varint()?,
@@ -515,33 +516,114 @@ pub fn counted_xattr_len(name: &[u8], value: &[u8]) -> u64 {
     }
 }
 
-/// Key of an inode, of an orphan, of a quota, and of a commit in the log.
-pub fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
+/// Key of an inode, of an orphan and of a quota; first bytes of all keys of what an inode has.
+pub fn inode_key(volume_no: VolumeNo, ino: Ino) -> Vec<u8> {
+    number_key(volume_no, ino.0)
+}
+
+/// Key of a commit in the log.
+pub fn commit_key(volume_no: VolumeNo, commit: VolumeCommitNo) -> Vec<u8> {
+    number_key(volume_no, commit.0)
+}
+
+fn number_key(volume_no: VolumeNo, number: u64) -> Vec<u8> {
     let mut key = Vec::with_capacity(20);
     key.extend_from_slice(&volume_no.to_be_bytes());
     key.extend_from_slice(&number.to_be_bytes());
     key
 }
 
-/// Key of a name (directory and cookie) and of extents (inode and window).
-pub fn pair_key(volume_no: VolumeNo, ino: u64, second: u64) -> Vec<u8> {
-    let mut key = number_key(volume_no, ino);
+fn pair_key(volume_no: VolumeNo, ino: Ino, second: u64) -> Vec<u8> {
+    let mut key = inode_key(volume_no, ino);
     key.extend_from_slice(&second.to_be_bytes());
     key
 }
 
+/// Where a name of a volume lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NamePlace {
+    /// The directory.
+    pub dir: Ino,
+    /// The position in it.
+    pub cookie: Cookie,
+}
+
+impl NamePlace {
+    /// Key of the row of the name.
+    pub fn key(self, volume_no: VolumeNo) -> Vec<u8> {
+        pair_key(volume_no, self.dir, self.cookie.0)
+    }
+
+    /// Splits the key of a name: its volume, its place there.
+    ///
+    /// # Errors
+    /// `Corrupt` if the key does not have 20 bytes.
+    pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Self)> {
+        let (volume_no, dir, cookie) = split_pair_key(key)?;
+        let cookie = Cookie(cookie);
+        Ok((volume_no, Self { dir, cookie }))
+    }
+}
+
+/// A window of a file of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WindowPlace {
+    /// The file.
+    pub ino: Ino,
+    /// The window of it.
+    pub window: WindowNo,
+}
+
+impl WindowPlace {
+    /// In front of all windows of a volume.
+    pub const START: Self = Self {
+        ino: Ino::NONE,
+        window: WindowNo::FIRST,
+    };
+
+    /// Key of the extents of the window.
+    pub fn key(self, volume_no: VolumeNo) -> Vec<u8> {
+        pair_key(volume_no, self.ino, self.window.0)
+    }
+
+    /// Splits the key of extents: the volume, the window there.
+    ///
+    /// # Errors
+    /// `Corrupt` if the key does not have 20 bytes.
+    pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Self)> {
+        let (volume_no, ino, window) = split_pair_key(key)?;
+        let window = WindowNo(window);
+        Ok((volume_no, Self { ino, window }))
+    }
+}
+
 /// Key of an extended attribute.
-pub fn xattr_key(volume_no: VolumeNo, ino: u64, name: &[u8]) -> Vec<u8> {
-    let mut key = number_key(volume_no, ino);
+pub fn xattr_key(volume_no: VolumeNo, ino: Ino, name: &[u8]) -> Vec<u8> {
+    let mut key = inode_key(volume_no, ino);
     key.extend_from_slice(name);
     key
 }
 
-/// Splits a key into the volume, the number behind it, and the rest.
+/// Splits a key into the volume, the inode behind it, and the rest. In keys of the log, the number
+/// of a commit is there: [`split_commit_key`].
 ///
 /// # Errors
 /// `Corrupt` if the key is too short.
-pub fn split_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
+pub fn split_key(key: &[u8]) -> Result<(VolumeNo, Ino, &[u8])> {
+    let (volume_no, number, rest) = split_number_key(key)?;
+    Ok((volume_no, Ino(number), rest))
+}
+
+/// Splits the key of a commit in the log: volume, commit.
+///
+/// # Errors
+/// `Corrupt` if the key is too short.
+pub fn split_commit_key(key: &[u8]) -> Result<(VolumeNo, VolumeCommitNo)> {
+    let (volume_no, commit, _) = split_number_key(key)?;
+    Ok((volume_no, VolumeCommitNo(commit)))
+}
+
+fn split_number_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
     let short = || bad("V-5.1", "a key is too short");
     let (volume_no, rest) = key.split_first_chunk().ok_or_else(short)?;
     let (number, rest) = rest.split_first_chunk().ok_or_else(short)?;
@@ -552,11 +634,7 @@ pub fn split_key(key: &[u8]) -> Result<(VolumeNo, u64, &[u8])> {
     ))
 }
 
-/// Splits the key of a name or of extents: volume, inode, cookie or window.
-///
-/// # Errors
-/// `Corrupt` if the key does not have 20 bytes.
-pub fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, u64, u64)> {
+fn split_pair_key(key: &[u8]) -> Result<(VolumeNo, Ino, u64)> {
     let (volume_no, ino, rest) = split_key(key)?;
     let second = rest.try_into().map(u64::from_be_bytes);
     let second = second.map_err(|_| bad("V-5.1", "a key does not have 20 bytes"))?;
@@ -582,8 +660,8 @@ mod tests {
             mtime: 1_700_000_000_123_456_789,
             ctime: i128::from(i64::MIN) * 1_000_000_000,
             btime: 0,
-            parent: 7,
-            quota: 0,
+            parent: Ino(7),
+            quota: Ino::NONE,
             xattr_count: 2,
             target: b"a/b/c".to_vec(),
         }
@@ -594,15 +672,15 @@ mod tests {
     fn rows_come_back_and_every_shorter_value_is_refused() {
         let volume = VolumeRow {
             volume_no: VolumeNo(9),
-            root: 1,
-            next_ino: 2,
+            root: Ino(1),
+            next_ino: Ino(2),
             secret: [7; 16],
             chunk_len: 131_072,
             codec: Codec::Lz4,
             level: -1,
             is_case_insensitive: true,
             created: -5,
-            commit: 12,
+            commit: VolumeCommitNo(12),
             chain: Digest::of(b"x"),
             has_sync_log: true,
             counts_attributes: false,
@@ -649,7 +727,7 @@ mod tests {
         assert!(InodeRow::parse(&beyond).is_err());
         let name = NameRow {
             name: b"n\xff".to_vec(),
-            ino: 300,
+            ino: Ino(300),
             kind: FileKind::Socket,
         };
         assert_eq!(NameRow::parse(&name.encode()).unwrap(), name);
@@ -680,14 +758,31 @@ mod tests {
 
     #[test]
     fn keys_sort_by_number_and_come_apart() {
-        assert!(pair_key(VolumeNo(1), 2, 300) > pair_key(VolumeNo(1), 2, 255));
-        assert!(number_key(VolumeNo(2), 0) > pair_key(VolumeNo(1), u64::MAX, u64::MAX));
+        let name = |dir, cookie| NamePlace {
+            dir: Ino(dir),
+            cookie: Cookie(cookie),
+        };
+        let volume_no = VolumeNo(1);
+        assert!(name(2, 300).key(volume_no) > name(2, 255).key(volume_no));
+        assert!(inode_key(VolumeNo(2), Ino::NONE) > name(u64::MAX, u64::MAX).key(volume_no));
+        let key = name(2, 3).key(volume_no);
         assert_eq!(
-            split_pair_key(&pair_key(VolumeNo(1), 2, 3)).unwrap(),
-            (VolumeNo(1), 2, 3)
+            key,
+            [0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 3]
         );
-        let key = xattr_key(VolumeNo(1), 2, b"user.a");
-        assert_eq!(split_key(&key).unwrap(), (VolumeNo(1), 2, &b"user.a"[..]));
-        assert!(split_pair_key(&key[..11]).is_err());
+        assert_eq!(NamePlace::split_key(&key).unwrap(), (volume_no, name(2, 3)));
+        let window = WindowPlace {
+            ino: Ino(2),
+            window: WindowNo(3),
+        };
+        assert_eq!(window.key(volume_no), key);
+        assert_eq!(WindowPlace::split_key(&key).unwrap(), (volume_no, window));
+        let key = xattr_key(VolumeNo(1), Ino(2), b"user.a");
+        assert_eq!(
+            split_key(&key).unwrap(),
+            (VolumeNo(1), Ino(2), &b"user.a"[..])
+        );
+        assert!(NamePlace::split_key(&key[..11]).is_err());
+        assert!(WindowPlace::split_key(&key[..11]).is_err());
     }
 }

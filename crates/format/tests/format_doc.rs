@@ -237,16 +237,20 @@ fn worked_names_decode_to_their_names() {
 #[test]
 fn the_group_of_two_names_is_the_one_in_the_document() {
     use weald_format::row_group::{Rows, Shape};
-    use weald_format::volume::{NameRow, pair_key};
+    use weald_format::volume::{NamePlace, NameRow};
+    use weald_format::{Cookie, Ino};
     let mut rows = Rows::default();
     for (name, ino, hash) in [(b"a", 5, 16u64), (b"b", 6, 48)] {
         let row = NameRow {
             name: name.to_vec(),
-            ino,
+            ino: Ino(ino),
             kind: weald_format::FileKind::Regular,
         };
-        rows.push(&pair_key(VolumeNo(1), 2, hash * 128), &row.encode())
-            .unwrap();
+        let place = NamePlace {
+            dir: Ino(2),
+            cookie: Cookie(hash * 128),
+        };
+        rows.push(&place.key(VolumeNo(1)), &row.encode()).unwrap();
     }
     let document = document();
     let (_, text) = document

@@ -13,6 +13,7 @@
 //! the process. If the process is the server, it waits for its own answer, for ever, and SIGKILL
 //! does not help. The first namespace never ends.
 //!
+use crate::device_no::DeviceNo;
 use rustix::fs::{Mode, OFlags, ftruncate, mkdirat, openat};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -129,11 +130,11 @@ fn names(source: &OsStr) -> Vec<&OsStr> {
 }
 
 /// The path of the backing file of the block device with this number; `None` for another device.
-pub(crate) fn source_of((major, minor): (u32, u32)) -> Option<OsString> {
-    if major != LOOP_MAJOR {
+pub(crate) fn source_of(device: DeviceNo) -> Option<OsString> {
+    if device.major != LOOP_MAJOR {
         return None;
     }
-    let path = format!("/sys/dev/block/{major}:{minor}/loop/backing_file");
+    let path = format!("/sys/dev/block/{device}/loop/backing_file");
     let mut text = std::fs::read(path).ok()?;
     if text.last() == Some(&b'\n') {
         text.pop();

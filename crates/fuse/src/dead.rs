@@ -1,5 +1,6 @@
 //! Mounts whose server has died: every access to them fails with ENOTCONN until they are unmounted.
 
+use crate::device_no::DeviceNo;
 use crate::mount::local_statx;
 use crate::mount_table::{MountEntry, mount_table};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -87,8 +88,8 @@ fn stopped_connections() -> BTreeSet<u32> {
 ///
 /// # Source
 /// Linux, `MKDEV` in `include/linux/kdev_t.h`.
-const fn connection_no((major, minor): (u32, u32)) -> u32 {
-    major << 20 | minor
+const fn connection_no(device: DeviceNo) -> u32 {
+    device.major << 20 | device.minor
 }
 
 /// Whether the server of the mount `entry`, which is on top of its directory, has died. False if it

@@ -1,6 +1,7 @@
 //! Processes that keep a mount: those that use it, and those in whose mount namespace it is.
 //! Nothing here sends a request to a file system. Processes of other users are found by root only.
 
+use crate::device_no::DeviceNo;
 use crate::mount::shown_source;
 use crate::mount_table::{MountEntry, mount_table};
 use std::collections::BTreeSet;
@@ -80,7 +81,7 @@ pub fn holders_elsewhere(what: &Identity) -> Vec<Holder> {
 }
 
 /// Processes that have a file of the file system `device` open or mapped, or work in it.
-pub fn users_of(device: (u32, u32)) -> Vec<Holder> {
+pub fn users_of(device: DeviceNo) -> Vec<Holder> {
     let users = processes().into_iter().filter(|&pid| uses(pid, device));
     users.filter_map(holder).collect()
 }
@@ -94,7 +95,7 @@ pub fn is_mounted_here(what: &Identity) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     /// Device number (major, minor).
-    pub device: (u32, u32),
+    pub device: DeviceNo,
     /// Directory on which it was made.
     pub dir: PathBuf,
     /// Image or volume.
@@ -109,7 +110,7 @@ impl Identity {
     }
 }
 
-fn uses(pid: u32, device: (u32, u32)) -> bool {
+fn uses(pid: u32, device: DeviceNo) -> bool {
     let proc = proc_of(pid);
     let mounted = entries(pid, device);
     let links = ["cwd", "root", "exe"].into_iter();
@@ -127,14 +128,14 @@ fn uses(pid: u32, device: (u32, u32)) -> bool {
     if infos.any(|path| std::fs::read_to_string(path).is_ok_and(|info| is_open(&info))) {
         return true;
     }
-    let number = format!(" {:02x}:{:02x} ", device.0, device.1);
+    let number = format!(" {:02x}:{:02x} ", device.major, device.minor);
     std::fs::read(proc.join("maps")).is_ok_and(|maps| {
         let maps = String::from_utf8_lossy(&maps);
         maps.lines().any(|line| line.contains(&number))
     })
 }
 
-fn entries(pid: u32, device: (u32, u32)) -> Vec<MountEntry> {
+fn entries(pid: u32, device: DeviceNo) -> Vec<MountEntry> {
     let mut table = mount_table(&pid.to_string()).unwrap_or_default();
     table.retain(|entry| entry.device == device);
     table
@@ -174,7 +175,11 @@ mod tests {
         assert!(is_mounted_here(&what));
         what.dir = "/none".into();
         assert!(!is_mounted_here(&what));
-        assert!(users_of((4095, 1_048_575)).is_empty());
+        let unused = DeviceNo {
+            major: 4095,
+            minor: 1_048_575,
+        };
+        assert!(users_of(unused).is_empty());
     }
 
     #[test]

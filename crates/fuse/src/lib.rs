@@ -18,6 +18,7 @@ mod block_device;
 mod busy;
 mod caller;
 mod dead;
+mod device_no;
 mod driver;
 mod ending;
 mod faults;
@@ -53,6 +54,7 @@ mod writable_options;
 pub use attr::Overrides;
 pub use busy::Busy;
 pub use dead::{is_dead, mount_at, path_of};
+pub use device_no::DeviceNo;
 pub use handshake::Negotiated;
 pub use holders::{
     Holder, Identity, holder, holders_elsewhere, is_mounted_here, shown_holders, users_of,

@@ -6,6 +6,7 @@
 use crate::answer::Answers;
 use crate::block_device::{BLOCK_LEN, BlockDevice};
 use crate::busy::{Busy, in_use, not_mounted};
+use crate::device_no::DeviceNo;
 use crate::driver::{Driver, wanted_flags};
 use crate::fusermount;
 use crate::handshake::{Negotiated, REQUEST_PAGES_MAX, WRITE_LEN_MIN, Wishes, shake_hands};
@@ -69,7 +70,7 @@ pub struct Mount {
     /// Restarts the workers after a pause that failed.
     restart_workers: Box<dyn Fn() + Send + Sync>,
     unmounter: Unmounter,
-    device: (u32, u32),
+    device: DeviceNo,
     negotiated: Negotiated,
     /// Whether another server has the connection now; locked during a pause.
     is_handed_over: Mutex<bool>,
@@ -166,13 +167,20 @@ pub fn abort(dir: &Path) -> Result<()> {
     }
 }
 
-/// Device number (major, minor) of the file system mounted on `dir`. The call sends no request to
+/// Number of the device of the file system mounted on `dir`. The call sends no request to
 /// the file system, so that a dead one cannot block it.
 ///
 /// # Errors
 /// `NotFound`, `Io`.
-pub fn device_of(dir: &Path) -> Result<(u32, u32)> {
-    local_statx(dir).map(|stat| (stat.stx_dev_major, stat.stx_dev_minor))
+pub fn device_of(dir: &Path) -> Result<DeviceNo> {
+    local_statx(dir).map(|stat| device_in(&stat))
+}
+
+fn device_in(stat: &Statx) -> DeviceNo {
+    DeviceNo {
+        major: stat.stx_dev_major,
+        minor: stat.stx_dev_minor,
+    }
 }
 
 /// Whether `dir` is on a FUSE file system; `None` if the kernel does not report the type.
@@ -195,8 +203,8 @@ fn type_of(dir: &Path) -> Option<String> {
 }
 
 impl Mount {
-    /// The device number (major, minor) of the mounted file system.
-    pub fn device(&self) -> (u32, u32) {
+    /// The number of the device of the mounted file system.
+    pub fn device(&self) -> DeviceNo {
         self.device
     }
 
@@ -319,10 +327,10 @@ impl Mount {
     /// Sets the readahead through sysfs. The kernel starts every FUSE mount with 128 KiB, and only
     /// root can change it.
     fn set_read_ahead(&self, len: ByteLen) {
-        let (major, minor) = self.device;
+        let device = self.device;
         // Without a block device, the kernel makes a device number with the major number 0.
-        let suffix = if major == 0 { "" } else { "-fuseblk" };
-        let path = format!("/sys/class/bdi/{major}:{minor}{suffix}/read_ahead_kb");
+        let suffix = if device.major == 0 { "" } else { "-fuseblk" };
+        let path = format!("/sys/class/bdi/{device}{suffix}/read_ahead_kb");
         if let Err(error) = std::fs::write(&path, (len.0 >> 10).to_string()) {
             log::info!("read-ahead stays as it is: {path}: {error}");
         }
@@ -565,7 +573,7 @@ pub(crate) fn serve_driver<D: Answers>(
             dir,
             mount_id: stat.stx_mnt_id,
         },
-        device: (stat.stx_dev_major, stat.stx_dev_minor),
+        device: device_in(stat),
         negotiated,
         is_handed_over: Mutex::new(false),
         can_be_handed_over: true,

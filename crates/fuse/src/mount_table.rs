@@ -2,6 +2,7 @@
 //! system, so that a dead or stopped server cannot block it.
 
 use crate::block_device::source_of;
+use crate::device_no::DeviceNo;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
@@ -11,8 +12,8 @@ use std::path::PathBuf;
 pub struct MountEntry {
     /// Number of the mount, which no other live mount has.
     pub id: u64,
-    /// Device number (major, minor) of the file system.
-    pub device: (u32, u32),
+    /// Device of the file system.
+    pub device: DeviceNo,
     /// Mount point.
     pub dir: PathBuf,
     /// Type, with the subtype: `fuse.weald`, `fuseblk.weald`.
@@ -54,8 +55,7 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
     let mut text = || std::str::from_utf8(words.next()?).ok();
     let id = text()?.parse().ok()?;
     let _parent = text()?;
-    let (major, minor) = text()?.split_once(':')?;
-    let device = (major.parse().ok()?, minor.parse().ok()?);
+    let device = DeviceNo::parse(text()?)?;
     let _root = words.next()?;
     let dir = unescaped(words.next()?).into();
     // Optional fields end with a hyphen.
@@ -111,7 +111,7 @@ mod tests {
         let line =
             b"55 24 0:47 / /a\\040b rw shared:1 master:2 - fuse.weald /s\\134:v rw,user_id=7";
         let entry = parse(line).expect("whole");
-        assert_eq!((entry.id, entry.device), (55, (0, 47)));
+        assert_eq!((entry.id, entry.device.to_string().as_str()), (55, "0:47"));
         assert_eq!((entry.dir, entry.source), ("/a b".into(), "/s\\:v".into()));
         assert_eq!((entry.kind.as_str(), entry.user), ("fuse.weald", Some(7)));
         for len in 0..40 {

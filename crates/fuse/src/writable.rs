@@ -32,7 +32,7 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::InodeNo;
 use weald_format::limits::NAME_LEN_MAX;
-use weald_vfs::{AllocateMode, Ino, Nanoseconds, Outcome, Stat, WritableFs};
+use weald_vfs::{AllocateMode, FilePlace, Ino, Nanoseconds, Outcome, Stat, WritableFs};
 
 /// How long the kernel may cache names, negative look-ups and attributes, in seconds. The kernel is
 /// the only writer; a year stands for ever.
@@ -223,7 +223,8 @@ impl WritableDriver {
             Operation::CopyFileRange { fixed } => {
                 let to = NodeId(fixed.nodeid_out);
                 self.nodes.change(to);
-                let (from, to) = ((ino(node), fixed.off_in), (ino(to), fixed.off_out));
+                let from = FilePlace::new(ino(node), fixed.off_in);
+                let to = FilePlace::new(ino(to), fixed.off_out);
                 let len = fixed.len.min(COPY_LEN_MAX);
                 let copied = self.fs.copy_range(from, to, len, now());
                 let copied = self.check("copy of a range", node, copied)?;

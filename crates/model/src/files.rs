@@ -8,7 +8,7 @@ use weald_format::limits::{
     FILE_LEN_MAX, XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX,
 };
 use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
-use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMode};
+use weald_vfs::{AllocateMode, FilePlace, Ino, Nanoseconds, NewStat, Outcome, Stat, XattrMode};
 
 /// The end of a range in a file: EFBIG.
 fn end_of(offset: u64, len: u64) -> Outcome<u64> {
@@ -153,28 +153,28 @@ impl State {
     /// As `WritableFs::copy_range`.
     pub fn copy_range(
         &mut self,
-        (from, from_offset): (Ino, u64),
-        (to, to_offset): (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64> {
-        let size = self.file(from)?.stat.size;
-        self.file(to)?;
-        self.check_write(to, Some(to_offset))?;
-        let len = len.min(size.saturating_sub(from_offset));
+        let size = self.file(from.ino)?.stat.size;
+        self.file(to.ino)?;
+        self.check_write(to.ino, Some(to.offset))?;
+        let len = len.min(size.saturating_sub(from.offset));
         if len == 0 {
             return Ok(0);
         }
-        let from_end = end_of(from_offset, len)?;
-        let to_end = end_of(to_offset, len)?;
-        if from == to && from_offset < to_end && to_offset < from_end {
+        let from_end = end_of(from.offset, len)?;
+        let to_end = end_of(to.offset, len)?;
+        if from.ino == to.ino && from.offset < to_end && to.offset < from_end {
             return Err(Errno::INVAL.into());
         }
-        let source = self.file(from)?.pages.clone();
-        let inode = self.get_mut(to)?;
-        inode.pages.copy(&source, from_offset..from_end, to_offset);
+        let source = self.file(from.ino)?.pages.clone();
+        let inode = self.get_mut(to.ino)?;
+        inode.pages.copy(&source, from.offset..from_end, to.offset);
         inode.stat.size = inode.stat.size.max(to_end);
-        self.touch(to, now)?;
+        self.touch(to.ino, now)?;
         Ok(len)
     }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::{FileKind, InodeFlags};
 use weald_vfs::{
-    AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
-    Stat, WritableFs, XattrMode,
+    AllocateMode, FilePlace, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    RenameMode, Stat, WritableFs, XattrMode,
 };
 
 /// A name in a directory.
@@ -43,7 +43,7 @@ pub struct State {
     /// Inodes by number.
     pub inodes: BTreeMap<Ino, Arc<Inode>>,
     /// Number of the next inode.
-    pub next_ino: u64,
+    pub next_ino: Ino,
     /// Cookie of the next name.
     pub next_cookie: u64,
 }
@@ -138,7 +138,7 @@ impl ModelFs {
         };
         Self(Mutex::new(State {
             inodes: BTreeMap::from([(Ino::ROOT, Arc::new(root))]),
-            next_ino: Ino::ROOT.0 + 1,
+            next_ino: Ino::ROOT.next(),
             next_cookie: 3,
         }))
     }
@@ -151,7 +151,7 @@ impl ModelFs {
 
     /// Number of the next inode.
     pub fn next_ino(&self) -> Ino {
-        Ino(self.0.lock().next_ino)
+        self.0.lock().next_ino
     }
 
     /// Numbers of all inodes, those without a name included.
@@ -277,8 +277,8 @@ impl WritableFs for ModelFs {
 
     fn copy_range(
         &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64> {

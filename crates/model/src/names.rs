@@ -26,8 +26,8 @@ impl State {
 
     /// Adds an inode whose parent, if it is a directory, is `dir`.
     pub fn add(&mut self, dir: Ino, nlink: u32, new: &NewInode<'_>, now: Nanoseconds) -> Ino {
-        let ino = Ino(self.next_ino);
-        self.next_ino += 1;
+        let ino = self.next_ino;
+        self.next_ino = ino.next();
         let xattrs = new.xattrs.iter().map(|(n, v)| (n.to_vec(), v.to_vec()));
         let is_device = matches!(new.kind, FileKind::CharDevice | FileKind::BlockDevice);
         let stat = Stat {

@@ -4,7 +4,9 @@ use crate::ModelFs;
 use rustix::io::Errno;
 use weald_format::FileKind;
 use weald_format::limits::FILE_LEN_MAX;
-use weald_vfs::{AllocateMode, Ino, NewInode, NewStat, Outcome, RenameMode, WritableFs, XattrMode};
+use weald_vfs::{
+    AllocateMode, FilePlace, Ino, NewInode, NewStat, Outcome, RenameMode, WritableFs, XattrMode,
+};
 
 const ROOT: Ino = Ino::ROOT;
 
@@ -118,8 +120,13 @@ fn contents_are_sparse_and_limited() {
     );
     let copy = made(&fs, ROOT, "copy", FileKind::Regular);
     assert_eq!(
-        fs.copy_range((file, 4098), (copy, 5), 4096, 28)
-            .expect("a copy"),
+        fs.copy_range(
+            FilePlace::new(file, 4098),
+            FilePlace::new(copy, 5),
+            4096,
+            28
+        )
+        .expect("a copy"),
         4096
     );
     assert_eq!(
@@ -127,7 +134,7 @@ fn contents_are_sparse_and_limited() {
         [vec![0; 5], vec![1; 2], vec![0; 4094]].concat()
     );
     assert_eq!(
-        errno(fs.copy_range((file, 0), (file, 9), 10, 29)),
+        errno(fs.copy_range(FilePlace::new(file, 0), FilePlace::new(file, 9), 10, 29)),
         Some(Errno::INVAL)
     );
     let before = fs.clone();

@@ -6,7 +6,7 @@ use crate::volume::parse_extents;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use weald_format::volume::split_pair_key;
+use weald_format::volume::WindowPlace;
 use weald_format::{BlockId, Result, VolumeNo};
 
 impl StoreWriter {
@@ -33,7 +33,7 @@ impl StoreWriter {
         let volumes: BTreeMap<VolumeNo, String> =
             volumes.map(|(n, row)| (row.volume_no, n)).collect();
         self.engine.scan(Table::Extents, &[], &mut |key, value| {
-            let (volume_no, _, _) = split_pair_key(key)?;
+            let (volume_no, _) = WindowPlace::split_key(key)?;
             let has = |id: &BlockId| ids.contains(id);
             if parse_extents(value)?
                 .0

@@ -22,7 +22,7 @@ use weald_format::store::{
     BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
     check_segment_superblock,
 };
-use weald_format::volume::{VolumeRow, split_pair_key};
+use weald_format::volume::{VolumeRow, WindowPlace};
 use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// A defect that the check found.
@@ -588,7 +588,7 @@ impl StoreWriter {
             Table::Extents,
             &[],
             &mut |key, value| {
-                let (volume_no, ino, _) = split_pair_key(key)?;
+                let (volume_no, WindowPlace { ino, .. }) = WindowPlace::split_key(key)?;
                 for piece in parse_extents(value)?.0 {
                     *references.entry(piece.block).or_default() += 1;
                     let end = u64::from(piece.offset) + u64::from(piece.len);

@@ -71,7 +71,9 @@ pub use location::StoreLocation;
 pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
-pub use salvage::{DamagedImage, DamagedVolume, Loss, Names, SalvageOptions, Salvaged, path_of};
+pub use salvage::{
+    DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
+};
 pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 pub use sync_log::{DAMAGED_LOG_HINT, SYNCS_MAX, SyncLog, SyncLogRecords, WrittenRecord};

@@ -19,6 +19,7 @@ mod tree;
 mod volumes;
 
 pub use losses::{Loss, Names, path_of};
+pub use volumes::LastCommit;
 
 use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::Access;
@@ -73,8 +74,8 @@ pub struct DamagedVolume {
     pub losses: Vec<Loss>,
     /// Number of files and directories that got a name in `lost+found`.
     pub adopted_count: u64,
-    /// Number and time of its last commit that is there, if later ones are lost.
-    pub last_commit: Option<(u64, i128)>,
+    /// Its last commit that is there, if later ones are lost.
+    pub last_commit: Option<LastCommit>,
 }
 
 /// Results of a salvage.

@@ -17,8 +17,8 @@ use weald_format::sync_log::{
     ALIGN, DELTA_HEADER_LEN, DeltaHeader, HALF_LEN_MAX, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId,
     chain_start, delta_len,
 };
-use weald_format::volume::{LogRow, VolumeRow, number_key};
-use weald_format::{Error, ErrorKind, Result, VolumeNo};
+use weald_format::volume::{LogRow, VolumeRow, commit_key};
+use weald_format::{Error, ErrorKind, RecordNo, Result, VolumeCommitNo, VolumeNo};
 use zerocopy::IntoBytes;
 
 /// Records that may be under way: written, and their syncs did not return yet. Two syncs at a time
@@ -100,13 +100,30 @@ impl SyncLogRecords {
 
 /// The beginning of the chain of an earlier commit, if the tables still have it. That of commit 0
 /// is not asked for.
-type ChainOf<'a> = dyn Fn(u64) -> Result<Option<[u8; 16]>> + 'a;
+type ChainOf<'a> = dyn Fn(VolumeCommitNo) -> Result<Option<[u8; 16]>> + 'a;
 
 /// [`ChainOf`] a volume in these tables.
-fn chain_of(tables: &dyn Engine, volume_no: VolumeNo, commit: u64) -> Result<Option<[u8; 16]>> {
-    let value = tables.get(Table::Log, &number_key(volume_no, commit))?;
+fn chain_of(
+    tables: &dyn Engine,
+    volume_no: VolumeNo,
+    commit: VolumeCommitNo,
+) -> Result<Option<[u8; 16]>> {
+    let value = tables.get(Table::Log, &commit_key(volume_no, commit))?;
     let row = value.map(|value| LogRow::parse(&value)).transpose()?;
     Ok(row.map(|row| chain_start(&row.chain)))
+}
+
+/// A commit that records are based on: the last one when they were written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Base {
+    commit: VolumeCommitNo,
+    /// The beginning of its chain.
+    chain: [u8; 16],
+}
+
+/// Where the half of a layer begins, in a log whose halves have `half_len` bytes.
+fn half_start(layer: VolumeCommitNo, half_len: u64) -> u64 {
+    ALIGN + layer.0 % 2 * half_len
 }
 
 /// The records of one half.
@@ -262,13 +279,13 @@ impl Store {
         }
         let file = self.write_empty_log(name, row.volume_no, half_len)?;
         let header = DeltaHeader {
-            layer: row.commit.saturating_add(1),
+            layer: row.commit.next(),
             base: row.commit,
-            sequence: 1,
+            sequence: RecordNo::after(0),
             base_chain: chain_start(&row.chain),
             ..DeltaHeader::default()
         };
-        let at = ALIGN + header.layer % 2 * half_len;
+        let at = half_start(header.layer, half_len);
         let header = self.sync_log_id(row.volume_no).encode_header(&header, body);
         let mut bytes = header.as_bytes().to_vec();
         bytes.extend_from_slice(body);
@@ -349,7 +366,7 @@ impl SyncLog {
 
     /// Receives changes above the last commit, which `row` has. Earlier records are dead.
     pub fn start(&mut self, row: &VolumeRow) {
-        self.next.layer = row.commit + 1;
+        self.next.layer = row.commit.next();
         self.at = 0;
         self.count = 0;
         self.committed(row);
@@ -357,7 +374,7 @@ impl SyncLog {
 
     /// Receives the changes of the next layer: the commit of this one begins.
     pub fn next_layer(&mut self) {
-        self.next.layer += 1;
+        self.next.layer = self.next.layer.next();
         self.next.before = self.count;
         self.at = 0;
         self.count = 0;
@@ -391,7 +408,7 @@ impl SyncLog {
     /// If the body does not fit.
     pub fn append(&mut self, body: &[u8], unsynced: u64) -> Result<WrittenRecord> {
         assert!(body.len() as u64 <= self.free_len(), "a record has no room");
-        self.next.sequence = self.count + 1;
+        self.next.sequence = RecordNo::after(self.count);
         self.next.unsynced = unsynced;
         if self.faults.has(Bug::LogAheadCounted) {
             self.next.unsynced = 0;
@@ -414,11 +431,11 @@ impl SyncLog {
     }
 
     /// Where the half of a layer begins.
-    fn half(&self, layer: u64) -> u64 {
+    fn half(&self, layer: VolumeCommitNo) -> u64 {
         if self.faults.has(Bug::LogReusedEarly) {
             return ALIGN;
         }
-        ALIGN + layer % 2 * self.half_len
+        half_start(layer, self.half_len)
     }
 
     /// Reads the records above the last commit, which `row` has.
@@ -426,23 +443,30 @@ impl SyncLog {
     /// # Errors
     /// `Io`, `Corrupt`.
     fn read(&self, row: &VolumeRow, chain_of: &ChainOf<'_>) -> Result<SyncLogRecords> {
-        let now = (row.commit, chain_start(&row.chain));
+        let now = Base {
+            commit: row.commit,
+            chain: chain_start(&row.chain),
+        };
         let mut bases = vec![now];
-        if let Some(earlier) = row.commit.checked_sub(1) {
+        if let Some(earlier) = row.commit.before(1) {
             let chain = match earlier {
-                0 => Some([0; 16]),
+                VolumeCommitNo::NONE => Some([0; 16]),
                 _ => chain_of(earlier)?,
             };
-            bases.extend(chain.map(|chain| (earlier, chain)));
+            bases.extend(chain.map(|chain| Base {
+                commit: earlier,
+                chain,
+            }));
         }
-        let first = self.read_layer(row.commit + 1, &bases)?;
-        let mut second = self.read_layer(row.commit + 2, &[now])?;
+        let layer = row.commit.next();
+        let first = self.read_layer(layer, &bases)?;
+        let mut second = self.read_layer(layer.next(), &[now])?;
         let mut damage = first.damaged_at.or(second.damaged_at);
         let count = first.bodies.len() as u64;
         let is_short = second.before.is_some_and(|before| before != count);
         if first.damaged_at.is_some() || is_short {
             second.bodies.clear();
-            damage = damage.or(Some(self.half(row.commit + 1)));
+            damage = damage.or(Some(self.half(layer)));
         }
         Ok(SyncLogRecords {
             first: first.bodies,
@@ -459,13 +483,17 @@ impl SyncLog {
         })
     }
 
-    fn read_layer(&self, layer: u64, bases: &[(u64, [u8; 16])]) -> Result<Found> {
+    fn read_layer(&self, layer: VolumeCommitNo, bases: &[Base]) -> Result<Found> {
         let start = self.half(layer);
         let mut bytes = vec![0; self.half_len as usize];
         self.files[0].read_at(&mut bytes, start)?;
         let any = self.faults.has(Bug::LogDeadRead);
         let is_ours = |header: &DeltaHeader| {
-            any || header.layer == layer && bases.contains(&(header.base, header.base_chain))
+            let base = Base {
+                commit: header.base,
+                chain: header.base_chain,
+            };
+            any || header.layer == layer && bases.contains(&base)
         };
         let header_at = |at: u64| {
             let bytes = bytes.get(at as usize..)?;
@@ -475,7 +503,7 @@ impl SyncLog {
         let mut found = Found::default();
         let mut at = 0;
         while let Some((header, rest)) = header_at(at) {
-            let next = found.bodies.len() as u64 + 1;
+            let next = RecordNo::after(found.bodies.len() as u64);
             let Some(body) = self.body(&header, rest).filter(|_| header.sequence == next) else {
                 break;
             };
@@ -483,12 +511,12 @@ impl SyncLog {
             found.bodies.push(body.to_vec());
             at += delta_len(header.body_len);
         }
-        let next = found.bodies.len() as u64 + 1;
+        let next = RecordNo::after(found.bodies.len() as u64);
         let behind = (at..self.half_len).step_by(ALIGN as usize);
         for (header, _) in behind.filter(|_| !any).filter_map(header_at) {
             found.before = found.before.max(Some(header.before));
             found.has_rest |= header.sequence > next;
-            if header.synced() >= next {
+            if header.synced() >= next.0 {
                 found.damaged_at = Some(start + at);
             }
         }

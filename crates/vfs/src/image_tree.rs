@@ -1,6 +1,6 @@
 //! An image as one side of a comparison.
 
-use crate::diff::{Child, Facts, FileReader, Tree};
+use crate::diff::{Child, Facts, FileReader, LinkKey, Tree};
 use crate::walk::LazyDir;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
@@ -75,7 +75,10 @@ impl Tree for ImageTree<'_> {
 
 fn child(name: &[u8], inode: &Inode) -> Child<Inode> {
     let facts = Facts {
-        link_key: (0, inode.ino.0),
+        link_key: LinkKey {
+            device: 0,
+            ino: inode.ino.0,
+        },
         kind: inode.kind,
         attributes: inode.attributes,
         nlink: inode.nlink,

@@ -36,7 +36,9 @@ pub use sum::{Algorithm, Digester, Sum, SumOptions, sums};
 pub use text::{is_unsafe, safe_line, safe_text, shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};
 pub use walk::{Step, Visit, Walker};
+/// The inodes of a file system that can change have the numbers of a volume's.
+pub use weald_format::Ino;
 pub use writable::{
-    AllocateMode, Failure, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    AllocateMode, Failure, FilePlace, FsCapacity, Listed, Nanoseconds, NewInode, NewStat, Outcome,
     RenameMode, Stat, WritableFs, XattrMode,
 };

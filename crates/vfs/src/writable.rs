@@ -9,16 +9,7 @@
 //! POSIX.1-2024 for every operation that it has; the manual pages of Linux for the others.
 
 use rustix::io::Errno;
-use weald_format::{Error, FileKind, InodeFlags};
-
-/// Number of an inode. It is never used again for another file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Ino(pub u64);
-
-impl Ino {
-    /// The root directory.
-    pub const ROOT: Self = Self(1);
-}
+use weald_format::{Error, FileKind, Ino, InodeFlags};
 
 /// A time since 1970-01-01 in UTC, in nanoseconds; negative before it.
 pub type Nanoseconds = i128;
@@ -81,6 +72,22 @@ pub struct Stat {
     pub ctime: Nanoseconds,
     /// Creation.
     pub btime: Nanoseconds,
+}
+
+/// A byte of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FilePlace {
+    /// The file.
+    pub ino: Ino,
+    /// Bytes of the file in front of it.
+    pub offset: u64,
+}
+
+impl FilePlace {
+    /// The byte of `ino` behind `offset` others.
+    pub const fn new(ino: Ino, offset: u64) -> Self {
+        Self { ino, offset }
+    }
 }
 
 /// An inode to create.
@@ -271,8 +278,8 @@ pub trait WritableFs: Send + Sync {
     /// overlap in one file.
     fn copy_range(
         &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64>;

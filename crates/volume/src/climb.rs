@@ -1,6 +1,6 @@
 //! Walks along parents. They end although damaged rows may form a circle.
 
-use weald_format::{Error, Result};
+use weald_format::{Error, Ino, Result};
 
 /// A walk along parents, which finds a circle.
 ///
@@ -12,9 +12,9 @@ use weald_format::{Error, Result};
 /// Brent, "An improved Monte Carlo factorization algorithm", BIT 20 (1980), section 2.
 #[derive(Debug)]
 pub struct Climb {
-    from: u64,
-    at: u64,
-    kept: u64,
+    from: Ino,
+    at: Ino,
+    kept: Ino,
     /// Steps since an inode was kept, and those after which another one is.
     steps: u64,
     steps_max: u64,
@@ -22,7 +22,7 @@ pub struct Climb {
 
 impl Climb {
     /// Begins at the inode `from`.
-    pub fn new(from: u64) -> Self {
+    pub fn new(from: Ino) -> Self {
         Self {
             from,
             at: from,
@@ -33,7 +33,7 @@ impl Climb {
     }
 
     /// Where the walk is.
-    pub fn at(&self) -> u64 {
+    pub fn at(&self) -> Ino {
         self.at
     }
 
@@ -41,7 +41,7 @@ impl Climb {
     ///
     /// # Errors
     /// `Corrupt` on a circle.
-    pub fn step(&mut self, parent: u64) -> Result<()> {
+    pub fn step(&mut self, parent: Ino) -> Result<()> {
         if parent == self.kept {
             let what = format!(
                 "the parents of inode {} lead in a circle, through inode {parent}",
@@ -60,7 +60,7 @@ impl Climb {
 }
 
 /// The error of a walk from `from` that ends at an inode without a row.
-pub fn no_parent(from: u64, at: u64) -> Error {
+pub fn no_parent(from: Ino, at: Ino) -> Error {
     let what = format!("the parents of inode {from} lead to inode {at}, which has no row");
     Error::corrupt("inode row", 0, "V-2.3", what)
 }
@@ -71,13 +71,13 @@ mod tests {
 
     /// Steps of a walk from 1 along `parents`; `None` if they lead in a circle.
     fn steps(parents: impl Fn(u64) -> u64) -> (u64, bool) {
-        let mut climb = Climb::new(1);
+        let mut climb = Climb::new(Ino::ROOT);
         for step in 0.. {
-            let parent = parents(climb.at());
+            let parent = parents(climb.at().0);
             if parent == 0 {
                 return (step, true);
             }
-            if climb.step(parent).is_err() {
+            if climb.step(Ino(parent)).is_err() {
                 return (step, false);
             }
         }

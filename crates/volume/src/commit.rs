@@ -17,7 +17,7 @@ mod work;
 use crate::core::Core;
 use crate::create::codec_spec;
 use crate::cut::Cuts;
-use crate::garbage::{Found, Settling, Window};
+use crate::garbage::{Found, Settling};
 use crate::index::Index;
 use crate::layer::Layer;
 use crate::open_store::Writing;
@@ -27,8 +27,8 @@ use crate::rebuild::Rebuild;
 use crate::tables::Counts;
 use parking_lot::MutexGuard;
 use std::collections::BTreeSet;
-use weald_format::volume::{VolumeRow, number_key, pair_key, xattr_key};
-use weald_format::{Result, VolumeNo};
+use weald_format::volume::{VolumeRow, WindowPlace, inode_key, xattr_key};
+use weald_format::{Ino, Result, VolumeNo};
 use weald_store::Dead;
 use weald_store::engine::{Batch, Table};
 use weald_store::faults::Bug;
@@ -40,9 +40,9 @@ pub struct Done {
     /// Blocks that nothing refers to any more.
     pub dead: Vec<Dead>,
     /// Changed windows.
-    pub windows: Vec<(u64, u64)>,
+    pub windows: Vec<WindowPlace>,
     /// Dropped inodes, sorted.
-    pub dropped: Vec<u64>,
+    pub dropped: Vec<Ino>,
 }
 
 /// Everything that only commits of one volume use.
@@ -54,7 +54,7 @@ pub struct Committer {
     /// Whether the quotas of layers count attributes. Those that a crash left in the log may not.
     pub counts_attributes: bool,
     /// Dropped files whose rows are not all removed yet.
-    pub drops: BTreeSet<u64>,
+    pub drops: BTreeSet<Ino>,
     /// Places of bytes that are there.
     index: Index,
     /// How far the index was rebuilt after the mount.
@@ -65,7 +65,7 @@ pub struct Committer {
     /// Blocks that are used in part.
     pub settling: Settling,
     /// Windows of which the next commit writes pieces again.
-    again: Vec<Window>,
+    again: Vec<WindowPlace>,
 }
 
 impl std::fmt::Debug for Committer {
@@ -174,7 +174,7 @@ impl Committer {
         }
         self.row = row;
         dropped.sort_unstable();
-        let windows = windows.iter().map(|(ino, no, _)| (*ino, *no));
+        let windows = windows.iter().map(|(place, _)| *place);
         Ok(Done {
             dead,
             windows: windows.collect(),
@@ -216,11 +216,11 @@ pub fn put_rows(volume_no: VolumeNo, layer: &Layer, batch: &mut Batch) {
     };
     for (ino, row) in &layer.inodes {
         let value = row.as_ref().map(|row| row.encode());
-        set(Table::Inodes, number_key(volume_no, *ino), value);
+        set(Table::Inodes, inode_key(volume_no, *ino), value);
     }
-    for ((dir, cookie), row) in &layer.names {
+    for (place, row) in &layer.names {
         let value = row.as_ref().map(|row| row.encode());
-        set(Table::Names, pair_key(volume_no, *dir, *cookie), value);
+        set(Table::Names, place.key(volume_no), value);
     }
     for ((ino, name), value) in &layer.xattrs {
         if !matches!(layer.inodes.get(ino), Some(None)) {
@@ -230,10 +230,10 @@ pub fn put_rows(volume_no: VolumeNo, layer: &Layer, batch: &mut Batch) {
     }
     for (ino, is_orphan) in &layer.orphans {
         let value = is_orphan.then(Vec::new);
-        set(Table::Orphans, number_key(volume_no, *ino), value);
+        set(Table::Orphans, inode_key(volume_no, *ino), value);
     }
     for (dir, row) in &layer.quotas {
         let value = row.map(|row| row.encode());
-        set(Table::Quotas, number_key(volume_no, *dir), value);
+        set(Table::Quotas, inode_key(volume_no, *dir), value);
     }
 }

@@ -4,14 +4,14 @@ use crate::core::{Core, stat_of};
 use crate::flags::{check_attributes, check_content};
 use crate::layer::{Segment, Source};
 use crate::options::PlantedBug;
-use crate::quotas::{Limits, difference};
+use crate::quotas::{Charge, Limits, difference};
 use crate::state::State;
 use rustix::io::Errno;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::limits::FILE_LEN_MAX;
 use weald_format::{Error, FileKind, Result};
-use weald_vfs::{AllocateMode, Ino, Nanoseconds, NewStat, Outcome, Stat};
+use weald_vfs::{AllocateMode, FilePlace, Ino, Nanoseconds, NewStat, Outcome, Stat};
 
 /// Longest file, bytes: what an image can hold, so that a seal keeps it.
 pub const SIZE_MAX: u64 = FILE_LEN_MAX;
@@ -53,7 +53,7 @@ fn data_len(segments: &[Segment]) -> u64 {
 }
 
 impl Core {
-    fn regular(&self, state: &State, ino: u64) -> Outcome<Arc<weald_format::volume::InodeRow>> {
+    fn regular(&self, state: &State, ino: Ino) -> Outcome<Arc<weald_format::volume::InodeRow>> {
         let row = self.inode(state, ino)?;
         match row.kind {
             FileKind::Regular => Ok(row),
@@ -63,7 +63,7 @@ impl Core {
     }
 
     /// Allocated bytes in `range` below the end of the file.
-    fn taken(&self, state: &State, ino: u64, range: &Range<u64>, size: u64) -> Result<u64> {
+    fn taken(&self, state: &State, ino: Ino, range: &Range<u64>, size: u64) -> Result<u64> {
         if range.start < size {
             self.allocated(state, ino, range.start..range.end.min(size))
         } else {
@@ -75,7 +75,7 @@ impl Core {
     ///
     /// # Errors
     /// EISDIR, EINVAL, EIO.
-    pub fn read(&self, ino: u64, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
+    pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
         let _gate = self.shared.gate.read();
         let mut segments = Vec::new();
         self.prefetch_content(ino, &(offset..offset.saturating_add(len as u64)));
@@ -129,7 +129,7 @@ impl Core {
     fn put(
         &self,
         state: &mut State,
-        ino: u64,
+        ino: Ino,
         range: &Range<u64>,
         segments: Vec<Segment>,
         limits: Limits,
@@ -140,7 +140,7 @@ impl Core {
         };
         let old = self.taken(state, ino, range, size)?;
         let new = data_len(&segments);
-        self.charge(state, quota, (difference(new, old), 0), limits)?;
+        self.charge(state, quota, Charge::of_len(difference(new, old)), limits)?;
         for segment in segments {
             // Behind the end of the file there is a hole already.
             if !segment.source.is_hole() || segment.range.start < size {
@@ -154,7 +154,7 @@ impl Core {
         Ok(())
     }
 
-    fn touch(&self, state: &mut State, ino: u64, now: Nanoseconds) -> Outcome<()> {
+    fn touch(&self, state: &mut State, ino: Ino, now: Nanoseconds) -> Outcome<()> {
         let row = self.inode_mut(state, ino)?;
         row.mtime = now;
         row.ctime = now;
@@ -168,7 +168,7 @@ impl Core {
     pub fn write(
         &self,
         state: &mut State,
-        ino: u64,
+        ino: Ino,
         offset: u64,
         segments: Vec<Segment>,
         now: Nanoseconds,
@@ -195,7 +195,7 @@ impl Core {
         }
     }
 
-    fn truncate(&self, state: &mut State, ino: u64, size: u64) -> Outcome<()> {
+    fn truncate(&self, state: &mut State, ino: Ino, size: u64) -> Outcome<()> {
         let old = self.inode(state, ino)?.size;
         if size < old {
             let taken = match size {
@@ -215,7 +215,7 @@ impl Core {
             let quota = row.quota;
             let freed = difference(0, taken);
             state.change_totals(0, freed);
-            self.charge(state, quota, (freed, 0), Limits::Ignore)?;
+            self.charge(state, quota, Charge::of_len(freed), Limits::Ignore)?;
         }
         self.inode_mut(state, ino)?.size = size;
         Ok(())
@@ -228,7 +228,7 @@ impl Core {
     pub fn set_stat(
         &self,
         state: &mut State,
-        ino: u64,
+        ino: Ino,
         new: &NewStat,
         now: Nanoseconds,
     ) -> Outcome<Stat> {
@@ -264,7 +264,7 @@ impl Core {
     pub fn allocate(
         &self,
         state: &mut State,
-        ino: u64,
+        ino: Ino,
         mode: AllocateMode,
         range: Range<u64>,
         now: Nanoseconds,
@@ -319,7 +319,7 @@ impl Core {
     fn shifted(
         &self,
         state: &State,
-        ino: u64,
+        ino: Ino,
         range: Range<u64>,
         shift: impl Fn(u64) -> u64,
     ) -> Result<Vec<Segment>> {
@@ -341,19 +341,19 @@ impl Core {
     pub fn copy_range(
         &self,
         state: &mut State,
-        (from, from_offset): (Ino, u64),
-        (to, to_offset): (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64> {
-        let size = self.regular(state, from.0)?.size;
-        check_content(&*self.regular(state, to.0)?, Some(to_offset))?;
-        let len = len.min(size.saturating_sub(from_offset));
-        let ends = (from_offset.checked_add(len), to_offset.checked_add(len));
+        let size = self.regular(state, from.ino)?.size;
+        check_content(&*self.regular(state, to.ino)?, Some(to.offset))?;
+        let len = len.min(size.saturating_sub(from.offset));
+        let ends = (from.offset.checked_add(len), to.offset.checked_add(len));
         let (Some(from_end), Some(to_end)) = ends else {
             return Err(Errno::FBIG.into());
         };
-        if from == to && from_offset < to_end && to_offset < from_end {
+        if from.ino == to.ino && from.offset < to_end && to.offset < from_end {
             return Err(Errno::INVAL.into());
         }
         if len == 0 {
@@ -362,11 +362,11 @@ impl Core {
         if to_end > SIZE_MAX {
             return Err(Errno::FBIG.into());
         }
-        let shift = |at: u64| at - from_offset + to_offset;
-        let segments = self.shifted(state, from.0, from_offset..from_end, shift)?;
-        let range = to_offset..to_end;
-        self.put(state, to.0, &range, segments, Limits::Hold)?;
-        self.touch(state, to.0, now)?;
+        let shift = |at: u64| at - from.offset + to.offset;
+        let segments = self.shifted(state, from.ino, from.offset..from_end, shift)?;
+        let range = to.offset..to_end;
+        self.put(state, to.ino, &range, segments, Limits::Hold)?;
+        self.touch(state, to.ino, now)?;
         Ok(len)
     }
 
@@ -374,7 +374,7 @@ impl Core {
     ///
     /// # Errors
     /// ENXIO.
-    pub fn seek(&self, state: &State, ino: u64, offset: u64, wants_hole: bool) -> Outcome<u64> {
+    pub fn seek(&self, state: &State, ino: Ino, offset: u64, wants_hole: bool) -> Outcome<u64> {
         let size = self.regular(state, ino)?.size;
         if offset >= size {
             return Err(Errno::NXIO.into());

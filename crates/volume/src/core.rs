@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use std::time::Instant;
-use weald_format::volume::InodeRow;
+use weald_format::volume::{InodeRow, WindowPlace};
 use weald_format::{Error, FileKind, Result};
 use weald_vfs::{Failure, Ino, Nanoseconds, Outcome, Stat};
 
@@ -82,7 +82,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT.
-    pub fn inode(&self, state: &State, ino: u64) -> Outcome<Arc<InodeRow>> {
+    pub fn inode(&self, state: &State, ino: Ino) -> Outcome<Arc<InodeRow>> {
         for layer in self.layers(state) {
             if let Some(row) = layer.inodes.get(&ino) {
                 return row.clone().ok_or_else(|| Errno::NOENT.into());
@@ -95,7 +95,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT.
-    pub fn inode_mut<'a>(&self, state: &'a mut State, ino: u64) -> Outcome<&'a mut InodeRow> {
+    pub fn inode_mut<'a>(&self, state: &'a mut State, ino: Ino) -> Outcome<&'a mut InodeRow> {
         if !state.active.inodes.contains_key(&ino) {
             let row = self.inode(state, ino)?;
             state.active.put_inode(ino, Some(row));
@@ -123,7 +123,7 @@ impl Core {
             totals.len = totals.len.saturating_add(row.allocated);
         })?;
         let mut state = self.state.write();
-        let mut newest: BTreeMap<u64, Option<u64>> = BTreeMap::new();
+        let mut newest: BTreeMap<Ino, Option<u64>> = BTreeMap::new();
         for layer in self.layers(&state) {
             for (ino, row) in &layer.inodes {
                 let len = row.as_ref().map(|row| row.allocated);
@@ -148,7 +148,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR.
-    pub fn directory(&self, state: &State, ino: u64) -> Outcome<Arc<InodeRow>> {
+    pub fn directory(&self, state: &State, ino: Ino) -> Outcome<Arc<InodeRow>> {
         let row = self.inode(state, ino)?;
         match row.kind {
             FileKind::Directory => Ok(row),
@@ -163,7 +163,7 @@ impl Core {
     pub fn each_segment(
         &self,
         state: &State,
-        ino: u64,
+        ino: Ino,
         range: Range<u64>,
         visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
@@ -178,7 +178,7 @@ impl Core {
     fn walk(
         &self,
         maps: &[&crate::layer::RangeMap],
-        ino: u64,
+        ino: Ino,
         range: Range<u64>,
         visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
@@ -209,7 +209,7 @@ impl Core {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn allocated(&self, state: &State, ino: u64, range: Range<u64>) -> Result<u64> {
+    pub fn allocated(&self, state: &State, ino: Ino, range: Range<u64>) -> Result<u64> {
         let mut allocated = 0;
         let flow = self.each_segment(state, ino, range, &mut |segment| {
             if !segment.source.is_hole() {
@@ -260,7 +260,7 @@ impl Core {
     }
 
     /// Drops the frozen layer, whose rows are in the tables now.
-    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[(u64, u64)]) {
+    pub fn thaw(&self, layer: &Layer, sequence: u64, windows: &[WindowPlace]) {
         let mut state = self.state.write();
         self.tables.committed(layer, windows);
         state.committed = sequence;
@@ -279,9 +279,9 @@ pub fn refused(errno: Errno, cause: Error) -> Failure {
 }
 
 /// Attributes of the inode `ino`.
-pub fn stat_of(ino: u64, row: &InodeRow) -> Stat {
+pub fn stat_of(ino: Ino, row: &InodeRow) -> Stat {
     Stat {
-        ino: Ino(ino),
+        ino,
         kind: row.kind,
         permissions: row.permissions,
         flags: row.flags,

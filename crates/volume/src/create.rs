@@ -5,8 +5,8 @@ use crate::options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, VolumeOptions};
 use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
-use weald_format::volume::{InodeRow, VolumeRow, number_key, xattr_key};
-use weald_format::{Digest, Error, FileKind, InodeFlags, Result, VolumeNo};
+use weald_format::volume::{InodeRow, VolumeRow, inode_key, xattr_key};
+use weald_format::{Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::{Store, WriteOptions};
 
@@ -39,7 +39,7 @@ impl VolumeInfo {
             chunk_len: row.chunk_len,
             codec: codec_spec(row)?,
             is_case_insensitive: row.is_case_insensitive,
-            commits: row.commit,
+            commits: row.commit.0,
         })
     }
 }
@@ -130,15 +130,15 @@ pub fn first_rows(
     let (codec, level) = codec_row(options.codec)?;
     let row = VolumeRow {
         volume_no: VolumeNo(0),
-        root: 1,
-        next_ino: 2,
+        root: Ino::ROOT,
+        next_ino: Ino::ROOT.next(),
         secret,
         chunk_len: options.chunk_len,
         codec,
         level,
         is_case_insensitive: options.is_case_insensitive,
         created: now,
-        commit: 0,
+        commit: VolumeCommitNo::NONE,
         chain: Digest::default(),
         has_sync_log: false,
         counts_attributes: false,
@@ -158,8 +158,8 @@ pub fn first_rows(
         mtime: now,
         ctime: now,
         btime: now,
-        parent: 1,
-        quota: 0,
+        parent: Ino::ROOT,
+        quota: Ino::NONE,
         xattr_count: (options.chunking != Chunking::Auto).into(),
         target: Vec::new(),
     };
@@ -169,9 +169,13 @@ pub fn first_rows(
 /// The rows that a new volume begins with, its own aside.
 pub fn root_batch(volume_no: VolumeNo, root: &InodeRow, chunking: Chunking) -> Batch {
     let mut batch = Batch::default();
-    batch.put(Table::Inodes, &number_key(volume_no, 1), root.encode());
+    batch.put(
+        Table::Inodes,
+        &inode_key(volume_no, Ino::ROOT),
+        root.encode(),
+    );
     if chunking != Chunking::Auto {
-        let key = xattr_key(volume_no, 1, CHUNKING);
+        let key = xattr_key(volume_no, Ino::ROOT, CHUNKING);
         batch.put(Table::Xattrs, &key, chunking.word().into());
     }
     batch

@@ -24,7 +24,8 @@ use archive::HEADER_LEN_MAX;
 use region::Region;
 use runs::{Cutter, Position, run_len_max, run_len_min};
 use std::collections::BTreeMap;
-use weald_format::Result;
+use weald_format::volume::WindowPlace;
+use weald_format::{Ino, Result, WindowNo};
 
 /// Archives whose position is kept between commits.
 const ARCHIVE_POSITIONS_MAX: usize = 256;
@@ -35,7 +36,7 @@ pub struct Stream<'a> {
     region: Region<'a>,
     position: Position,
     rules: Rules,
-    ino: u64,
+    ino: Ino,
 }
 
 impl Stream<'_> {
@@ -49,7 +50,7 @@ impl Stream<'_> {
 #[derive(Debug, Default)]
 pub struct Cuts {
     /// Where the cutting of an archive goes on, by inode.
-    positions: BTreeMap<u64, Position>,
+    positions: BTreeMap<Ino, Position>,
 }
 
 impl Cuts {
@@ -62,7 +63,7 @@ impl Cuts {
         &mut self,
         core: &'a Core,
         rules: Rules,
-        ino: u64,
+        ino: Ino,
         map: &RangeMap,
     ) -> Result<Option<Stream<'a>>> {
         if rules.chunking == Chunking::Fixed || !rules.finds_repeats {
@@ -112,7 +113,7 @@ impl Cuts {
         &mut self,
         core: &Core,
         rules: Rules,
-        (ino, format): (u64, Format),
+        (ino, format): (Ino, Format),
         first: u64,
     ) -> Result<Position> {
         if first == 0 {
@@ -156,7 +157,7 @@ impl Cuts {
 }
 
 /// The format of a file whose first bytes are a header of an archive.
-fn archive_format(core: &Core, ino: u64, map: &RangeMap) -> Result<Option<Format>> {
+fn archive_format(core: &Core, ino: Ino, map: &RangeMap) -> Result<Option<Format>> {
     let mut region = Region::new(core, ino, map, 0..HEADER_LEN_MAX)?;
     region.finish();
     let mut scratch = Vec::new();
@@ -191,15 +192,16 @@ fn written_in_order(map: &RangeMap, old: u64) -> Option<(u64, u64)> {
 
 /// The start of the run of committed bytes that ends at `end`, as the rows have it. Runs shorter
 /// than `short_len` in front of it are no complete ones and belong to it.
-fn tail_start(core: &Core, ino: u64, end: u64, short_len: u64) -> Result<u64> {
-    let window_len = u64::from(core.tables.chunk_len());
+fn tail_start(core: &Core, ino: Ino, end: u64, short_len: u64) -> Result<u64> {
+    let chunk_len = core.tables.chunk_len();
+    let window_len = u64::from(chunk_len);
     let mut start = end;
     // The block and the offset in it at `start`.
     let mut place = None;
     while start > 0 && end - start < window_len {
-        let window = (start - 1) / window_len;
-        let base = window * window_len;
-        let Some(row) = core.tables.window(ino, window)? else {
+        let window = WindowNo::of(start - 1, chunk_len);
+        let base = window.start(chunk_len);
+        let Some(row) = core.tables.window(WindowPlace { ino, window })? else {
             break;
         };
         let before = row.0.iter().rfind(|p| base + u64::from(p.start) < start);

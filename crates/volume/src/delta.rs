@@ -5,7 +5,7 @@ use crate::layer::{Layer, Segment, Source};
 use crate::options::PlantedBug;
 use std::sync::Arc;
 use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
-use weald_format::volume::{InodeRow, NameRow, QuotaRow, split_pair_key};
+use weald_format::volume::{InodeRow, NamePlace, NameRow, QuotaRow};
 use weald_format::{Result, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::faults::Faults;
@@ -47,10 +47,24 @@ pub fn encode(layer: &Layer, volume_no: VolumeNo, faults: Faults<PlantedBug>) ->
             builder.push(&match &segment.source {
                 Source::Bytes(bytes, at) => {
                     let bytes = bytes.get(*at..*at + len as usize);
-                    DeltaItem::Bytes(*ino, start, bytes.unwrap_or_default())
+                    DeltaItem::Bytes {
+                        ino: *ino,
+                        start,
+                        bytes: bytes.unwrap_or_default(),
+                    }
                 }
-                Source::Hole => DeltaItem::Hole(*ino, start, len),
-                Source::Block(block, offset) => DeltaItem::Block(*ino, start, len, *block, *offset),
+                Source::Hole => DeltaItem::Hole {
+                    ino: *ino,
+                    start,
+                    len,
+                },
+                Source::Block(block, offset) => DeltaItem::Block {
+                    ino: *ino,
+                    start,
+                    len,
+                    block: *block,
+                    offset: *offset,
+                },
             });
         }
     }
@@ -78,14 +92,18 @@ pub fn decode(body: &[u8], volume_no: VolumeNo) -> Result<Layer> {
                 layer.drops.insert(ino);
                 return Ok(());
             }
-            DeltaItem::Bytes(ino, start, bytes) => {
+            DeltaItem::Bytes { ino, start, bytes } => {
                 let source = Source::Bytes(bytes.into(), 0);
                 (ino, start..start + bytes.len() as u64, source)
             }
-            DeltaItem::Hole(ino, start, len) => (ino, start..start + len, Source::Hole),
-            DeltaItem::Block(ino, start, len, block, offset) => {
-                (ino, start..start + len, Source::Block(block, offset))
-            }
+            DeltaItem::Hole { ino, start, len } => (ino, start..start + len, Source::Hole),
+            DeltaItem::Block {
+                ino,
+                start,
+                len,
+                block,
+                offset,
+            } => (ino, start..start + len, Source::Block(block, offset)),
         };
         layer.put_range(ino, Segment { range, source });
         Ok(())
@@ -101,23 +119,23 @@ fn put_row(
     table: DeltaTable,
     (key, value): (&[u8], Option<&[u8]>),
 ) -> Result<()> {
-    let (number, rest) = table.split_key(volume_no, key)?;
+    let (ino, rest) = table.split_key(volume_no, key)?;
     match table {
         DeltaTable::Inodes => {
             let row = value.map(InodeRow::parse).transpose()?;
-            layer.put_inode(number, row.map(Arc::new));
+            layer.put_inode(ino, row.map(Arc::new));
         }
         DeltaTable::Names => {
-            let (_, dir, cookie) = split_pair_key(key)?;
+            let (_, place) = NamePlace::split_key(key)?;
             let row = value.map(NameRow::parse).transpose()?;
-            layer.put_name((dir, cookie), row.map(Arc::new));
+            layer.put_name(place, row.map(Arc::new));
         }
-        DeltaTable::Xattrs => layer.put_xattr(number, rest, value.map(Arc::from)),
+        DeltaTable::Xattrs => layer.put_xattr(ino, rest, value.map(Arc::from)),
         DeltaTable::Orphans => {
-            layer.orphans.insert(number, value.is_some());
+            layer.orphans.insert(ino, value.is_some());
         }
         DeltaTable::Quotas => {
-            layer.put_quota(number, value.map(QuotaRow::parse).transpose()?);
+            layer.put_quota(ino, value.map(QuotaRow::parse).transpose()?);
         }
     }
     Ok(())

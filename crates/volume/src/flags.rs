@@ -9,8 +9,8 @@ use crate::core::Core;
 use crate::layer::Layer;
 use crate::state::State;
 use rustix::io::Errno;
-use weald_format::InodeFlags;
 use weald_format::volume::InodeRow;
+use weald_format::{Ino, InodeFlags};
 use weald_vfs::{Nanoseconds, NewStat, Outcome};
 
 fn forbid(is_forbidden: bool) -> Outcome<()> {
@@ -26,7 +26,7 @@ impl Core {
     ///
     /// # Errors
     /// EPERM.
-    pub fn check_locks(&self, state: &State, ino: u64) -> Outcome<()> {
+    pub fn check_locks(&self, state: &State, ino: Ino) -> Outcome<()> {
         forbid(self.inode(state, ino)?.flags.has_any(InodeFlags::LOCKS))
     }
 
@@ -34,7 +34,7 @@ impl Core {
     ///
     /// # Errors
     /// EPERM.
-    pub fn check_addition(&self, state: &State, dir: u64) -> Outcome<()> {
+    pub fn check_addition(&self, state: &State, dir: Ino) -> Outcome<()> {
         forbid(self.inode(state, dir)?.flags.has_any(InodeFlags::IMMUTABLE))
     }
 
@@ -42,7 +42,7 @@ impl Core {
     ///
     /// # Errors
     /// EPERM.
-    pub fn check_removal(&self, state: &State, dir: u64, ino: u64) -> Outcome<()> {
+    pub fn check_removal(&self, state: &State, dir: Ino, ino: Ino) -> Outcome<()> {
         self.check_locks(state, dir)?;
         self.check_locks(state, ino)
     }

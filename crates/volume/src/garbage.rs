@@ -6,12 +6,12 @@
 //! volume adds up the use of its blocks; a second one finds the windows that refer to sparse ones,
 //! and commits write those pieces again. Blocks that images or other volumes use, too, stay.
 
-use crate::index::Place;
+use crate::index::BlockPlace;
 use hashbrown::HashSet;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
-use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
+use weald_format::volume::{ExtentsRow, Piece, WindowPlace};
 use weald_format::{BlockId, Result, VolumeNo, limits};
 use weald_store::engine::{Engine, Table};
 
@@ -33,9 +33,6 @@ const DROPPED_LEN_MIN: u64 = 128 << 10;
 const DROPPED_ROW_LEN: u64 = 16;
 /// Windows whose data was encoded in a hurry that are remembered.
 const HASTY_WINDOWS_MAX: usize = 1 << 16;
-
-/// A window of a file: inode and number.
-pub type Window = (u64, u64);
 
 /// Use of a block by the files of one volume.
 #[derive(Debug, Clone, Copy, Default)]
@@ -132,9 +129,9 @@ enum Phase {
     #[default]
     Idle,
     /// Adds uses up, from this window on.
-    Count(Window),
+    Count(WindowPlace),
     /// Writes pieces of the chosen blocks again, from this window on.
-    Write(Window),
+    Write(WindowPlace),
 }
 
 /// Result of a step.
@@ -145,7 +142,7 @@ pub enum Found {
     /// The next step has more.
     More,
     /// Windows to write again.
-    Windows(Vec<Window>),
+    Windows(Vec<WindowPlace>),
 }
 
 /// Work that makes garbage of a volume go, in steps.
@@ -164,7 +161,7 @@ pub struct Settling {
     /// Whether a pass is due in any case.
     is_due: bool,
     /// Windows whose data was encoded in a hurry, and the blocks that have it.
-    hasty: BTreeSet<Window>,
+    hasty: BTreeSet<WindowPlace>,
     hasty_blocks: HashSet<BlockId>,
 }
 
@@ -193,7 +190,7 @@ impl Settling {
     }
 
     /// Whether new data may refer to this place.
-    pub fn accepts(&self, place: &Place) -> bool {
+    pub fn accepts(&self, place: &BlockPlace) -> bool {
         !self.replaces(place.block)
     }
 
@@ -203,7 +200,7 @@ impl Settling {
     }
 
     /// Notes that a window has data in `block` that was encoded in a hurry.
-    pub fn note_hasty(&mut self, window: Window, block: BlockId) {
+    pub fn note_hasty(&mut self, window: WindowPlace, block: BlockId) {
         if self.hasty.len() < HASTY_WINDOWS_MAX {
             self.hasty.insert(window);
             self.hasty_blocks.insert(block);
@@ -304,7 +301,7 @@ impl Settling {
     fn begin(&mut self, windows_max: usize) -> Result<Found> {
         self.chosen.clear();
         if !self.hasty.is_empty() {
-            let windows: Vec<Window> = self.hasty.iter().take(windows_max).copied().collect();
+            let windows: Vec<WindowPlace> = self.hasty.iter().take(windows_max).copied().collect();
             return Ok(Found::Windows(windows));
         }
         self.hasty_blocks.clear();
@@ -314,7 +311,7 @@ impl Settling {
         }
         (self.is_due, self.dropped_len, self.row_count) = (false, 0, 0);
         (self.first_block, self.end_block) = (BlockId::default(), BlockId::MAX);
-        self.phase = Phase::Count((0, 0));
+        self.phase = Phase::Count(WindowPlace::START);
         Ok(Found::More)
     }
 
@@ -325,7 +322,7 @@ impl Settling {
         if self.chosen.is_empty() {
             self.end_pass()
         } else {
-            self.phase = Phase::Write((0, 0))
+            self.phase = Phase::Write(WindowPlace::START)
         }
     }
 
@@ -336,12 +333,12 @@ impl Settling {
         if self.end_block != BlockId::MAX {
             self.first_block = self.end_block;
             self.end_block = BlockId::MAX;
-            self.phase = Phase::Count((0, 0));
+            self.phase = Phase::Count(WindowPlace::START);
         }
     }
 
     /// Notes that a window was written again, or cannot be.
-    pub fn settled(&mut self, window: Window) {
+    pub fn settled(&mut self, window: WindowPlace) {
         self.hasty.remove(&window);
     }
 }
@@ -351,22 +348,22 @@ impl Settling {
 fn each_window(
     engine: &dyn Engine,
     (volume_no, chunk_len): (VolumeNo, u32),
-    from: Window,
-    visit: &mut dyn FnMut(Window, &ExtentsRow) -> Result<ControlFlow<()>>,
-) -> Result<(u64, Option<Window>)> {
-    let start = pair_key(volume_no, from.0, from.1);
+    from: WindowPlace,
+    visit: &mut dyn FnMut(WindowPlace, &ExtentsRow) -> Result<ControlFlow<()>>,
+) -> Result<(u64, Option<WindowPlace>)> {
+    let start = from.key(volume_no);
     let (mut count, mut next) = (0, None);
     engine.scan(Table::Extents, &start, &mut |key, value| {
-        let (of, ino, window) = split_pair_key(key)?;
+        let (of, window) = WindowPlace::split_key(key)?;
         if of != volume_no {
             return Ok(ControlFlow::Break(()));
         }
         if count as usize >= STEP_ROWS {
-            next = Some((ino, window));
+            next = Some(window);
             return Ok(ControlFlow::Break(()));
         }
         count += 1;
-        visit((ino, window), &ExtentsRow::parse(value, chunk_len)?)
+        visit(window, &ExtentsRow::parse(value, chunk_len)?)
     })?;
     Ok((count, next))
 }
@@ -383,7 +380,7 @@ pub fn uses_of(
     let mut uses = BlockUses::new();
     let start = volume_no.to_be_bytes();
     engine.scan(Table::Extents, &start, &mut |key, value| {
-        if split_pair_key(key)?.0 != volume_no {
+        if WindowPlace::split_key(key)?.0 != volume_no {
             return Ok(ControlFlow::Break(()));
         }
         for piece in ExtentsRow::parse(value, limits::BLOCK_LEN_MAX as u32)?.0 {

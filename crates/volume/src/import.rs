@@ -6,6 +6,7 @@
 //! make, and data of base images.
 
 use crate::create::{first_rows, root_batch};
+use crate::index::BlockPlace;
 use crate::layer::{Segment, Source};
 use crate::open_store::OpenStore;
 use crate::options::{OpenOptions, VolumeOptions};
@@ -142,9 +143,6 @@ pub fn create_from(
     }
 }
 
-/// A block and an offset in it; `None` for bytes that are copied.
-type Place = Option<(BlockId, u32)>;
-
 /// Opens the store again, which removes volumes without a name, and frees their space.
 fn remove_unfinished(store: &Store) -> Result<()> {
     let writer_name = format!("process {} (weald volume create)", std::process::id());
@@ -210,8 +208,12 @@ impl SharedBlocks {
     }
 
     /// Splits `len` bytes of a stream from `address` on by blocks. `visit` gets the length of each
-    /// part, and block and offset of those that a volume can share.
-    fn each_part(&self, (stream, address, len): (u8, u64, u64), visit: &mut dyn FnMut(u64, Place)) {
+    /// part, and the places of those that a volume can share.
+    fn each_part(
+        &self,
+        (stream, address, len): (u8, u64, u64),
+        visit: &mut dyn FnMut(u64, Option<BlockPlace>),
+    ) {
         let blocks = self
             .0
             .get(usize::from(stream))
@@ -224,7 +226,8 @@ impl SharedBlocks {
             }
             let part_end = end.min(block.start + block.len);
             let offset = (at - block.start) as u32;
-            visit(part_end - at, block.id.map(|id| (id, offset)));
+            let place = block.id.map(|block| BlockPlace { block, offset });
+            visit(part_end - at, place);
             at = part_end;
         }
         if at < end {
@@ -512,7 +515,7 @@ impl Import<'_> {
         };
         self.volume.set_stat(ino, &size, self.now)?;
         // Ranges in order; those without a block are copied.
-        let mut ranges: Vec<(Range<u64>, Place)> = Vec::new();
+        let mut ranges: Vec<(Range<u64>, Option<BlockPlace>)> = Vec::new();
         let mut at = 0;
         self.image
             .each_extent_of(content, &mut |extent| {
@@ -534,9 +537,9 @@ impl Import<'_> {
         let mut segments = Vec::new();
         for (range, block) in ranges {
             match block {
-                Some((id, offset)) => {
+                Some(BlockPlace { block, offset }) => {
                     self.done.shared_len += range.end - range.start;
-                    let source = Source::Block(id, offset);
+                    let source = Source::Block(block, offset);
                     segments.push(Segment { range, source });
                 }
                 None => self.copy(ino, inode, range)?,

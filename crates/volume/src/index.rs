@@ -13,9 +13,9 @@ const BUCKETS_MIN: usize = 1 << 8;
 /// Bits of an offset in a block: blocks have at most 16 MiB.
 const OFFSET_BITS: u32 = 24;
 
-/// Bytes of a decoded block.
+/// Bytes of a decoded block, from one on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct BlockPlace {
     /// The block.
     pub block: BlockId,
     /// First byte.
@@ -31,7 +31,7 @@ struct Slot {
 }
 
 impl Slot {
-    fn of(fingerprint: u32, place: Place) -> Option<Self> {
+    fn of(fingerprint: u32, place: BlockPlace) -> Option<Self> {
         let is_small = place.offset >> OFFSET_BITS == 0 && place.block.0 >> (64 - OFFSET_BITS) == 0;
         let packed = place.block.0 << OFFSET_BITS | u64::from(place.offset);
         is_small.then_some(Self {
@@ -40,9 +40,9 @@ impl Slot {
         })
     }
 
-    fn place(self) -> Place {
+    fn place(self) -> BlockPlace {
         let packed = u64::from(self.place[1]) << 32 | u64::from(self.place[0]);
-        Place {
+        BlockPlace {
             block: BlockId(packed >> OFFSET_BITS),
             offset: packed as u32 & ((1 << OFFSET_BITS) - 1),
         }
@@ -91,7 +91,7 @@ impl Index {
     }
 
     /// Places whose bytes may have this digest.
-    pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = Place> + use<'_> {
+    pub fn candidates(&self, digest: &Digest) -> impl Iterator<Item = BlockPlace> + use<'_> {
         let wanted = fingerprint(digest);
         let bucket = self.buckets.get(self.bucket(wanted));
         let hits = bucket.into_iter().flatten();
@@ -100,7 +100,7 @@ impl Index {
     }
 
     /// Notes where bytes are.
-    pub fn insert(&mut self, digest: &Digest, place: Place) {
+    pub fn insert(&mut self, digest: &Digest, place: BlockPlace) {
         if self.count > self.buckets.len() * DIGEST_WAYS / 8 * 5
             && self.buckets.len() < self.buckets_max
         {
@@ -153,8 +153,8 @@ mod tests {
         Digest::of(&number.to_le_bytes())
     }
 
-    fn place(number: u64) -> Place {
-        Place {
+    fn place(number: u64) -> BlockPlace {
+        BlockPlace {
             block: BlockId(number / 7 + 1),
             offset: (number % 7) as u32 * 1000,
         }
@@ -186,13 +186,13 @@ mod tests {
     #[test]
     fn places_come_back_whole_or_not_at_all() {
         let mut index = Index::new(0);
-        let largest = Place {
+        let largest = BlockPlace {
             block: BlockId((1 << 40) - 1),
             offset: (1 << 24) - 1,
         };
         index.insert(&digest(1), largest);
         assert_eq!(index.candidates(&digest(1)).next(), Some(largest));
-        let larger = Place {
+        let larger = BlockPlace {
             block: BlockId(1 << 40),
             offset: 0,
         };

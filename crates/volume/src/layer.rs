@@ -4,8 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
-use weald_format::BlockId;
-use weald_format::volume::{InodeRow, NameRow, QuotaRow};
+use weald_format::volume::{InodeRow, NamePlace, NameRow, QuotaRow};
+use weald_format::{BlockId, Ino};
 
 /// Memory that a changed row takes, roughly, bytes.
 const ROW_COST: u64 = 300;
@@ -130,7 +130,7 @@ impl RangeMap {
 /// Attributes by inode and name; `None` is a removed one.
 pub type Xattrs = BTreeMap<XattrKey, XattrChange>;
 /// Inode and name.
-pub type XattrKey = (u64, Vec<u8>);
+pub type XattrKey = (Ino, Vec<u8>);
 /// The new value.
 pub type XattrChange = Option<Arc<[u8]>>;
 
@@ -144,25 +144,25 @@ pub const COMMIT_SPACE: u64 = 256 << 10;
 #[derive(Debug, Clone, Default)]
 pub struct Layer {
     /// Changed inodes; `None` is a dropped one.
-    pub inodes: BTreeMap<u64, Option<Arc<InodeRow>>>,
-    /// Changed names by directory and cookie; `None` is a removed one.
-    pub names: BTreeMap<(u64, u64), Option<Arc<NameRow>>>,
+    pub inodes: BTreeMap<Ino, Option<Arc<InodeRow>>>,
+    /// Changed names by their place; `None` is a removed one.
+    pub names: BTreeMap<NamePlace, Option<Arc<NameRow>>>,
     /// Changed attributes; `None` is a removed one.
     pub xattrs: Xattrs,
     /// Changed ranges of files.
-    pub files: BTreeMap<u64, RangeMap>,
+    pub files: BTreeMap<Ino, RangeMap>,
     /// Inodes that became orphans, or (false) got a name again.
-    pub orphans: BTreeMap<u64, bool>,
+    pub orphans: BTreeMap<Ino, bool>,
     /// Changed quotas; `None` is a removed one.
-    pub quotas: BTreeMap<u64, Option<QuotaRow>>,
+    pub quotas: BTreeMap<Ino, Option<QuotaRow>>,
     /// Orphans without a reference.
-    pub drops: BTreeSet<u64>,
+    pub drops: BTreeSet<Ino>,
     /// Bytes of memory that it takes, roughly.
     pub cost: u64,
     /// Written bytes in it.
     pub written: u64,
     /// The number that the next new inode gets.
-    pub next_ino: u64,
+    pub next_ino: Ino,
     /// Time of the last operation.
     pub now: i128,
     /// Whether an operation changed it.
@@ -193,8 +193,8 @@ impl Layer {
             }
             self.put_inode(ino, row);
         }
-        for (key, row) in newer.names {
-            self.put_name(key, row);
+        for (place, row) in newer.names {
+            self.put_name(place, row);
         }
         for ((ino, name), value) in newer.xattrs {
             self.put_xattr(ino, &name, value);
@@ -217,40 +217,40 @@ impl Layer {
     }
 
     /// Sets the row of an inode.
-    pub fn put_inode(&mut self, ino: u64, row: Option<Arc<InodeRow>>) {
+    pub fn put_inode(&mut self, ino: Ino, row: Option<Arc<InodeRow>>) {
         if self.inodes.insert(ino, row).is_none() {
             self.cost += ROW_COST;
         }
     }
 
     /// Sets the row of a name.
-    pub fn put_name(&mut self, key: (u64, u64), row: Option<Arc<NameRow>>) {
-        if self.names.insert(key, row).is_none() {
+    pub fn put_name(&mut self, place: NamePlace, row: Option<Arc<NameRow>>) {
+        if self.names.insert(place, row).is_none() {
             self.cost += ROW_COST;
         }
     }
 
     /// Sets the quota of a directory.
-    pub fn put_quota(&mut self, dir: u64, row: Option<QuotaRow>) {
+    pub fn put_quota(&mut self, dir: Ino, row: Option<QuotaRow>) {
         if self.quotas.insert(dir, row).is_none() {
             self.cost += ROW_COST;
         }
     }
 
     /// Sets the value of an attribute.
-    pub fn put_xattr(&mut self, ino: u64, name: &[u8], value: Option<Arc<[u8]>>) {
+    pub fn put_xattr(&mut self, ino: Ino, name: &[u8], value: Option<Arc<[u8]>>) {
         self.cost += ROW_COST + value.as_ref().map_or(0, |value| value.len() as u64);
         self.xattrs.insert((ino, name.to_vec()), value);
     }
 
     /// Changed attributes of `ino`.
-    pub fn xattrs_of(&self, ino: u64) -> impl Iterator<Item = (&XattrKey, &XattrChange)> {
+    pub fn xattrs_of(&self, ino: Ino) -> impl Iterator<Item = (&XattrKey, &XattrChange)> {
         let from = self.xattrs.range((ino, Vec::new())..);
         from.take_while(move |((of, _), _)| *of == ino)
     }
 
     /// Sets the content of a range of a file.
-    pub fn put_range(&mut self, ino: u64, segment: Segment) {
+    pub fn put_range(&mut self, ino: Ino, segment: Segment) {
         self.cost += 100;
         if let Source::Bytes(..) = segment.source {
             self.cost += segment.len();

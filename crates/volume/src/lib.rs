@@ -56,6 +56,7 @@ mod xattr;
 pub use check::{CheckOptions, Finding, Report, StoreReport, check, check_store};
 pub use create::{VolumeInfo, create, list, remove};
 pub use import::{ImportObserver, ImportSource, VolumeImport, create_from};
+pub use index::BlockPlace;
 pub use open_store::OpenStore;
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};

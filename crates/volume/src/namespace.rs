@@ -3,7 +3,7 @@
 use crate::climb::{Climb, no_parent};
 use crate::core::{Core, stat_of};
 use crate::options::PlantedBug;
-use crate::quotas::{Limits, difference, error_of};
+use crate::quotas::{Charge, Limits, difference, error_of};
 use crate::state::State;
 use crate::tables::NamesPage;
 use rustix::io::Errno;
@@ -11,10 +11,10 @@ use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, InodeRow, NAME_LEN_MAX, NameRow, TARGET_LEN_MAX, counted_xattr_len,
-    first_cookie, fold_case,
+    InodeRow, NAME_LEN_MAX, NamePlace, NameRow, TARGET_LEN_MAX, counted_xattr_len, first_cookie,
+    fold_case,
 };
-use weald_format::{FileKind, InodeFlags, Result};
+use weald_format::{Cookie, FileKind, InodeFlags, Result};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
 /// Most names of an inode.
@@ -25,7 +25,7 @@ const LIST_BATCH: usize = 128;
 const LIST_ATTEMPTS: usize = 4;
 
 /// A name that was found: its cookie and row.
-pub type Found = (u64, Arc<NameRow>);
+pub type Found = (Cookie, Arc<NameRow>);
 
 impl Core {
     fn fold_case<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
@@ -33,19 +33,24 @@ impl Core {
     }
 
     /// The first cookie of names with the hash of `name`.
-    pub fn base_cookie(&self, name: &[u8]) -> u64 {
+    pub fn base_cookie(&self, name: &[u8]) -> Cookie {
         first_cookie(&self.secret, name, self.is_case_insensitive)
     }
 
-    fn slots(&self, state: &State, dir: u64, base: u64) -> Result<BTreeMap<u64, Arc<NameRow>>> {
+    fn slots(
+        &self,
+        state: &State,
+        dir: Ino,
+        base: Cookie,
+    ) -> Result<BTreeMap<Cookie, Arc<NameRow>>> {
         let mut slots: BTreeMap<_, _> = self.tables.slots(dir, base)?.iter().cloned().collect();
         let layers: Vec<_> = self.layers(state).collect();
-        let last = base | ((1 << COOKIE_SLOT_BITS) - 1);
+        let at = |cookie| NamePlace { dir, cookie };
         for layer in layers.into_iter().rev() {
-            for ((_, cookie), row) in layer.names.range((dir, base)..=(dir, last)) {
+            for (place, row) in layer.names.range(at(base)..=at(base.last_slot())) {
                 match row {
-                    Some(row) => drop(slots.insert(*cookie, row.clone())),
-                    None => drop(slots.remove(cookie)),
+                    Some(row) => drop(slots.insert(place.cookie, row.clone())),
+                    None => drop(slots.remove(&place.cookie)),
                 }
             }
         }
@@ -56,7 +61,7 @@ impl Core {
     ///
     /// # Errors
     /// ENAMETOOLONG, and errors of storage.
-    pub fn find(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Option<Found>> {
+    pub fn find(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Option<Found>> {
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -66,18 +71,17 @@ impl Core {
         Ok(found.find(|(_, row)| self.fold_case(&row.name) == wanted))
     }
 
-    fn existing(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Found> {
+    fn existing(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Found> {
         self.directory(state, dir)?;
         self.find(state, dir, name)?
             .ok_or_else(|| Errno::NOENT.into())
     }
 
     /// A cookie for the new name `name`.
-    fn free_cookie(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<u64> {
+    fn free_cookie(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Cookie> {
         let base = self.base_cookie(name);
         let slots = self.slots(state, dir, base)?;
-        let mut cookies = base..base + (1 << COOKIE_SLOT_BITS);
-        cookies
+        base.slots()
             .find(|cookie| !slots.contains_key(cookie))
             .ok_or_else(|| Errno::NOSPC.into())
     }
@@ -86,7 +90,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT, ENOTDIR.
-    pub fn lookup(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<Stat> {
+    pub fn lookup(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Stat> {
         let (_, row) = self.existing(state, dir, name)?;
         Ok(stat_of(row.ino, &*self.inode(state, row.ino)?))
     }
@@ -96,7 +100,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn entries(&self, dir: u64, after: u64) -> Outcome<Vec<(Found, Stat)>> {
+    pub fn entries(&self, dir: Ino, after: Cookie) -> Outcome<Vec<(Found, Stat)>> {
         let mut after = after;
         loop {
             let (entries, page) = self.entries_of_page(dir, after)?;
@@ -109,12 +113,12 @@ impl Core {
     }
 
     /// The entries of the next page of the tables, and that page.
-    fn entries_of_page(&self, dir: u64, after: u64) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
+    fn entries_of_page(&self, dir: Ino, after: Cookie) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
         self.prefetch_inode(dir);
         // A commit that ends meanwhile moves names between the layers and the tables.
         for _ in 0..LIST_ATTEMPTS {
             let version = self.tables.version();
-            let first = after.saturating_add(1);
+            let first = after.next();
             let page = self.tables.names_page(dir, first, LIST_BATCH)?;
             // Inodes of names that the layers have are there, too.
             for (_, row) in &page.names {
@@ -136,8 +140,8 @@ impl Core {
     fn entries_in(
         &self,
         state: &State,
-        dir: u64,
-        after: u64,
+        dir: Ino,
+        after: Cookie,
         page: Option<&NamesPage>,
     ) -> Outcome<Vec<(Found, Stat)>> {
         self.directory(state, dir)?;
@@ -157,26 +161,28 @@ impl Core {
     pub fn names_after(
         &self,
         state: &State,
-        dir: u64,
-        after: u64,
+        dir: Ino,
+        after: Cookie,
         count: usize,
         page: Option<&NamesPage>,
     ) -> Result<Vec<Found>> {
-        let Some(first) = after.checked_add(1) else {
+        if after == Cookie::MAX {
             return Ok(Vec::new());
-        };
-        let range = (dir, first)..=(dir, u64::MAX);
+        }
+        let first = after.next();
+        let at = |cookie| NamePlace { dir, cookie };
+        let range = at(first)..=at(Cookie::MAX);
         // Names that the layers change, the newest change of each, in order.
         let mut layers: Vec<_> = self
             .layers(state)
             .map(|layer| layer.names.range(range.clone()).peekable())
             .collect();
         let mut changed = std::iter::from_fn(|| {
-            let next = |layer: &mut std::iter::Peekable<_>| layer.peek().map(|&(&key, _)| key);
-            let (_, cookie) = layers.iter_mut().filter_map(next).min()?;
+            let next = |layer: &mut std::iter::Peekable<_>| layer.peek().map(|&(&place, _)| place);
+            let NamePlace { cookie, .. } = layers.iter_mut().filter_map(next).min()?;
             let mut newest = None;
             for layer in &mut layers {
-                if let Some((_, row)) = layer.next_if(|((_, at), _)| *at == cookie) {
+                if let Some((_, row)) = layer.next_if(|(place, _)| place.cookie == cookie) {
                     newest.get_or_insert_with(|| row.clone());
                 }
             }
@@ -221,16 +227,22 @@ impl Core {
         Ok(names)
     }
 
-    fn is_empty(&self, state: &State, dir: u64) -> Result<bool> {
+    fn is_empty(&self, state: &State, dir: Ino) -> Result<bool> {
         let page = self.tables.first_names(dir)?;
-        if !self.names_after(state, dir, 0, 1, Some(&page))?.is_empty() {
+        if !self
+            .names_after(state, dir, Cookie::START, 1, Some(&page))?
+            .is_empty()
+        {
             return Ok(false);
         }
         // The names of the page were removed since the last commit, and others follow.
-        Ok(page.is_last || self.names_after(state, dir, 0, 1, None)?.is_empty())
+        Ok(page.is_last
+            || self
+                .names_after(state, dir, Cookie::START, 1, None)?
+                .is_empty())
     }
 
-    fn touch_dir(&self, state: &mut State, dir: u64, links: i32, now: Nanoseconds) -> Outcome<()> {
+    fn touch_dir(&self, state: &mut State, dir: Ino, links: i32, now: Nanoseconds) -> Outcome<()> {
         let row = self.inode_mut(state, dir)?;
         row.mtime = now;
         row.ctime = now;
@@ -241,7 +253,7 @@ impl Core {
     fn new_inode(
         &self,
         state: &mut State,
-        parent: u64,
+        parent: Ino,
         nlink: u32,
         new: &NewInode<'_>,
         now: Nanoseconds,
@@ -265,9 +277,13 @@ impl Core {
             .iter()
             .map(|(name, value)| counted_xattr_len(name, value));
         let len = own.chain(taken).sum::<u64>() + new.target.len() as u64;
-        self.charge(state, quota, (difference(len, 0), 1), Limits::Hold)?;
+        let charge = Charge {
+            len: difference(len, 0),
+            count: 1,
+        };
+        self.charge(state, quota, charge, Limits::Hold)?;
         let ino = state.active.next_ino;
-        state.active.next_ino = state.active.next_ino.saturating_add(1);
+        state.active.next_ino = ino.next();
         let row = InodeRow {
             kind: new.kind,
             permissions: new.permissions & 0o7777,
@@ -285,7 +301,7 @@ impl Core {
             parent: if new.kind == FileKind::Directory {
                 parent
             } else {
-                0
+                Ino::NONE
             },
             quota,
             xattr_count: (new.xattrs.len() + inherited.len()) as u32,
@@ -304,7 +320,7 @@ impl Core {
     }
 
     /// Checks that `name` can be created in `dir`.
-    fn check_new(&self, state: &State, dir: u64, name: &[u8]) -> Outcome<()> {
+    fn check_new(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<()> {
         if self.directory(state, dir)?.nlink == 0 {
             return Err(Errno::NOENT.into());
         }
@@ -317,16 +333,16 @@ impl Core {
     fn put_name(
         &self,
         state: &mut State,
-        key: (u64, u64),
+        place: NamePlace,
         name: &[u8],
-        (ino, kind): (u64, FileKind),
+        (ino, kind): (Ino, FileKind),
     ) {
         let row = NameRow {
             name: name.to_vec(),
             ino,
             kind,
         };
-        state.active.put_name(key, Some(Arc::new(row)));
+        state.active.put_name(place, Some(Arc::new(row)));
     }
 
     /// Creates `name` in `dir`.
@@ -336,7 +352,7 @@ impl Core {
     pub fn create(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         name: &[u8],
         new: &NewInode<'_>,
         now: Nanoseconds,
@@ -345,7 +361,7 @@ impl Core {
         let cookie = self.free_cookie(state, dir, name)?;
         let is_dir = new.kind == FileKind::Directory;
         let stat = self.new_inode(state, dir, if is_dir { 2 } else { 1 }, new, now)?;
-        self.put_name(state, (dir, cookie), name, (stat.ino.0, new.kind));
+        self.put_name(state, NamePlace { dir, cookie }, name, (stat.ino, new.kind));
         self.touch_dir(state, dir, is_dir.into(), now)?;
         Ok(stat)
     }
@@ -357,7 +373,7 @@ impl Core {
     pub fn create_unnamed(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         new: &NewInode<'_>,
         now: Nanoseconds,
     ) -> Outcome<Stat> {
@@ -366,7 +382,7 @@ impl Core {
         }
         self.check_addition(state, dir)?;
         let stat = self.new_inode(state, dir, 0, new, now)?;
-        state.active.orphans.insert(stat.ino.0, true);
+        state.active.orphans.insert(stat.ino, true);
         Ok(stat)
     }
 
@@ -377,8 +393,8 @@ impl Core {
     pub fn link(
         &self,
         state: &mut State,
-        ino: u64,
-        (dir, name): (u64, &[u8]),
+        ino: Ino,
+        (dir, name): (Ino, &[u8]),
         now: Nanoseconds,
     ) -> Outcome<Stat> {
         let row = self.inode(state, ino)?;
@@ -394,7 +410,7 @@ impl Core {
         }
         self.check_quota(state, ino, dir)?;
         let cookie = self.free_cookie(state, dir, name)?;
-        self.put_name(state, (dir, cookie), name, (ino, row.kind));
+        self.put_name(state, NamePlace { dir, cookie }, name, (ino, row.kind));
         if row.nlink == 0 {
             state.active.orphans.insert(ino, false);
         }
@@ -407,7 +423,7 @@ impl Core {
     }
 
     /// Takes a name from `ino`, which becomes an orphan with its last one.
-    fn drop_link(&self, state: &mut State, ino: u64, now: Nanoseconds) -> Outcome<Stat> {
+    fn drop_link(&self, state: &mut State, ino: Ino, now: Nanoseconds) -> Outcome<Stat> {
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         row.nlink = match row.kind {
@@ -431,7 +447,7 @@ impl Core {
     pub fn remove(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         name: &[u8],
         is_dir: bool,
         now: Nanoseconds,
@@ -447,7 +463,7 @@ impl Core {
             _ => {}
         }
         let stat = self.drop_link(state, row.ino, now)?;
-        state.active.put_name((dir, cookie), None);
+        state.active.put_name(NamePlace { dir, cookie }, None);
         self.touch_dir(state, dir, -i32::from(is_dir), now)?;
         Ok(stat)
     }
@@ -456,7 +472,7 @@ impl Core {
     ///
     /// # Errors
     /// EIO if the parents of `dir` do not lead to a root.
-    fn is_below(&self, state: &State, dir: u64, ancestor: u64) -> Outcome<bool> {
+    fn is_below(&self, state: &State, dir: Ino, ancestor: Ino) -> Outcome<bool> {
         let mut climb = Climb::new(dir);
         loop {
             let at = climb.at();
@@ -469,7 +485,7 @@ impl Core {
                     Errno::NOENT => no_parent(dir, at).into(),
                     _ => failure,
                 })?;
-            if row.parent == at || row.parent == 0 {
+            if row.parent == at || row.parent.is_none() {
                 return Ok(false);
             }
             climb.step(row.parent)?;
@@ -488,14 +504,14 @@ impl Core {
         mode: RenameMode,
         now: Nanoseconds,
     ) -> Outcome<Option<Stat>> {
-        let ((from_dir, from_name), (to_dir, to_name)) = ((from.0.0, from.1), (to.0.0, to.1));
+        let ((from_dir, from_name), (to_dir, to_name)) = (from, to);
         let source = self.existing(state, from_dir, from_name)?;
         if self.directory(state, to_dir)?.nlink == 0 {
             return Err(Errno::NOENT.into());
         }
         let target = self.find(state, to_dir, to_name)?;
         let is_dir = source.1.kind == FileKind::Directory;
-        let is_source = |cookie: u64| (from_dir, source.0) == (to_dir, cookie);
+        let is_source = |cookie: Cookie| (from_dir, source.0) == (to_dir, cookie);
         match (&target, mode) {
             (None, RenameMode::Exchange) => return Err(Errno::NOENT.into()),
             (Some((cookie, row)), RenameMode::KeepExisting)
@@ -516,7 +532,12 @@ impl Core {
             // Both names lead to one inode: nothing changes, except the case of a name.
             if is_source(*cookie) && row.name != to_name {
                 self.check_removal(state, from_dir, row.ino)?;
-                self.put_name(state, (to_dir, *cookie), to_name, (row.ino, row.kind));
+                let cookie = *cookie;
+                let place = NamePlace {
+                    dir: to_dir,
+                    cookie,
+                };
+                self.put_name(state, place, to_name, (row.ino, row.kind));
                 self.touch_dir(state, to_dir, 0, now)?;
             }
             return Ok(None);
@@ -535,7 +556,7 @@ impl Core {
         if mode == RenameMode::LeaveWhiteout {
             // Nothing has changed yet if there is no room for it.
             let quota = self.quota_in(state, from_dir)?;
-            self.check_room(state, quota, (0, 1))?;
+            self.check_room(state, quota, Charge { len: 0, count: 1 })?;
         }
         let replaced = match &target {
             Some((_, row)) => self.replace(state, row, is_dir, now)?,
@@ -550,7 +571,11 @@ impl Core {
             None => self.free_cookie(state, to_dir, to_name)?,
         };
         let (ino, kind) = (source.1.ino, source.1.kind);
-        self.put_name(state, (to_dir, cookie), to_name, (ino, kind));
+        let place = NamePlace {
+            dir: to_dir,
+            cookie,
+        };
+        self.put_name(state, place, to_name, (ino, kind));
         self.touch_dir(state, from_dir, -i32::from(is_dir), now)?;
         let links = i32::from(is_dir) - i32::from(was_dir);
         self.touch_dir(state, to_dir, links, now)?;
@@ -582,15 +607,17 @@ impl Core {
     fn leave(
         &self,
         state: &mut State,
-        (dir, (cookie, row)): (u64, &Found),
+        (dir, (cookie, row)): (Ino, &Found),
         mode: RenameMode,
         now: Nanoseconds,
     ) -> Outcome<()> {
         if self.has_bug(PlantedBug::RenameWithoutUnlink) {
             return Ok(());
         }
+        let cookie = *cookie;
+        let place = NamePlace { dir, cookie };
         if mode != RenameMode::LeaveWhiteout {
-            state.active.put_name((dir, *cookie), None);
+            state.active.put_name(place, None);
             return Ok(());
         }
         let owner = self.inode(state, row.ino)?;
@@ -604,13 +631,13 @@ impl Core {
             xattrs: &[],
         };
         let stat = self.new_inode(state, dir, 1, &whiteout, now)?;
-        let inode = (stat.ino.0, FileKind::CharDevice);
-        self.put_name(state, (dir, *cookie), &row.name, inode);
+        let inode = (stat.ino, FileKind::CharDevice);
+        self.put_name(state, place, &row.name, inode);
         Ok(())
     }
 
     /// Notes that `ino` has a name in `dir` now.
-    fn moved(&self, state: &mut State, ino: u64, dir: u64, now: Nanoseconds) -> Outcome<()> {
+    fn moved(&self, state: &mut State, ino: Ino, dir: Ino, now: Nanoseconds) -> Outcome<()> {
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;
         if row.kind == FileKind::Directory {
@@ -622,8 +649,8 @@ impl Core {
     fn exchange(
         &self,
         state: &mut State,
-        (from_dir, source): (u64, &Found),
-        (to_dir, target): (u64, &Found),
+        (from_dir, source): (Ino, &Found),
+        (to_dir, target): (Ino, &Found),
         now: Nanoseconds,
     ) -> Outcome<()> {
         let is_dir = |found: &Found| found.1.kind == FileKind::Directory;
@@ -633,7 +660,8 @@ impl Core {
         }
         for (dir, place, with) in [(from_dir, source, target), (to_dir, target, source)] {
             let inode = (with.1.ino, with.1.kind);
-            self.put_name(state, (dir, place.0), &place.1.name, inode);
+            let cookie = place.0;
+            self.put_name(state, NamePlace { dir, cookie }, &place.1.name, inode);
             let links = i32::from(is_dir(with)) - i32::from(is_dir(place));
             self.touch_dir(state, dir, links, now)?;
             self.moved(state, with.1.ino, dir, now)?;
@@ -645,17 +673,20 @@ impl Core {
     ///
     /// # Errors
     /// Errors of storage.
-    pub fn forget(&self, state: &mut State, ino: u64) -> Outcome<()> {
+    pub fn forget(&self, state: &mut State, ino: Ino) -> Outcome<()> {
         let row = self.inode(state, ino)?;
         let len = match row.quota {
-            0 => 0,
+            Ino::NONE => 0,
             _ => self.counted_len(state, ino, &row)?,
         };
         state.active.put_inode(ino, None);
         state.active.files.remove(&ino);
         state.active.drops.insert(ino);
         state.change_totals(-1, difference(0, row.allocated));
-        let freed = (difference(0, len), -1);
+        let freed = Charge {
+            len: difference(0, len),
+            count: -1,
+        };
         self.charge(state, row.quota, freed, Limits::Ignore)?;
         self.forget_quota(state, ino)
     }

@@ -13,18 +13,18 @@ use crate::properties::INHERITED;
 use crate::tables::WINDOWS_KEPT_MAX;
 use std::ops::Range;
 use std::sync::Arc;
-use weald_format::FileKind;
-use weald_format::volume::{NAME_LEN_MAX, NameRow};
+use weald_format::volume::{NAME_LEN_MAX, NameRow, WindowPlace};
+use weald_format::{FileKind, Ino, WindowNo};
 
 impl Core {
     /// Reads the row of an inode.
-    pub fn prefetch_inode(&self, ino: u64) {
+    pub fn prefetch_inode(&self, ino: Ino) {
         let _ = self.tables.inode(ino);
     }
 
     /// Reads the rows of the directory `dir`, of `name` in it, and of the inode of that name, which
     /// it returns.
-    pub fn prefetch_name(&self, dir: u64, name: &[u8]) -> Option<Arc<NameRow>> {
+    pub fn prefetch_name(&self, dir: Ino, name: &[u8]) -> Option<Arc<NameRow>> {
         self.prefetch_inode(dir);
         if name.len() > NAME_LEN_MAX {
             return None;
@@ -37,7 +37,7 @@ impl Core {
     }
 
     /// Reads what the removal of `name` needs.
-    pub fn prefetch_removal(&self, dir: u64, name: &[u8]) -> Option<Arc<NameRow>> {
+    pub fn prefetch_removal(&self, dir: Ino, name: &[u8]) -> Option<Arc<NameRow>> {
         let row = self.prefetch_name(dir, name)?;
         if row.kind == FileKind::Directory {
             let _ = self.tables.first_names(row.ino);
@@ -46,7 +46,7 @@ impl Core {
     }
 
     /// Reads what a new inode in `dir` needs.
-    pub fn prefetch_new(&self, dir: u64) {
+    pub fn prefetch_new(&self, dir: Ino) {
         self.prefetch_inode(dir);
         let row = self.inode(&self.state.read(), dir);
         if row.is_ok_and(|row| row.xattr_count > 0) {
@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// Reads what a rename needs.
-    pub fn prefetch_rename(&self, (from_dir, from): (u64, &[u8]), (to_dir, to): (u64, &[u8])) {
+    pub fn prefetch_rename(&self, (from_dir, from): (Ino, &[u8]), (to_dir, to): (Ino, &[u8])) {
         let source = self.prefetch_removal(from_dir, from);
         let target = self.prefetch_removal(to_dir, to);
         if from_dir == to_dir {
@@ -73,20 +73,20 @@ impl Core {
     }
 
     /// Reads the rows of `dir` and of all directories above it.
-    fn prefetch_parents(&self, dir: u64) {
+    fn prefetch_parents(&self, dir: Ino) {
         let mut climb = Climb::new(dir);
         loop {
             self.prefetch_inode(climb.at());
             let row = self.inode(&self.state.read(), climb.at());
             let Ok(row) = row else { return };
-            if row.parent == climb.at() || row.parent == 0 || climb.step(row.parent).is_err() {
+            if row.parent == climb.at() || row.parent.is_none() || climb.step(row.parent).is_err() {
                 return;
             }
         }
     }
 
     /// Reads the row of an inode and those of its windows in `range`, if they are few.
-    pub fn prefetch_content(&self, ino: u64, range: &Range<u64>) {
+    pub fn prefetch_content(&self, ino: Ino, range: &Range<u64>) {
         // The tables have no window behind the end that they know.
         let Ok(Some(row)) = self.tables.inode(ino) else {
             return;
@@ -95,17 +95,18 @@ impl Core {
         if range.is_empty() {
             return;
         }
-        let window_len = u64::from(self.tables.chunk_len());
-        let (first, last) = (range.start / window_len, (range.end - 1) / window_len);
-        if last - first < WINDOWS_KEPT_MAX {
-            for window in first..=last {
-                let _ = self.tables.window(ino, window);
+        let window_len = self.tables.chunk_len();
+        let first = WindowNo::of(range.start, window_len);
+        let last = WindowNo::of(range.end - 1, window_len);
+        if last.0 - first.0 < WINDOWS_KEPT_MAX {
+            for window in first.through(last) {
+                let _ = self.tables.window(WindowPlace { ino, window });
             }
         }
     }
 
     /// Reads the row of an inode and an extended attribute of it.
-    pub fn prefetch_xattr(&self, ino: u64, name: &[u8]) {
+    pub fn prefetch_xattr(&self, ino: Ino, name: &[u8]) {
         self.prefetch_inode(ino);
         let row = self.inode(&self.state.read(), ino);
         if row.is_ok_and(|row| row.xattr_count > 0) {
@@ -114,7 +115,7 @@ impl Core {
     }
 
     /// Reads the row of an inode and the names of its extended attributes.
-    pub fn prefetch_xattr_names(&self, ino: u64) {
+    pub fn prefetch_xattr_names(&self, ino: Ino) {
         self.prefetch_inode(ino);
         let row = self.inode(&self.state.read(), ino);
         if row.is_ok_and(|row| row.xattr_count > 0) {

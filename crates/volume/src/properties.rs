@@ -8,7 +8,7 @@ use crate::state::State;
 use rustix::io::Errno;
 use weald_codec::CodecSpec;
 use weald_format::volume::InodeRow;
-use weald_format::{FileKind, Result};
+use weald_format::{FileKind, Ino, Result};
 use weald_vfs::{Outcome, parse_size};
 
 /// Beginning of the names of properties of files.
@@ -41,7 +41,7 @@ pub const USED_COUNT: &[u8] = b"user.weald.used.count";
 /// The properties that a new inode takes from its directory.
 pub(crate) const INHERITED: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
 /// The root directory, whose chunking needs no copies.
-const ROOT: u64 = 1;
+const ROOT: Ino = Ino::ROOT;
 
 /// How the data of a file is stored.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -104,7 +104,7 @@ impl Core {
     pub fn property_value(
         &self,
         state: &State,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         value: &[u8],
     ) -> Outcome<Vec<u8>> {
@@ -137,7 +137,7 @@ impl Core {
     pub fn inherited(
         &self,
         state: &State,
-        dir: u64,
+        dir: Ino,
         own: &[(&[u8], &[u8])],
     ) -> Outcome<Vec<(&'static [u8], Vec<u8>)>> {
         let mut inherited = Vec::new();
@@ -170,7 +170,7 @@ impl Core {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn rules(&self, layer: &Layer, ino: u64, usual: Chunking) -> Result<Rules> {
+    pub fn rules(&self, layer: &Layer, ino: Ino, usual: Chunking) -> Result<Rules> {
         let mut rules = Rules {
             codec: None,
             chunk_len: self.tables.chunk_len(),

@@ -14,7 +14,7 @@ use hashbrown::{HashMap, HashSet};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{InodeRow, QuotaRow, counted_xattr_len};
-use weald_format::{Error, FileKind, Result};
+use weald_format::{Cookie, Error, FileKind, Ino, Result};
 use weald_vfs::{Failure, FsCapacity, Outcome};
 
 /// Whether a charge respects the limits.
@@ -29,9 +29,9 @@ pub enum Limits {
 /// Everything below a directory, up to other quotas.
 #[derive(Debug, Default)]
 struct Members {
-    inodes: Vec<u64>,
+    inodes: Vec<Ino>,
     /// Directories among them that have a quota of their own.
-    nested: Vec<u64>,
+    nested: Vec<Ino>,
     len: u64,
     count: u64,
 }
@@ -45,7 +45,7 @@ pub fn error_of(failure: Failure) -> Error {
 }
 
 /// The quota of the directory `quota` and those around it, from the innermost on.
-fn chain(state: &State, quota: u64) -> Result<Vec<(u64, QuotaRow)>> {
+fn chain(state: &State, quota: Ino) -> Result<Vec<(Ino, QuotaRow)>> {
     let mut rows = Vec::new();
     let mut at = quota;
     while let Some(row) = state.quotas.get(&at) {
@@ -70,8 +70,41 @@ fn exceeds(used: u64, new: i64, max: u64) -> bool {
     max != 0 && new > 0 && used.saturating_add_signed(new) > max
 }
 
-/// Bytes and inodes by directory with a quota.
-type Accounts = BTreeMap<u64, (u64, u64)>;
+/// What counts for a quota.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Account {
+    /// Bytes.
+    pub len: u64,
+    /// Inodes.
+    pub count: u64,
+}
+
+impl Account {
+    /// Adds bytes and inodes.
+    pub fn add(&mut self, more: Self) {
+        self.len = self.len.saturating_add(more.len);
+        self.count = self.count.saturating_add(more.count);
+    }
+}
+
+/// Accounts by directory with a quota.
+pub type Accounts = BTreeMap<Ino, Account>;
+
+/// What an operation adds to an account, or takes from it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Charge {
+    /// Bytes.
+    pub len: i64,
+    /// Inodes.
+    pub count: i64,
+}
+
+impl Charge {
+    /// Bytes of an inode that counts already.
+    pub fn of_len(len: i64) -> Self {
+        Self { len, count: 0 }
+    }
+}
 
 impl Core {
     /// Opens the accounts of a volume whose tables count no attributes: counts everything again.
@@ -82,13 +115,12 @@ impl Core {
     pub fn recount(&self) -> Result<bool> {
         let mut state = self.state.write();
         let mut own = Accounts::new();
-        let mut quota_of: HashMap<u64, u64> = HashMap::new();
+        let mut quota_of: HashMap<Ino, Ino> = HashMap::new();
         self.tables.each_inode(&mut |ino, row| {
-            if row.quota != 0 {
-                let account = own.entry(row.quota).or_default();
+            if !row.quota.is_none() {
                 let len = row.allocated.saturating_add(row.target.len() as u64);
-                account.0 = account.0.saturating_add(len);
-                account.1 = account.1.saturating_add(1);
+                let account = own.entry(row.quota).or_default();
+                account.add(Account { len, count: 1 });
                 if row.xattr_count > 0 {
                     quota_of.insert(ino, row.quota);
                 }
@@ -96,21 +128,20 @@ impl Core {
         })?;
         self.tables.each_xattr_of_all(&mut |ino, name, value| {
             if let Some(quota) = quota_of.get(&ino) {
+                let len = counted_xattr_len(name, value);
                 let account = own.entry(*quota).or_default();
-                account.0 = account.0.saturating_add(counted_xattr_len(name, value));
+                account.add(Account { len, count: 0 });
             }
         })?;
         let mut counted = Accounts::new();
-        for (dir, (len, count)) in own {
+        for (dir, account) in own {
             for (dir, _) in chain(&state, dir)? {
-                let account = counted.entry(dir).or_default();
-                account.0 = account.0.saturating_add(len);
-                account.1 = account.1.saturating_add(count);
+                counted.entry(dir).or_default().add(account);
             }
         }
         let mut has_changed = false;
         for (dir, row) in state.quotas.clone() {
-            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
+            let Account { len, count } = counted.get(&dir).copied().unwrap_or_default();
             if (row.len, row.count) != (len, count) {
                 has_changed = true;
                 let row = QuotaRow { len, count, ..row };
@@ -122,13 +153,13 @@ impl Core {
         Ok(has_changed)
     }
 
-    /// The directory whose quota an inode in `dir` counts for, or 0.
+    /// The directory whose quota an inode in `dir` counts for, or [`Ino::NONE`].
     ///
     /// # Errors
     /// ENOENT.
-    pub fn quota_in(&self, state: &State, dir: u64) -> Outcome<u64> {
+    pub fn quota_in(&self, state: &State, dir: Ino) -> Outcome<Ino> {
         if state.quotas.is_empty() {
-            return Ok(0);
+            return Ok(Ino::NONE);
         }
         if state.quotas.contains_key(&dir) {
             Ok(dir)
@@ -141,7 +172,7 @@ impl Core {
     ///
     /// # Errors
     /// EXDEV.
-    pub fn check_quota(&self, state: &State, ino: u64, dir: u64) -> Outcome<()> {
+    pub fn check_quota(&self, state: &State, ino: Ino, dir: Ino) -> Outcome<()> {
         if state.quotas.is_empty() {
             return Ok(());
         }
@@ -156,9 +187,11 @@ impl Core {
     ///
     /// # Errors
     /// EDQUOT; EIO on a circle of quotas.
-    pub fn check_room(&self, state: &State, quota: u64, (len, count): (i64, i64)) -> Outcome<()> {
+    pub fn check_room(&self, state: &State, quota: Ino, charge: Charge) -> Outcome<()> {
         for (_, row) in chain(state, quota)? {
-            if exceeds(row.len, len, row.len_max) || exceeds(row.count, count, row.count_max) {
+            if exceeds(row.len, charge.len, row.len_max)
+                || exceeds(row.count, charge.count, row.count_max)
+            {
                 return Err(Errno::DQUOT.into());
             }
         }
@@ -169,7 +202,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT.
-    pub fn counted_len(&self, state: &State, ino: u64, row: &InodeRow) -> Outcome<u64> {
+    pub fn counted_len(&self, state: &State, ino: Ino, row: &InodeRow) -> Outcome<u64> {
         let own = row.allocated.saturating_add(row.target.len() as u64);
         Ok(own.saturating_add(self.xattrs_len(state, ino)?))
     }
@@ -181,19 +214,19 @@ impl Core {
     pub fn charge(
         &self,
         state: &mut State,
-        quota: u64,
-        (len, count): (i64, i64),
+        quota: Ino,
+        charge: Charge,
         limits: Limits,
     ) -> Outcome<()> {
-        if quota == 0 || (len, count) == (0, 0) {
+        if quota.is_none() || charge == Charge::default() {
             return Ok(());
         }
         if limits == Limits::Hold {
-            self.check_room(state, quota, (len, count))?;
+            self.check_room(state, quota, charge)?;
         }
         for (dir, mut row) in chain(state, quota)? {
-            row.len = row.len.saturating_add_signed(len);
-            row.count = row.count.saturating_add_signed(count);
+            row.len = row.len.saturating_add_signed(charge.len);
+            row.count = row.count.saturating_add_signed(charge.count);
             state.quotas.insert(dir, row);
             state.active.put_quota(dir, Some(row));
             self.forget_quota(state, dir)?;
@@ -205,7 +238,7 @@ impl Core {
     ///
     /// # Errors
     /// Errors of storage.
-    pub fn forget_quota(&self, state: &mut State, dir: u64) -> Outcome<()> {
+    pub fn forget_quota(&self, state: &mut State, dir: Ino) -> Outcome<()> {
         if state.quotas.get(&dir).is_none_or(|row| row.count > 0) {
             return Ok(());
         }
@@ -221,7 +254,7 @@ impl Core {
     }
 
     /// A quota or its use, if `name` asks for it.
-    pub fn quota_use(&self, state: &State, dir: u64, name: &[u8]) -> Option<Vec<u8>> {
+    pub fn quota_use(&self, state: &State, dir: Ino, name: &[u8]) -> Option<Vec<u8>> {
         let pick: fn(&QuotaRow) -> u64 = match name {
             USED => |row| row.len,
             USED_COUNT => |row| row.count,
@@ -243,7 +276,7 @@ impl Core {
     pub fn set_quota(
         &self,
         state: &mut State,
-        dir: u64,
+        dir: Ino,
         name: &[u8],
         value: Option<&[u8]>,
     ) -> Outcome<()> {
@@ -297,18 +330,18 @@ impl Core {
     }
 
     /// Everything below `dir`, up to directories with a quota of their own.
-    fn members(&self, state: &State, dir: u64) -> Outcome<Members> {
+    fn members(&self, state: &State, dir: Ino) -> Outcome<Members> {
         let mut members = Members::default();
         // Names found of files that have several.
-        let mut names: HashMap<u64, (u32, u32)> = HashMap::new();
+        let mut names: HashMap<Ino, (u32, u32)> = HashMap::new();
         let mut pending = vec![dir];
-        let mut visited: HashSet<u64> = HashSet::new();
+        let mut visited: HashSet<Ino> = HashSet::new();
         while let Some(dir) = pending.pop() {
             if !visited.insert(dir) {
                 let what = format!("two names lead to the directory {dir}");
                 return Err(Error::corrupt("name row", 0, "V-3.4", what).into());
             }
-            for (_, name) in self.names_after(state, dir, 0, usize::MAX, None)? {
+            for (_, name) in self.names_after(state, dir, Cookie::START, usize::MAX, None)? {
                 let row = self.inode(state, name.ino)?;
                 let is_dir = row.kind == FileKind::Directory;
                 if !is_dir && row.nlink > 1 {
@@ -341,8 +374,8 @@ impl Core {
     }
 
     /// Removed inodes that still count for the quota of `dir`.
-    fn orphans_of(&self, state: &State, dir: u64) -> Outcome<Vec<u64>> {
-        let mut orphans: BTreeSet<u64> = self.tables.orphans()?.into_iter().collect();
+    fn orphans_of(&self, state: &State, dir: Ino) -> Outcome<Vec<Ino>> {
+        let mut orphans: BTreeSet<Ino> = self.tables.orphans()?.into_iter().collect();
         for layer in self.layers(state) {
             orphans.extend(layer.orphans.keys());
         }
@@ -360,8 +393,8 @@ impl Core {
     fn assign(
         &self,
         state: &mut State,
-        inodes: impl IntoIterator<Item = u64>,
-        quota: u64,
+        inodes: impl IntoIterator<Item = Ino>,
+        quota: Ino,
     ) -> Outcome<()> {
         for ino in inodes {
             self.inode_mut(state, ino)?.quota = quota;
@@ -369,7 +402,7 @@ impl Core {
         Ok(())
     }
 
-    fn set_parents(&self, state: &mut State, nested: &[u64], parent: u64) {
+    fn set_parents(&self, state: &mut State, nested: &[Ino], parent: Ino) {
         for dir in nested {
             if let Some(row) = state.quotas.get_mut(dir) {
                 row.parent = parent;
@@ -386,11 +419,11 @@ impl Core {
     pub fn capacity_in(
         &self,
         state: &State,
-        ino: u64,
+        ino: Ino,
         mut capacity: FsCapacity,
     ) -> Outcome<FsCapacity> {
         let quota = if state.quotas.is_empty() {
-            0
+            Ino::NONE
         } else {
             self.quota_in(state, ino)?
         };

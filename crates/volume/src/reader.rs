@@ -2,6 +2,7 @@
 
 use crate::cache::Blocks;
 use crate::create::codec_spec;
+use crate::index::BlockPlace;
 use crate::layer::Source;
 use crate::tables::Tables;
 use std::ops::{ControlFlow, Range};
@@ -12,7 +13,9 @@ use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::pages::{XATTR_SET_LEN_MIN, check_xattrs, xattr_len};
 use weald_format::store::Part;
 use weald_format::volume::{InodeRow, NameRow, VolumeRow};
-use weald_format::{BlockId, Digest, Error, ErrorKind, FileKind, Result, Xattr, XattrSet};
+use weald_format::{
+    BlockId, Cookie, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet,
+};
 use weald_store::engine::{Engine, Table};
 use weald_store::{BlockReader, Store, StoreWriter};
 
@@ -26,8 +29,8 @@ pub struct FileExtent {
     pub start: u64,
     /// Length, bytes; never 0.
     pub len: u64,
-    /// The block and the first byte in it, decoded; `None` for a hole.
-    pub block: Option<(BlockId, u32)>,
+    /// Where its bytes lie; `None` for a hole.
+    pub block: Option<BlockPlace>,
 }
 
 /// A volume without its layers. Its blocks must stay: the store's writer exists as long and changes
@@ -75,7 +78,7 @@ impl VolumeReader {
     }
 
     /// Number of the root directory.
-    pub fn root(&self) -> u64 {
+    pub fn root(&self) -> Ino {
         self.row.root
     }
 
@@ -83,7 +86,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Corrupt` if there is none; `Io`.
-    pub fn inode(&self, ino: u64) -> Result<Arc<InodeRow>> {
+    pub fn inode(&self, ino: Ino) -> Result<Arc<InodeRow>> {
         self.tables.inode(ino)?.ok_or_else(|| {
             let what = format!("inode {ino} does not exist, and a name leads to it");
             Error::corrupt("inode row", 0, "V-3.3", what)
@@ -94,9 +97,9 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn names(&self, dir: u64) -> Result<Vec<Arc<NameRow>>> {
+    pub fn names(&self, dir: Ino) -> Result<Vec<Arc<NameRow>>> {
         let mut names = Vec::new();
-        self.tables.each_name(dir, 0, &mut |_, row| {
+        self.tables.each_name(dir, Cookie::START, &mut |_, row| {
             names.push(row);
             ControlFlow::Continue(())
         })?;
@@ -108,7 +111,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Limit` for more than an image holds, without reading them all; `Io`, `Corrupt`.
-    pub fn xattrs(&self, ino: u64) -> Result<XattrSet> {
+    pub fn xattrs(&self, ino: Ino) -> Result<XattrSet> {
         let count = self.inode(ino)?.xattr_count as usize;
         let (mut set, mut len) = (XattrSet::new(), XATTR_SET_LEN_MIN);
         let too_long = || {
@@ -144,7 +147,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Vec<u8>>> {
         let value = self.tables.xattr(ino, name)?;
         Ok(value.map(|value| value.to_vec()))
     }
@@ -153,7 +156,7 @@ impl VolumeReader {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn extents(&self, ino: u64) -> Result<Vec<FileExtent>> {
+    pub fn extents(&self, ino: Ino) -> Result<Vec<FileExtent>> {
         let row = self.inode(ino)?;
         let mut extents: Vec<FileExtent> = Vec::new();
         if row.kind != FileKind::Regular || row.size == 0 {
@@ -161,7 +164,7 @@ impl VolumeReader {
         }
         let _ = self.tables.each_segment(ino, 0..row.size, &mut |segment| {
             let block = match segment.source {
-                Source::Block(id, offset) => Some((id, offset)),
+                Source::Block(block, offset) => Some(BlockPlace { block, offset }),
                 _ => None,
             };
             let len = segment.len();
@@ -190,12 +193,13 @@ impl VolumeReader {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn read(&self, extent: &FileExtent, visit: &mut dyn FnMut(&[u8])) -> Result<()> {
-        let Some((id, offset)) = extent.block else {
+        let Some(place) = extent.block else {
             return Ok(());
         };
-        let block = self.blocks.get(id)?;
-        let range = offset as usize..offset as usize + extent.len as usize;
-        let bytes = block.get(range).ok_or_else(|| past_end_of_block(id))?;
+        let block = self.blocks.get(place.block)?;
+        let start = place.offset as usize;
+        let bytes = block.get(start..start + extent.len as usize);
+        let bytes = bytes.ok_or_else(|| past_end_of_block(place.block))?;
         visit(bytes);
         Ok(())
     }

@@ -2,10 +2,10 @@
 //! the background. Whole chunks need no reading: the store finds those by the digests in its rows.
 
 use crate::core::Core;
-use crate::index::{DEDUP_LEN_MIN, Index, Place};
+use crate::index::{BlockPlace, DEDUP_LEN_MIN, Index};
 use std::ops::ControlFlow;
-use weald_format::volume::{ExtentsRow, Piece, pair_key, split_pair_key};
-use weald_format::{BlockId, Digest, Result};
+use weald_format::volume::{ExtentsRow, Piece, WindowPlace};
+use weald_format::{BlockId, Digest, Ino, Result};
 use weald_store::engine::{Engine, Table};
 
 /// Pieces that one step reads.
@@ -16,8 +16,8 @@ const REBUILD_LEN_MAX: u64 = 4 << 30;
 /// How far the index was rebuilt.
 #[derive(Debug)]
 pub struct Rebuild {
-    /// The next inode and window; `None` at the end.
-    next: Option<(u64, u64)>,
+    /// The next window; `None` at the end.
+    next: Option<WindowPlace>,
     last_block: BlockId,
     read_len: u64,
     /// A run that may go on in the next window.
@@ -27,17 +27,17 @@ pub struct Rebuild {
 /// A run of packed bytes.
 #[derive(Debug, Clone, Copy)]
 struct Found {
-    place: Place,
+    place: BlockPlace,
     len: u32,
     /// The file, and the byte of it after the run.
-    ino: u64,
+    ino: Ino,
     end: u64,
 }
 
 impl Default for Rebuild {
     fn default() -> Self {
         Self {
-            next: Some((0, 0)),
+            next: Some(WindowPlace::START),
             last_block: BlockId::default(),
             read_len: 0,
             open: None,
@@ -46,9 +46,9 @@ impl Default for Rebuild {
 }
 
 impl Found {
-    fn of(ino: u64, base: u64, piece: &Piece) -> Self {
+    fn of(ino: Ino, base: u64, piece: &Piece) -> Self {
         Self {
-            place: Place {
+            place: BlockPlace {
                 block: piece.block,
                 offset: piece.offset,
             },
@@ -79,25 +79,26 @@ impl Rebuild {
     }
 
     fn try_step(&mut self, core: &Core, engine: &dyn Engine, index: &mut Index) -> Result<()> {
-        let Some((ino, window)) = self.next.take() else {
+        let Some(from) = self.next.take() else {
             return Ok(());
         };
         let (volume_no, chunk_len) = (core.tables.volume_no(), core.tables.chunk_len());
-        let start = pair_key(volume_no, ino, window);
+        let start = from.key(volume_no);
         let mut runs: Vec<Found> = Vec::new();
         let mut next = None;
         let open = &mut self.open;
         engine.scan(Table::Extents, &start, &mut |key, value| {
-            let (of, ino, window) = split_pair_key(key)?;
+            let (of, place) = WindowPlace::split_key(key)?;
             if of != volume_no {
                 return Ok(ControlFlow::Break(()));
             }
             if runs.len() >= STEP_COUNT {
-                next = Some((ino, window));
+                next = Some(place);
                 return Ok(ControlFlow::Break(()));
             }
+            let base = place.window.start(chunk_len);
             for piece in ExtentsRow::parse(value, chunk_len)?.0 {
-                let found = Found::of(ino, window * u64::from(chunk_len), &piece);
+                let found = Found::of(place.ino, base, &piece);
                 match open {
                     // A run that crosses the border of a window has a piece on both sides.
                     Some(last) if piece.start == 0 && last.is_followed_by(&found) => {

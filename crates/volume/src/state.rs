@@ -5,14 +5,30 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 use weald_format::volume::QuotaRow;
-use weald_format::{Error, ErrorKind};
+use weald_format::{Error, ErrorKind, Ino};
+
+/// Number of a record of the sync log, counted from the mount on, from 1. The log itself counts the
+/// records of each layer: [`weald_format::RecordNo`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct MountRecordNo(u64);
+
+impl MountRecordNo {
+    /// In front of all records.
+    pub const NONE: Self = Self(0);
+
+    /// The record after this one.
+    #[must_use]
+    fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
 
 /// A layer that is being written to the sync log.
 #[derive(Debug)]
 pub struct Logging {
     layer: Arc<Layer>,
-    /// Its record's number, of all records of the mount.
-    number: u64,
+    /// Its record's number.
+    number: MountRecordNo,
     /// The number of changes up to its end.
     sequence: u64,
     /// Whether the sync of its record returned.
@@ -37,8 +53,8 @@ pub struct State {
     pub active: Layer,
     /// Layers that are being written to the sync log, oldest first.
     pub logging: VecDeque<Logging>,
-    /// Number of records of the sync log so far.
-    pub record_count: u64,
+    /// The last record of the sync log so far.
+    newest_record: MountRecordNo,
     /// Changes that are durable in the sync log.
     pub logged: Layer,
     /// The layer that is being committed.
@@ -46,9 +62,9 @@ pub struct State {
     /// Whether the sync log has all of the frozen layer, so that it can receive changes above it.
     pub is_frozen_logged: bool,
     /// All quotas, by directory.
-    pub quotas: BTreeMap<u64, QuotaRow>,
+    pub quotas: BTreeMap<Ino, QuotaRow>,
     /// Lengths of sets of many attributes, by inode, so that they are counted once.
-    pub xattr_set_lens: HashMap<u64, u64>,
+    pub xattr_set_lens: HashMap<Ino, u64>,
     /// Whether the committed row of the volume says that inodes may have flags. Until it does, an
     /// older program would take the volume, and records of the sync log have no flags.
     pub knows_flags: bool,
@@ -70,7 +86,7 @@ pub struct State {
 
 impl State {
     /// The state of a volume without changes above its tables.
-    pub fn new(next_ino: u64, quotas: BTreeMap<u64, QuotaRow>) -> Self {
+    pub fn new(next_ino: Ino, quotas: BTreeMap<Ino, QuotaRow>) -> Self {
         Self {
             totals: None,
             active: Layer {
@@ -78,7 +94,7 @@ impl State {
                 ..Layer::default()
             },
             logging: VecDeque::new(),
-            record_count: 0,
+            newest_record: MountRecordNo::NONE,
             logged: Layer::default(),
             frozen: None,
             is_frozen_logged: false,
@@ -121,22 +137,22 @@ impl State {
     }
 
     /// Takes the active layer for a record of the sync log. Returns it and the record's number.
-    pub fn begin_logging(&mut self) -> (Arc<Layer>, u64) {
+    pub fn begin_logging(&mut self) -> (Arc<Layer>, MountRecordNo) {
         let layer = Arc::new(self.take_active());
-        self.record_count += 1;
+        self.newest_record = self.newest_record.next();
         self.logging.push_back(Logging {
             layer: layer.clone(),
-            number: self.record_count,
+            number: self.newest_record,
             sequence: self.sequence,
             is_synced: false,
         });
         self.risk_since = None;
-        (layer, self.record_count)
+        (layer, self.newest_record)
     }
 
     /// Notes that the sync of a record returned. The changes of the records that are durable
     /// together with all before them are logged then.
-    pub fn record_synced(&mut self, number: u64) {
+    pub fn record_synced(&mut self, number: MountRecordNo) {
         let mut records = self.logging.iter_mut();
         if let Some(record) = records.find(|record| record.number == number) {
             record.is_synced = true;
@@ -160,12 +176,12 @@ impl State {
     }
 
     /// The number of the last record that is under way.
-    pub fn last_record(&self) -> Option<u64> {
+    pub fn last_record(&self) -> Option<MountRecordNo> {
         self.logging.back().map(|record| record.number)
     }
 
     /// Whether the record with this number is under way, or one before it.
-    pub fn is_under_way(&self, number: u64) -> bool {
+    pub fn is_under_way(&self, number: MountRecordNo) -> bool {
         let first = self.logging.front();
         first.is_some_and(|record| record.number <= number)
     }
@@ -227,7 +243,7 @@ impl State {
     }
 
     /// Whether a change of the content of `ino` is not durable.
-    pub fn has_content_at_risk(&self, ino: u64) -> bool {
+    pub fn has_content_at_risk(&self, ino: Ino) -> bool {
         let frozen = self.frozen.as_deref().filter(|_| !self.is_frozen_logged);
         let layers = self.logging_layers().chain([&self.active]);
         layers

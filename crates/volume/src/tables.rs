@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::limits::XATTR_NAME_LEN_MAX;
 use weald_format::volume::{
-    ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, number_key, pair_key, split_key,
-    split_pair_key, xattr_key,
+    ExtentsRow, InodeRow, NamePlace, NameRow, Piece, QuotaRow, WindowPlace, inode_key, split_key,
+    xattr_key,
 };
-use weald_format::{BlockId, Result, VolumeNo};
+use weald_format::{BlockId, Cookie, Ino, Result, VolumeNo, WindowNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::row_cache::{CacheSize, RowCache};
 
@@ -30,10 +30,10 @@ pub const WINDOWS_KEPT_MAX: u64 = 64;
 const FIRST_NAMES_MAX: usize = 4;
 
 /// Names with one hash: cookie and row.
-pub type Slots = Arc<Vec<(u64, Arc<NameRow>)>>;
+pub type Slots = Arc<Vec<(Cookie, Arc<NameRow>)>>;
 
 /// Receives inode, name and value of an attribute.
-pub type VisitXattr<'a> = dyn FnMut(u64, &[u8], &[u8]) + 'a;
+pub type VisitXattr<'a> = dyn FnMut(Ino, &[u8], &[u8]) + 'a;
 
 /// Receives key and value of a row.
 type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
@@ -42,13 +42,13 @@ type VisitRow<'a> = dyn FnMut(&[u8], &[u8]) -> Result<()> + 'a;
 type Window = Option<Arc<ExtentsRow>>;
 
 /// Inode and name of an extended attribute.
-type XattrPlace = (u64, Arc<[u8]>);
+type XattrPlace = (Ino, Arc<[u8]>);
 
 /// Names of a directory that follow each other.
 #[derive(Debug, Clone, Default)]
 pub struct NamesPage {
     /// Cookies and rows, in order.
-    pub names: Vec<(u64, Arc<NameRow>)>,
+    pub names: Vec<(Cookie, Arc<NameRow>)>,
     /// Whether no name follows.
     pub is_last: bool,
 }
@@ -63,12 +63,12 @@ pub struct Tables {
     next_ino: AtomicU64,
     /// Commits that changed rows so far.
     version: AtomicU64,
-    inodes: RowCache<u64, Option<Arc<InodeRow>>>,
-    names: RowCache<(u64, u64), Slots>,
-    first_names: RowCache<u64, Arc<NamesPage>>,
-    extents: RowCache<(u64, u64), Window>,
+    inodes: RowCache<Ino, Option<Arc<InodeRow>>>,
+    names: RowCache<NamePlace, Slots>,
+    first_names: RowCache<Ino, Arc<NamesPage>>,
+    extents: RowCache<WindowPlace, Window>,
     xattrs: RowCache<XattrPlace, XattrChange>,
-    xattr_names: RowCache<u64, Arc<Vec<Vec<u8>>>>,
+    xattr_names: RowCache<Ino, Arc<Vec<Vec<u8>>>>,
 }
 
 /// Size of a cache of rows with `len_max` bytes in all.
@@ -81,10 +81,10 @@ fn rows_of(len_max: u64) -> CacheSize {
 }
 
 fn name_len(row: &Arc<NameRow>) -> usize {
-    size_of::<NameRow>() + size_of::<(u64, Arc<NameRow>)>() + row.name.capacity()
+    size_of::<NameRow>() + size_of::<(Cookie, Arc<NameRow>)>() + row.name.capacity()
 }
 
-fn names_len<'a>(names: impl IntoIterator<Item = &'a (u64, Arc<NameRow>)>) -> usize {
+fn names_len<'a>(names: impl IntoIterator<Item = &'a (Cookie, Arc<NameRow>)>) -> usize {
     let lens = names.into_iter().map(|(_, row)| name_len(row));
     lens.sum()
 }
@@ -95,13 +95,13 @@ impl Tables {
         engine: Arc<dyn Engine>,
         volume_no: VolumeNo,
         chunk_len: u32,
-        next_ino: u64,
+        next_ino: Ino,
     ) -> Self {
         Self {
             engine,
             volume_no,
             chunk_len,
-            next_ino: AtomicU64::new(next_ino),
+            next_ino: AtomicU64::new(next_ino.0),
             version: AtomicU64::new(0),
             inodes: RowCache::new(rows_of(CACHE_LEN), |row| {
                 let row = row.as_ref();
@@ -136,39 +136,40 @@ impl Tables {
     }
 
     /// Whether the tables can have rows of `ino`.
-    pub fn may_have(&self, ino: u64) -> bool {
-        ino < self.next_ino.load(Ordering::Relaxed)
+    pub fn may_have(&self, ino: Ino) -> bool {
+        ino.0 < self.next_ino.load(Ordering::Relaxed)
     }
 
     /// Row of an inode.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn inode(&self, ino: u64) -> Result<Option<Arc<InodeRow>>> {
+    pub fn inode(&self, ino: Ino) -> Result<Option<Arc<InodeRow>>> {
         if !self.may_have(ino) {
             return Ok(None);
         }
         self.inodes.get_or_read(&ino, || {
             let value = self
                 .engine
-                .get(Table::Inodes, &number_key(self.volume_no, ino))?;
+                .get(Table::Inodes, &inode_key(self.volume_no, ino))?;
             let row = value.map(|value| InodeRow::parse(&value)).transpose()?;
             Ok(row.map(Arc::new))
         })
     }
 
-    /// Names in `dir` whose cookies are `base` to `base + 127`.
+    /// Names in `dir` with the hash of the cookie `base`, which is the first one with it.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn slots(&self, dir: u64, base: u64) -> Result<Slots> {
+    pub fn slots(&self, dir: Ino, base: Cookie) -> Result<Slots> {
         if !self.may_have(dir) {
             return Ok(Slots::default());
         }
-        self.names.get_or_read(&(dir, base), || {
+        let place = NamePlace { dir, cookie: base };
+        self.names.get_or_read(&place, || {
             let mut slots = Vec::new();
             self.each_name(dir, base, &mut |cookie, row| {
-                if cookie > base | 127 {
+                if cookie > base.last_slot() {
                     return ControlFlow::Break(());
                 }
                 slots.push((cookie, row));
@@ -184,20 +185,21 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn each_name(
         &self,
-        dir: u64,
-        first: u64,
-        visit: &mut dyn FnMut(u64, Arc<NameRow>) -> ControlFlow<()>,
+        dir: Ino,
+        first: Cookie,
+        visit: &mut dyn FnMut(Cookie, Arc<NameRow>) -> ControlFlow<()>,
     ) -> Result<()> {
         if !self.may_have(dir) {
             return Ok(());
         }
-        let start = pair_key(self.volume_no, dir, first);
+        let first = NamePlace { dir, cookie: first };
+        let start = first.key(self.volume_no);
         self.engine.scan(Table::Names, &start, &mut |key, value| {
-            let (volume_no, of, cookie) = split_pair_key(key)?;
-            if (volume_no, of) != (self.volume_no, dir) {
+            let (volume_no, place) = NamePlace::split_key(key)?;
+            if (volume_no, place.dir) != (self.volume_no, dir) {
                 return Ok(ControlFlow::Break(()));
             }
-            Ok(visit(cookie, Arc::new(NameRow::parse(value)?)))
+            Ok(visit(place.cookie, Arc::new(NameRow::parse(value)?)))
         })
     }
 
@@ -205,7 +207,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn names_page(&self, dir: u64, first: u64, count: usize) -> Result<NamesPage> {
+    pub fn names_page(&self, dir: Ino, first: Cookie, count: usize) -> Result<NamesPage> {
         let mut page = NamesPage {
             names: Vec::new(),
             is_last: true,
@@ -225,9 +227,13 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn first_names(&self, dir: u64) -> Result<Arc<NamesPage>> {
+    pub fn first_names(&self, dir: Ino) -> Result<Arc<NamesPage>> {
         self.first_names.get_or_read(&dir, || {
-            Ok(Arc::new(self.names_page(dir, 0, FIRST_NAMES_MAX)?))
+            Ok(Arc::new(self.names_page(
+                dir,
+                Cookie::START,
+                FIRST_NAMES_MAX,
+            )?))
         })
     }
 
@@ -241,7 +247,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr(&self, ino: u64, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
+    pub fn xattr(&self, ino: Ino, name: &[u8]) -> Result<Option<Arc<[u8]>>> {
         if !self.may_have(ino) {
             return Ok(None);
         }
@@ -256,7 +262,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn xattr_names(&self, ino: u64) -> Result<Arc<Vec<Vec<u8>>>> {
+    pub fn xattr_names(&self, ino: Ino) -> Result<Arc<Vec<Vec<u8>>>> {
         if !self.may_have(ino) {
             return Ok(Arc::default());
         }
@@ -271,11 +277,11 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn each_xattr(&self, ino: u64, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+    pub fn each_xattr(&self, ino: Ino, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
         if !self.may_have(ino) {
             return Ok(());
         }
-        let start = number_key(self.volume_no, ino);
+        let start = inode_key(self.volume_no, ino);
         self.engine.scan(Table::Xattrs, &start, &mut |key, value| {
             let (volume_no, of, name) = split_key(key)?;
             if (volume_no, of) != (self.volume_no, ino) {
@@ -290,7 +296,7 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn each_inode(&self, visit: &mut dyn FnMut(u64, &InodeRow)) -> Result<()> {
+    pub fn each_inode(&self, visit: &mut dyn FnMut(Ino, &InodeRow)) -> Result<()> {
         self.each_row(Table::Inodes, &mut |key, value| {
             visit(split_key(key)?.1, &InodeRow::parse(value)?);
             Ok(())
@@ -325,9 +331,9 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn orphans(&self) -> Result<Vec<u64>> {
+    pub fn orphans(&self) -> Result<Vec<Ino>> {
         let mut orphans = Vec::new();
-        let start = number_key(self.volume_no, 0);
+        let start = inode_key(self.volume_no, Ino::NONE);
         self.engine.scan(Table::Orphans, &start, &mut |key, _| {
             let (volume_no, ino, _) = split_key(key)?;
             if volume_no != self.volume_no {
@@ -343,9 +349,9 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn quotas(&self) -> Result<BTreeMap<u64, QuotaRow>> {
+    pub fn quotas(&self) -> Result<BTreeMap<Ino, QuotaRow>> {
         let mut quotas = BTreeMap::new();
-        let start = number_key(self.volume_no, 0);
+        let start = inode_key(self.volume_no, Ino::NONE);
         self.engine.scan(Table::Quotas, &start, &mut |key, value| {
             let (volume_no, dir, _) = split_key(key)?;
             if volume_no != self.volume_no {
@@ -361,38 +367,40 @@ impl Tables {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn window(&self, ino: u64, window: u64) -> Result<Option<Arc<ExtentsRow>>> {
-        if !self.may_have(ino) {
+    pub fn window(&self, place: WindowPlace) -> Result<Option<Arc<ExtentsRow>>> {
+        if !self.may_have(place.ino) {
             return Ok(None);
         }
-        self.extents.get_or_read(&(ino, window), || {
-            let key = pair_key(self.volume_no, ino, window);
+        self.extents.get_or_read(&place, || {
+            let key = place.key(self.volume_no);
             let value = self.engine.get(Table::Extents, &key)?;
             let row = value.map(|value| ExtentsRow::parse(&value, self.chunk_len));
             Ok(row.transpose()?.map(Arc::new))
         })
     }
 
-    /// Visits the rows of the windows `first` and behind it.
+    /// Visits the rows of the window `first` of a file and of those behind it.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn each_window(
         &self,
-        ino: u64,
-        first: u64,
-        visit: &mut dyn FnMut(u64, ExtentsRow) -> ControlFlow<()>,
+        first: WindowPlace,
+        visit: &mut dyn FnMut(WindowNo, ExtentsRow) -> ControlFlow<()>,
     ) -> Result<()> {
-        if !self.may_have(ino) {
+        if !self.may_have(first.ino) {
             return Ok(());
         }
-        let start = pair_key(self.volume_no, ino, first);
+        let start = first.key(self.volume_no);
         self.engine.scan(Table::Extents, &start, &mut |key, value| {
-            let (volume_no, of, window) = split_pair_key(key)?;
-            if (volume_no, of) != (self.volume_no, ino) {
+            let (volume_no, place) = WindowPlace::split_key(key)?;
+            if (volume_no, place.ino) != (self.volume_no, first.ino) {
                 return Ok(ControlFlow::Break(()));
             }
-            Ok(visit(window, ExtentsRow::parse(value, self.chunk_len)?))
+            Ok(visit(
+                place.window,
+                ExtentsRow::parse(value, self.chunk_len)?,
+            ))
         })
     }
 
@@ -418,28 +426,30 @@ impl Tables {
     /// `Io`, `Corrupt`.
     pub fn each_segment(
         &self,
-        ino: u64,
+        ino: Ino,
         range: Range<u64>,
         visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
-        let chunk = u64::from(self.chunk_len);
-        let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
+        let len = self.chunk_len;
+        let first = WindowNo::of(range.start, len);
+        let last = WindowNo::of(range.end - 1, len);
         let mut at = range.start;
         let mut flow = ControlFlow::Continue(());
-        if last - first < WINDOWS_KEPT_MAX {
-            for window in first..=last {
-                if let Some(row) = self.window(ino, window)?
+        if last.0 - first.0 < WINDOWS_KEPT_MAX {
+            for window in first.through(last) {
+                if let Some(row) = self.window(WindowPlace { ino, window })?
                     && flow.is_continue()
                 {
-                    flow = each_piece(&row, window * chunk, &range, &mut at, visit);
+                    flow = each_piece(&row, window.start(len), &range, &mut at, visit);
                 }
             }
         } else {
-            self.each_window(ino, first, &mut |window, row| {
+            let first = WindowPlace { ino, window: first };
+            self.each_window(first, &mut |window, row| {
                 if window > last {
                     return ControlFlow::Break(());
                 }
-                flow = each_piece(&row, window * chunk, &range, &mut at, visit);
+                flow = each_piece(&row, window.start(len), &range, &mut at, visit);
                 flow
             })?;
         }
@@ -454,16 +464,19 @@ impl Tables {
 
     /// Takes over what the commit of `layer` changed, and forgets `windows`. Nothing else reads
     /// the layers meanwhile.
-    pub fn committed(&self, layer: &Layer, windows: &[(u64, u64)]) {
+    pub fn committed(&self, layer: &Layer, windows: &[WindowPlace]) {
         self.version.fetch_add(1, Ordering::AcqRel);
         for (ino, row) in &layer.inodes {
             self.inodes.put(*ino, row.clone());
         }
         let mut last_dir = None;
-        for (dir, cookie) in layer.names.keys() {
-            self.names.forget(&(*dir, cookie & !127));
-            if last_dir.replace(*dir) != Some(*dir) {
-                self.first_names.forget(dir);
+        for place in layer.names.keys() {
+            self.names.forget(&NamePlace {
+                cookie: place.cookie.first_slot(),
+                ..*place
+            });
+            if last_dir.replace(place.dir) != Some(place.dir) {
+                self.first_names.forget(&place.dir);
             }
         }
         for window in windows {
@@ -473,7 +486,7 @@ impl Tables {
             self.xattrs.forget(&(*ino, name.as_slice().into()));
             self.xattr_names.forget(ino);
         }
-        self.next_ino.store(layer.next_ino, Ordering::Release);
+        self.next_ino.store(layer.next_ino.0, Ordering::Release);
     }
 }
 
@@ -527,6 +540,14 @@ mod tests {
 
     const VOLUME: u32 = 1;
     const WINDOW_LEN: u32 = 4096;
+    const WINDOW: WindowPlace = WindowPlace {
+        ino: Ino(5),
+        window: WindowNo::FIRST,
+    };
+    const NAME: NamePlace = NamePlace {
+        dir: Ino(5),
+        cookie: Cookie(128),
+    };
 
     /// Tables in memory in which a commit ends after each row was read, before the reader has it.
     #[derive(Debug, Default)]
@@ -542,7 +563,7 @@ mod tests {
             };
             let new = layer(2);
             self.rows.commit(&batch(&new, 2)).expect("a commit");
-            tables.committed(&new, &[(5, 0)]);
+            tables.committed(&new, &[WINDOW]);
         }
     }
 
@@ -585,7 +606,7 @@ mod tests {
     /// Rows of inode 5 that have `n` everywhere.
     fn layer(n: u64) -> Layer {
         let mut layer = Layer {
-            next_ino: 100,
+            next_ino: Ino(100),
             ..Layer::default()
         };
         let row = InodeRow {
@@ -602,22 +623,22 @@ mod tests {
             mtime: 0,
             ctime: 0,
             btime: 0,
-            parent: 0,
-            quota: 0,
+            parent: Ino::NONE,
+            quota: Ino::NONE,
             xattr_count: 1,
             target: Vec::new(),
         };
-        layer.put_inode(5, Some(Arc::new(row)));
+        layer.put_inode(Ino(5), Some(Arc::new(row)));
         let name = NameRow {
             name: b"name".to_vec(),
-            ino: n,
+            ino: Ino(n),
             kind: FileKind::Regular,
         };
-        layer.put_name((5, 128), Some(Arc::new(name)));
+        layer.put_name(NAME, Some(Arc::new(name)));
         let value: Vec<u8> = n.to_le_bytes().into();
-        layer.put_xattr(5, b"user.a", Some(value.into()));
+        layer.put_xattr(Ino(5), b"user.a", Some(value.into()));
         // An attribute that only the older state has.
-        layer.put_xattr(5, b"user.b", (n == 1).then(|| [1].as_slice().into()));
+        layer.put_xattr(Ino(5), b"user.b", (n == 1).then(|| [1].as_slice().into()));
         layer
     }
 
@@ -631,11 +652,7 @@ mod tests {
             offset: 0,
         };
         let row = ExtentsRow(vec![piece]);
-        batch.put(
-            Table::Extents,
-            &pair_key(VolumeNo(VOLUME), 5, 0),
-            row.encode(),
-        );
+        batch.put(Table::Extents, &WINDOW.key(VolumeNo(VOLUME)), row.encode());
         batch
     }
 
@@ -645,20 +662,24 @@ mod tests {
     #[test]
     fn rows_that_a_commit_overtakes_are_read_again() {
         let looks: [(&str, Look); 6] = [
-            ("inode", |t| t.inode(5).expect("read").expect("a row").size),
-            ("slots", |t| t.slots(5, 128).expect("read")[0].1.ino),
+            ("inode", |t| {
+                t.inode(Ino(5)).expect("read").expect("a row").size
+            }),
+            ("slots", |t| {
+                t.slots(NAME.dir, NAME.cookie).expect("read")[0].1.ino.0
+            }),
             ("first names", |t| {
-                t.first_names(5).expect("read").names[0].1.ino
+                t.first_names(Ino(5)).expect("read").names[0].1.ino.0
             }),
             ("window", |t| {
-                t.window(5, 0).expect("read").expect("a row").0[0].block.0
+                t.window(WINDOW).expect("read").expect("a row").0[0].block.0
             }),
             ("xattr", |t| {
-                let value = t.xattr(5, b"user.a").expect("read").expect("a value");
+                let value = t.xattr(Ino(5), b"user.a").expect("read").expect("a value");
                 value[0].into()
             }),
             ("xattr names", |t| {
-                3 - t.xattr_names(5).expect("read").len() as u64
+                3 - t.xattr_names(Ino(5)).expect("read").len() as u64
             }),
         ];
         for (name, look) in looks {
@@ -669,7 +690,7 @@ mod tests {
                 engine.clone(),
                 VolumeNo(VOLUME),
                 WINDOW_LEN,
-                100,
+                Ino(100),
             ));
             assert!(engine.tables.set(tables.clone()).is_ok());
             assert_eq!(look(&tables), 1, "{name}: the rows before the commit");

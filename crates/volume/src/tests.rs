@@ -23,7 +23,8 @@ use weald_store::Store;
 use weald_store::disk::HostDisk;
 use weald_store::engine::{Batch, Table};
 use weald_vfs::{
-    AllocateMode, Ino, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs, XattrMode,
+    AllocateMode, FilePlace, Ino, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs,
+    XattrMode,
 };
 
 fn store_at(path: &Path) -> Store {
@@ -229,7 +230,12 @@ fn a_copy_of_a_tree_shares_its_blocks() {
     let first = volume.lookup(Ino::ROOT, b"a").expect("a").ino;
     let from = volume.lookup(first, b"file30").expect("a file");
     let to = file(&volume, first, "cloned").ino;
-    let copied = volume.copy_range((from.ino, 0), (to, 0), u64::MAX >> 1, 5);
+    let copied = volume.copy_range(
+        FilePlace::new(from.ino, 0),
+        FilePlace::new(to, 0),
+        u64::MAX >> 1,
+        5,
+    );
     assert_eq!(copied.expect("copy"), from.size);
     volume.sync().expect("sync");
     assert!(read(&volume, to) == read(&volume, from.ino));
@@ -464,7 +470,7 @@ fn long_file(volume: &Volume, len: u64) -> Ino {
     let mut done = 1 << 20;
     while done < len {
         let part = done.min(len - done);
-        let copied = volume.copy_range((ino, 0), (ino, done), part, 21);
+        let copied = volume.copy_range(FilePlace::new(ino, 0), FilePlace::new(ino, done), part, 21);
         assert_eq!(copied.ok(), Some(part));
         volume.sync().expect("sync");
         done += part;
@@ -623,7 +629,7 @@ fn a_check_goes_on_behind_a_table_that_cannot_be_read() {
     let writer = writer.expect("write");
     let volume_no = writer.volume_row("v").expect("a row").volume_no;
     let mut damage = Batch::default();
-    let key = |ino: u64| [&volume_no.to_be_bytes()[..], &ino.to_be_bytes()].concat();
+    let key = |ino: u64| weald_format::volume::inode_key(volume_no, Ino(ino));
     // No row of a quota looks like this; and a file that is no inode has an attribute.
     damage.put(Table::Quotas, &key(9), b"damage".to_vec());
     let xattr = [&key(4711)[..], b"user.a"].concat();

@@ -3,7 +3,8 @@
 
 use crate::core::Core;
 use std::ops::{ControlFlow, Range};
-use weald_format::Result;
+use weald_format::volume::WindowPlace;
+use weald_format::{Ino, Result, WindowNo};
 
 /// Committed windows that one part has at most. Their rows and counts take about 20 MB of memory
 /// in a commit.
@@ -18,21 +19,24 @@ impl Core {
     ///
     /// # Cost
     /// Reads the rows of all windows in `range`, if it has more than [`TRIM_WINDOWS_MAX`].
-    pub fn trim_parts(&self, ino: u64, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
-        let chunk = u64::from(self.tables.chunk_len());
-        let is_short = range.end.saturating_sub(range.start) / chunk < TRIM_WINDOWS_MAX as u64;
+    pub fn trim_parts(&self, ino: Ino, range: &Range<u64>) -> Result<Vec<Range<u64>>> {
+        let chunk_len = self.tables.chunk_len();
+        let len = range.end.saturating_sub(range.start);
+        let is_short = len / u64::from(chunk_len) < TRIM_WINDOWS_MAX as u64;
         if is_short {
             return Ok(Vec::new());
         }
-        let (first, last) = (range.start / chunk, (range.end - 1) / chunk);
+        let window = WindowNo::of(range.start, chunk_len);
+        let last = WindowNo::of(range.end - 1, chunk_len);
+        let first = WindowPlace { ino, window };
         let mut starts = Vec::new();
         let mut count = 0;
-        self.tables.each_window(ino, first, &mut |window, _| {
+        self.tables.each_window(first, &mut |window, _| {
             if window > last {
                 return ControlFlow::Break(());
             }
             if count == TRIM_WINDOWS_MAX {
-                starts.push(window * chunk);
+                starts.push(window.start(chunk_len));
                 count = 0;
             }
             count += 1;

@@ -147,7 +147,7 @@ impl Volume {
         };
         let index_len = core.options.index_len;
         let volume = Arc::new(Self {
-            commits: AtomicU64::new(row.commit),
+            commits: AtomicU64::new(row.commit.0),
             committer: Mutex::new(Committer::new(name, row, workers, index_len)),
             core,
             logger: Mutex::default(),
@@ -261,7 +261,8 @@ impl Volume {
             shared.note_removed();
         }
         drop(layer);
-        self.commits.store(committer.row.commit, Ordering::Relaxed);
+        self.commits
+            .store(committer.row.commit.0, Ordering::Relaxed);
         let freed = shared.free(writing, &done.dead);
         let freed = freed.and_then(|()| shared.refresh_free());
         let freed = freed.and_then(|()| match shared.free_len() {
@@ -401,7 +402,7 @@ impl Volume {
         self.admit(in_memory.sum())?;
         let offset = segments.first().map_or(0, |first| first.range.start);
         self.change(now, |core, state| {
-            core.write(state, ino.0, offset, segments, now)
+            core.write(state, ino, offset, segments, now)
         })
     }
 

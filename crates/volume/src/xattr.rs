@@ -1,10 +1,11 @@
 //! Extended attributes.
 
 use crate::core::Core;
-use crate::quotas::{Limits, difference};
+use crate::quotas::{Charge, Limits, difference};
 use crate::state::State;
 use rustix::io::Errno;
 use std::collections::{BTreeMap, BTreeSet};
+use weald_format::Ino;
 use weald_format::limits::{XATTR_NAME_LEN_MAX, XATTR_SET_LEN_MAX, XATTR_VALUE_LEN_MAX};
 use weald_format::pages::{XATTR_SET_LEN_MIN, xattr_len};
 use weald_format::volume::counted_xattr_len;
@@ -27,7 +28,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT.
-    pub fn find_xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Option<Vec<u8>>> {
+    pub fn find_xattr(&self, state: &State, ino: Ino, name: &[u8]) -> Outcome<Option<Vec<u8>>> {
         if self.inode(state, ino)?.xattr_count == 0 {
             return Ok(None);
         }
@@ -45,7 +46,7 @@ impl Core {
     ///
     /// # Errors
     /// ENODATA.
-    pub fn xattr(&self, state: &State, ino: u64, name: &[u8]) -> Outcome<Vec<u8>> {
+    pub fn xattr(&self, state: &State, ino: Ino, name: &[u8]) -> Outcome<Vec<u8>> {
         if let Some(used) = self.quota_use(state, ino, name) {
             return Ok(used);
         }
@@ -57,7 +58,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT.
-    pub fn xattr_names(&self, state: &State, ino: u64) -> Outcome<Vec<Vec<u8>>> {
+    pub fn xattr_names(&self, state: &State, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
         if self.inode(state, ino)?.xattr_count == 0 {
             return Ok(Vec::new());
         }
@@ -79,7 +80,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOENT.
-    pub fn xattrs_len(&self, state: &State, ino: u64) -> Outcome<u64> {
+    pub fn xattrs_len(&self, state: &State, ino: Ino) -> Outcome<u64> {
         self.sum_xattrs(state, ino, &counted_xattr_len)
     }
 
@@ -87,7 +88,7 @@ impl Core {
     fn sum_xattrs(
         &self,
         state: &State,
-        ino: u64,
+        ino: Ino,
         len_of: &dyn Fn(&[u8], &[u8]) -> u64,
     ) -> Outcome<u64> {
         if self.inode(state, ino)?.xattr_count == 0 {
@@ -116,7 +117,7 @@ impl Core {
     pub fn set_xattr(
         &self,
         state: &mut State,
-        ino: u64,
+        ino: Ino,
         (name, value): (&[u8], &[u8]),
         mode: XattrMode,
         now: Nanoseconds,
@@ -139,7 +140,8 @@ impl Core {
         }
         let set_len = self.set_len_with(state, ino, (name, value), old.as_deref())?;
         let old_len = old.map_or(0, |old| counted_xattr_len(name, &old));
-        let change = (difference(counted_xattr_len(name, value), old_len), 0);
+        let change = difference(counted_xattr_len(name, value), old_len);
+        let change = Charge::of_len(change);
         let quota = self.inode(state, ino)?.quota;
         // Nothing has changed yet if there is no room for it.
         self.check_room(state, quota, change)?;
@@ -165,7 +167,7 @@ impl Core {
     fn set_len_with(
         &self,
         state: &State,
-        ino: u64,
+        ino: Ino,
         (name, value): (&[u8], &[u8]),
         old: Option<&[u8]>,
     ) -> Outcome<Option<u64>> {
@@ -196,7 +198,7 @@ impl Core {
     pub fn remove_xattr(
         &self,
         state: &mut State,
-        ino: u64,
+        ino: Ino,
         name: &[u8],
         now: Nanoseconds,
     ) -> Outcome<()> {
@@ -204,7 +206,7 @@ impl Core {
         self.check_locks(state, ino)?;
         self.set_quota(state, ino, name, None)?;
         let quota = self.inode(state, ino)?.quota;
-        let change = (difference(0, counted_xattr_len(name, &old)), 0);
+        let change = Charge::of_len(difference(0, counted_xattr_len(name, &old)));
         self.charge(state, quota, change, Limits::Ignore)?;
         let row = self.inode_mut(state, ino)?;
         row.ctime = now;

@@ -1,28 +1,38 @@
 //! Seeds from the tables and the sync log of volumes.
 
 use crate::Corpus;
-use weald_format::FileKind;
+use weald_format::{BlockId, Cookie, FileKind, Ino, RecordNo, VolumeCommitNo, VolumeNo, WindowNo};
+
+/// The volume of the rows.
+const VOLUME: VolumeNo = VolumeNo(1);
 
 /// Groups of rows in every layout.
 pub fn row_groups(corpus: &Corpus) {
     use weald_format::row_group::{Rows, Shape};
-    use weald_format::volume::{ExtentsRow, NameRow, Piece, pair_key};
+    use weald_format::volume::{ExtentsRow, NamePlace, NameRow, Piece, WindowPlace};
     let (mut names, mut extents) = (Rows::default(), Rows::default());
     for n in 1..30 {
         let row = NameRow {
             name: format!("name{n}").into_bytes(),
-            ino: 90 - n,
+            ino: Ino(90 - n),
             kind: FileKind::Regular,
         };
-        let cookie = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let name = names.push(&pair_key(1, n, cookie), &row.encode());
+        let place = NamePlace {
+            dir: Ino(n),
+            cookie: Cookie(n.wrapping_mul(0x9e37_79b9_7f4a_7c15)),
+        };
+        let name = names.push(&place.key(VOLUME), &row.encode());
         let piece = Piece {
             start: 0,
             len: n as u32,
-            block: 7,
+            block: BlockId(7),
             offset: 100 * n as u32,
         };
-        let window = extents.push(&pair_key(1, n, 0), &ExtentsRow(vec![piece]).encode());
+        let place = WindowPlace {
+            ino: Ino(n),
+            window: WindowNo::FIRST,
+        };
+        let window = extents.push(&place.key(VOLUME), &ExtentsRow(vec![piece]).encode());
         name.and(window).expect("ascending keys");
     }
     for shape in [None, Some(Shape::Names)] {
@@ -37,20 +47,25 @@ pub fn sync_log(corpus: &Corpus) {
     use weald_format::sync_log::{
         DeltaBuilder, DeltaHeader, DeltaItem, DeltaStart, DeltaTable, SyncLogId,
     };
-    use weald_format::volume::{NameRow, QuotaRow, number_key, pair_key, xattr_key};
+    use weald_format::volume::{NamePlace, NameRow, QuotaRow, inode_key, xattr_key};
     use zerocopy::IntoBytes;
+    let ino = Ino(5);
     let start = DeltaStart {
-        next_ino: 300,
+        next_ino: Ino(300),
         now: 1_700_000_000_000_000_000,
     };
     let name = NameRow {
         name: b"name".to_vec(),
-        ino: 5,
+        ino,
         kind: FileKind::Regular,
     };
     let (name, quota) = (name.encode(), QuotaRow::default().encode());
-    let (name_key, key) = (pair_key(1, 2, 3), number_key(1, 5));
-    let xattr = xattr_key(1, 5, b"user.k");
+    let place = NamePlace {
+        dir: Ino(2),
+        cookie: Cookie(3),
+    };
+    let (name_key, key) = (place.key(VOLUME), inode_key(VOLUME, ino));
+    let xattr = xattr_key(VOLUME, ino, b"user.k");
     let mut builder = DeltaBuilder::new(start);
     for item in [
         DeltaItem::Row(DeltaTable::Names, &name_key, Some(&name)),
@@ -58,22 +73,36 @@ pub fn sync_log(corpus: &Corpus) {
         DeltaItem::Row(DeltaTable::Orphans, &key, Some(b"")),
         DeltaItem::Row(DeltaTable::Quotas, &key, Some(&quota)),
         DeltaItem::Row(DeltaTable::Xattrs, &xattr, Some(b"value")),
-        DeltaItem::Bytes(5, 4096, b"bytes"),
-        DeltaItem::Hole(5, 0, 4096),
-        DeltaItem::Block(5, 1 << 40, 100, 7, 28),
-        DeltaItem::Drop(9),
+        DeltaItem::Bytes {
+            ino,
+            start: 4096,
+            bytes: b"bytes",
+        },
+        DeltaItem::Hole {
+            ino,
+            start: 0,
+            len: 4096,
+        },
+        DeltaItem::Block {
+            ino,
+            start: 1 << 40,
+            len: 100,
+            block: BlockId(7),
+            offset: 28,
+        },
+        DeltaItem::Drop(Ino(9)),
     ] {
         builder.push(&item);
     }
     let body = builder.finish();
     let id = SyncLogId {
         uuid: [7; 16],
-        snapshot: 1,
+        volume_no: VOLUME,
     };
     let header = DeltaHeader {
-        layer: 9,
-        base: 8,
-        sequence: 2,
+        layer: VolumeCommitNo(9),
+        base: VolumeCommitNo(8),
+        sequence: RecordNo(2),
         unsynced: 1,
         ..DeltaHeader::default()
     };

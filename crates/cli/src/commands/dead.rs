@@ -6,7 +6,9 @@ use anyhow::{Context, Result, bail};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weald_daemon::{MountRequest, RuntimeDir};
-use weald_fuse::{Busy, MountEntry, MountOptions, is_dead, mount_at, mount_table, shown_source};
+use weald_fuse::{
+    Busy, DeviceNo, MountEntry, MountOptions, is_dead, mount_at, mount_table, shown_source,
+};
 use weald_vfs::shown;
 
 /// Most dead mounts on one directory that are taken away.
@@ -74,7 +76,7 @@ pub fn refuse_twice(request: &MountRequest) -> Result<()> {
 ///
 /// # Errors
 /// Those of reading the kernel's table.
-pub fn all(is_known: impl Fn((u32, u32)) -> bool) -> Result<Vec<MountEntry>> {
+pub fn all(is_known: impl Fn(DeviceNo) -> bool) -> Result<Vec<MountEntry>> {
     let runtime_dir = own_runtime_dir();
     let mut table = mount_table("self").context("/proc/self/mountinfo")?;
     table.retain(|entry| entry.is_weald() && !is_known(entry.device));

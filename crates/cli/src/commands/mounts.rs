@@ -15,10 +15,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 use weald_daemon::{
-    MountReport, OperationReport, Quantile, RuntimeDir, ServerReport, parse_device, prometheus,
-    reports,
+    MountReport, OperationReport, Quantile, RuntimeDir, ServerReport, prometheus, reports,
 };
-use weald_fuse::MountEntry;
+use weald_fuse::{DeviceNo, MountEntry};
 use weald_vfs::{safe_line, shown};
 use weald_views::kernel::{self, KernelMount};
 
@@ -89,7 +88,7 @@ pub fn run(args: &MountsArgs) -> Result<ExitCode> {
         let known: Vec<_> = servers
             .iter()
             .flat_map(|server| &server.mounts)
-            .filter_map(|mount| parse_device(&mount.device))
+            .filter_map(|mount| DeviceNo::parse(&mount.device))
             .collect();
         let dead = dead::all(|device| known.contains(&device))?;
         let mut output = Output::new();

@@ -27,7 +27,7 @@ pub fn run(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
     else {
         bail!("{}: no server of this user has it mounted", dir.display());
     };
-    let number = format!("{}:{}", device.0, device.1);
+    let number = device.to_string();
     let found = mount_of(Ask::Mounts, |mount| mount.device == number)?;
     let Some((_, report)) = found else {
         bail!(

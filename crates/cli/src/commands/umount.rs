@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use weald_daemon::{MountServer, RuntimeDir};
 use weald_format::ErrorKind;
 use weald_fuse::{
-    Busy, Identity, MountEntry, holders_elsewhere, mount_at, mount_table, shown_holders, users_of,
+    Busy, DeviceNo, Identity, MountEntry, holders_elsewhere, mount_at, mount_table, shown_holders,
+    users_of,
 };
 use weald_views::kernel;
 
@@ -191,7 +192,7 @@ fn why_not_mounted(dir: &Path) -> String {
 }
 
 /// The server of this user that has the mount with this device number. Never blocks.
-fn server_of(device: (u32, u32)) -> Option<(RuntimeDir, MountServer)> {
+fn server_of(device: DeviceNo) -> Option<(RuntimeDir, MountServer)> {
     let found = RuntimeDir::find(&runtime_dir_path()).and_then(|runtime_dir| match runtime_dir {
         Some(runtime_dir) => {
             let server = runtime_dir.mount_server(device)?;
@@ -237,7 +238,7 @@ fn wait_for_end(
         return Ok(());
     }
     let others = holders_elsewhere(what);
-    let number = format!("{}:{}", what.device.0, what.device.1);
+    let number = what.device.to_string();
     let is_kept = || {
         let found = mount_of(Ask::Mounts, |mount| mount.device == number);
         matches!(found, Ok(Some((_, mount))) if !mount.is_over)
@@ -287,7 +288,7 @@ fn wait_for_end(
 }
 
 /// The error of a mount that is in use, with the processes that use it.
-fn with_users(error: weald_format::Error, device: (u32, u32)) -> anyhow::Error {
+fn with_users(error: weald_format::Error, device: DeviceNo) -> anyhow::Error {
     let users = match error.kind() {
         ErrorKind::Busy => users_of(device),
         _ => Vec::new(),

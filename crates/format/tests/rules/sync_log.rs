@@ -4,7 +4,7 @@ use crate::{rule, sum};
 use weald_format::cursor::put_varint;
 use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::sync_log::{DeltaBuilder, DeltaStart, SyncLogId, parse_body};
-use weald_format::{ErrorKind, VolumeNo};
+use weald_format::{ErrorKind, Ino, VolumeNo};
 use zerocopy::IntoBytes;
 
 /// The records of a sync log that count are judged by the store, whose tests have V-6.4.
@@ -36,7 +36,7 @@ fn sync_logs() {
 
     let body = |change: &[u8]| {
         let start = DeltaStart {
-            next_ino: 2,
+            next_ino: Ino(2),
             now: 0,
         };
         let mut bytes = DeltaBuilder::new(start).finish();

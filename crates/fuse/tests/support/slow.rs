@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use weald_model::ModelFs;
 use weald_vfs::{
-    AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
-    Stat, WritableFs, XattrMode,
+    AllocateMode, FilePlace, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    RenameMode, Stat, WritableFs, XattrMode,
 };
 
 /// A model whose sync passes a door.
@@ -56,7 +56,7 @@ impl WritableFs for Slow {
         fn read(ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> ();
         fn write(ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> ();
         fn allocate(ino: Ino, mode: AllocateMode, offset: u64, len: u64, now: Nanoseconds) -> ();
-        fn copy_range(from: (Ino, u64), to: (Ino, u64), len: u64, now: Nanoseconds) -> u64;
+        fn copy_range(from: FilePlace, to: FilePlace, len: u64, now: Nanoseconds) -> u64;
         fn seek(ino: Ino, offset: u64, wants_hole: bool) -> u64;
         fn xattr(ino: Ino, name: &[u8]) -> Vec<u8>;
         fn xattr_names(ino: Ino) -> Vec<Vec<u8>>;

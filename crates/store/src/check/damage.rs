@@ -116,14 +116,20 @@ pub fn check_body(body: &[u8], volume_no: VolumeNo, raw_len: &RawLen<'_>) -> Res
     let bad = |what: String| Error::corrupt("sync log", 0, "V-6.6", what);
     parse_body(body, &mut |item| match item {
         DeltaItem::Row(table, key, value) => table.check_row(volume_no, key, value),
-        DeltaItem::Block(ino, _, len, block, offset) => match raw_len(block)? {
+        DeltaItem::Block {
+            ino,
+            len,
+            block,
+            offset,
+            ..
+        } => match raw_len(block)? {
             None => Err(bad(format!("inode {ino}: block {block} has no row"))),
             Some(raw_len) if raw_len < len.saturating_add(offset.into()) => Err(bad(format!(
                 "inode {ino}: a range ends behind block {block}"
             ))),
             Some(_) => Ok(()),
         },
-        DeltaItem::Bytes(..) | DeltaItem::Hole(..) | DeltaItem::Drop(_) => Ok(()),
+        DeltaItem::Bytes { .. } | DeltaItem::Hole { .. } | DeltaItem::Drop(_) => Ok(()),
     })
     .map(drop)
 }

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use weald_format::sync_log::{
     DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, chain_start, parse_body,
 };
-use weald_format::volume::{InodeRow, LogRow, number_key, split_key};
-use weald_format::{BlockId, ErrorKind, Result};
+use weald_format::volume::{InodeRow, LogRow, commit_key, inode_key, split_key};
+use weald_format::{BlockId, ErrorKind, Ino, Result, VolumeCommitNo};
 
 /// What a range of a file has.
 #[derive(Debug, Clone)]
@@ -49,10 +49,10 @@ pub struct Logged {
     /// Rows by table and key; `None` is a removed one.
     rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
     /// Inodes whose rows go.
-    removed: BTreeSet<u64>,
+    removed: BTreeSet<Ino>,
     /// Changed ranges of files by their start, each with its end.
-    files: BTreeMap<u64, BTreeMap<u64, (u64, Content)>>,
-    next_ino: u64,
+    files: BTreeMap<Ino, BTreeMap<u64, (u64, Content)>>,
+    next_ino: Ino,
     /// Time of the last change.
     now: i128,
     /// Whether there is a log, and all of it could be read.
@@ -76,8 +76,8 @@ impl Logged {
     /// `Io`.
     pub fn read(store: &Store, volume: &OldVolume) -> Result<Self> {
         let row = &volume.row;
-        let chain_of = |commit: u64| {
-            let key = number_key(row.volume_no, commit);
+        let chain_of = |commit: VolumeCommitNo| {
+            let key = commit_key(row.volume_no, commit);
             let value = volume.tables.get(&Table::Log).and_then(|t| t.get(&key));
             let row = value.and_then(|value| LogRow::parse(value).ok());
             Ok(row.map(|row| chain_start(&row.chain)))
@@ -125,14 +125,18 @@ impl Logged {
             }
             // The row of the inode says so, too.
             DeltaItem::Drop(_) => return Ok(()),
-            DeltaItem::Bytes(ino, start, bytes) => {
+            DeltaItem::Bytes { ino, start, bytes } => {
                 let range = start..start + bytes.len() as u64;
                 (ino, range, Content::Bytes(bytes.into(), 0))
             }
-            DeltaItem::Hole(ino, start, len) => (ino, start..start + len, Content::Hole),
-            DeltaItem::Block(ino, start, len, block, offset) => {
-                (ino, start..start + len, Content::Block(block, offset))
-            }
+            DeltaItem::Hole { ino, start, len } => (ino, start..start + len, Content::Hole),
+            DeltaItem::Block {
+                ino,
+                start,
+                len,
+                block,
+                offset,
+            } => (ino, start..start + len, Content::Block(block, offset)),
         };
         put(self.files.entry(ino).or_default(), range, content);
         Ok(())
@@ -143,7 +147,7 @@ impl Logged {
     pub fn apply(&self, volume: &mut OldVolume) {
         for ((table, key), value) in &self.rows {
             let rows = volume.tables.entry(*table).or_default();
-            let ino = split_key(key).map_or(0, |(_, ino, _)| ino);
+            let ino = split_key(key).map_or(Ino::NONE, |(_, ino, _)| ino);
             let is_removed = self.removed.contains(&ino);
             match value {
                 _ if is_removed && matches!(table, Table::Inodes | Table::Xattrs) => {}
@@ -152,7 +156,7 @@ impl Logged {
             }
         }
         for ino in &self.removed {
-            let key = number_key(volume.row.volume_no, *ino);
+            let key = inode_key(volume.row.volume_no, *ino);
             let rows = volume.tables.entry(Table::Inodes).or_default();
             if let Some(value) = rows.get_mut(&key)
                 && let Ok(mut row) = InodeRow::parse(value)
@@ -167,7 +171,7 @@ impl Logged {
     }
 
     /// Changed ranges of a file, in order.
-    pub fn changed(&self, ino: u64) -> impl Iterator<Item = (Range<u64>, &Content)> {
+    pub fn changed(&self, ino: Ino) -> impl Iterator<Item = (Range<u64>, &Content)> {
         let file = self.files.get(&ino).into_iter().flatten();
         file.map(|(start, (end, content))| (*start..*end, content))
     }
@@ -194,12 +198,17 @@ impl Logged {
                 builder.push(&match content {
                     Content::Bytes(bytes, at) => {
                         let bytes = bytes.get(*at..*at + len as usize);
-                        DeltaItem::Bytes(ino, start, bytes.unwrap_or_default())
+                        let bytes = bytes.unwrap_or_default();
+                        DeltaItem::Bytes { ino, start, bytes }
                     }
-                    Content::Hole => DeltaItem::Hole(ino, start, len),
-                    Content::Block(block, offset) => {
-                        DeltaItem::Block(ino, start, len, *block, *offset)
-                    }
+                    Content::Hole => DeltaItem::Hole { ino, start, len },
+                    Content::Block(block, offset) => DeltaItem::Block {
+                        ino,
+                        start,
+                        len,
+                        block: *block,
+                        offset: *offset,
+                    },
                 });
             }
         }
@@ -207,12 +216,12 @@ impl Logged {
     }
 
     /// Files with changed ranges.
-    pub fn files(&self) -> impl Iterator<Item = u64> {
+    pub fn files(&self) -> impl Iterator<Item = Ino> {
         self.files.keys().copied()
     }
 
     /// The parts of a range of a file that the log leaves as they are, in order.
-    pub fn unchanged(&self, ino: u64, range: Range<u64>) -> Vec<Range<u64>> {
+    pub fn unchanged(&self, ino: Ino, range: Range<u64>) -> Vec<Range<u64>> {
         let Some(file) = self.files.get(&ino) else {
             return vec![range];
         };

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use weald_format::Ino;
 
 /// Most bytes of a path that is shown. Of a longer one, the end is shown.
 const PATH_LEN_MAX: usize = 4096;
@@ -55,11 +56,11 @@ impl fmt::Display for Loss {
 }
 
 /// Names that lead to inodes: a directory and a name in it, for each.
-pub type Names = BTreeMap<u64, (u64, Vec<u8>)>;
+pub type Names = BTreeMap<Ino, (Ino, Vec<u8>)>;
 
 /// The path of `name` in the directory `dir`, without a slash in front, as far as `names` leads to
 /// the root. The time is bounded, however deep the directory lies.
-pub fn path_of(names: &Names, root: u64, dir: u64, name: &[u8]) -> Vec<u8> {
+pub fn path_of(names: &Names, root: Ino, dir: Ino, name: &[u8]) -> Vec<u8> {
     let (mut parts, mut len) = (vec![name.to_vec()], name.len());
     let mut at = dir;
     while at != root {

@@ -22,10 +22,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use weald_format::sync_log::DeltaTable;
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, Piece, QuotaRow, first_cookie, fold_case,
-    is_entry_name, number_key, pair_key, split_key, split_pair_key,
+    ExtentsRow, InodeRow, NamePlace, NameRow, Piece, QuotaRow, WindowPlace, first_cookie,
+    fold_case, inode_key, is_entry_name, split_key,
 };
-use weald_format::{BlockId, FileKind, InodeFlags};
+use weald_format::{BlockId, Cookie, FileKind, Ino, InodeFlags, WindowNo};
 
 /// The directory of everything whose place is lost.
 const LOST_AND_FOUND: &[u8] = b"lost+found";
@@ -34,8 +34,14 @@ const LOGGED_INODES_MAX: u64 = 1 << 32;
 /// Most windows of a file that are looked at for lost ones.
 const WINDOWS_MAX: u64 = 1 << 24;
 
-/// Key of a name: its directory and its cookie.
-type Place = (u64, u64);
+/// How much a file has.
+#[derive(Debug, Clone, Copy, Default)]
+struct Extent {
+    /// Bytes that are no hole.
+    allocated: u64,
+    /// The byte behind the last one of these.
+    end: u64,
+}
 
 /// What a repair needs to know of blocks.
 pub struct Blocks<'a> {
@@ -49,26 +55,26 @@ pub struct Blocks<'a> {
 struct Tree<'a> {
     volume: &'a mut OldVolume,
     logged: &'a Logged,
-    inodes: BTreeMap<u64, InodeRow>,
-    names: BTreeMap<Place, NameRow>,
-    orphans: BTreeSet<u64>,
-    quotas: BTreeMap<u64, QuotaRow>,
-    /// Allocated bytes and the end of the content, from extents and the log.
-    contents: BTreeMap<u64, (u64, u64)>,
+    inodes: BTreeMap<Ino, InodeRow>,
+    names: BTreeMap<NamePlace, NameRow>,
+    orphans: BTreeSet<Ino>,
+    quotas: BTreeMap<Ino, QuotaRow>,
+    /// What files have, from extents and the log.
+    contents: BTreeMap<Ino, Extent>,
     /// The same from extents alone, as the tables count them until the next mount.
-    stored: BTreeMap<u64, (u64, u64)>,
-    xattr_counts: BTreeMap<u64, u32>,
+    stored: BTreeMap<Ino, Extent>,
+    xattr_counts: BTreeMap<Ino, u32>,
     /// Inodes that were made anew.
-    made: BTreeSet<u64>,
+    made: BTreeSet<Ino>,
     /// Losses of inodes, whose paths are known at the end.
-    of_inodes: Vec<(u64, String)>,
+    of_inodes: Vec<(Ino, String)>,
     /// Damaged ranges of inodes, each with the reason.
-    of_ranges: Vec<(u64, String, String)>,
+    of_ranges: Vec<(Ino, String, String)>,
     /// Losses of names: directory, name, what.
-    of_names: Vec<(u64, Vec<u8>, String)>,
+    of_names: Vec<(Ino, Vec<u8>, String)>,
     losses: Vec<Loss>,
     /// Files and directories that are in `lost+found` now.
-    adopted: BTreeSet<u64>,
+    adopted: BTreeSet<Ino>,
 }
 
 /// Results of a repair.
@@ -103,8 +109,12 @@ pub fn repair(volume: &mut OldVolume, logged: &Logged, blocks: Blocks<'_>) -> Re
     }
 }
 
-fn number(key: &[u8]) -> u64 {
-    split_key(key).map_or(0, |(_, number, _)| number)
+fn window_of(key: &[u8]) -> WindowPlace {
+    WindowPlace::split_key(key).map_or(WindowPlace::START, |(_, place)| place)
+}
+
+fn ino_of(key: &[u8]) -> Ino {
+    split_key(key).map_or(Ino::NONE, |(_, ino, _)| ino)
 }
 
 impl<'a> Tree<'a> {
@@ -128,41 +138,41 @@ impl<'a> Tree<'a> {
         };
         for (key, value) in tree.volume.rows(Table::Inodes) {
             if let Ok(row) = InodeRow::parse(value) {
-                tree.inodes.insert(number(key), row);
+                tree.inodes.insert(ino_of(key), row);
             }
         }
         for (key, value) in tree.volume.rows(Table::Names) {
-            if let (Ok((_, dir, cookie)), Ok(row)) = (split_pair_key(key), NameRow::parse(value)) {
-                tree.names.insert((dir, cookie), row);
+            if let (Ok((_, place)), Ok(row)) = (NamePlace::split_key(key), NameRow::parse(value)) {
+                tree.names.insert(place, row);
             }
         }
         for (key, value) in tree.volume.rows(Table::Quotas) {
             if let Ok(row) = QuotaRow::parse(value) {
-                tree.quotas.insert(number(key), row);
+                tree.quotas.insert(ino_of(key), row);
             }
         }
         tree.orphans = tree
             .volume
             .rows(Table::Orphans)
-            .map(|(key, _)| number(key))
+            .map(|(key, _)| ino_of(key))
             .collect();
         for (key, _) in tree.volume.rows(Table::Xattrs) {
-            *tree.xattr_counts.entry(number(key)).or_default() += 1;
+            *tree.xattr_counts.entry(ino_of(key)).or_default() += 1;
         }
         let chunk_len = tree.volume.row.chunk_len;
         let is_bad = |key: &[u8], value: &[u8]| {
-            split_pair_key(key).is_err() || ExtentsRow::parse(value, chunk_len).is_err()
+            WindowPlace::split_key(key).is_err() || ExtentsRow::parse(value, chunk_len).is_err()
         };
         if let Some(rows) = tree.volume.tables.get_mut(&Table::Extents) {
             rows.retain(|key, value| !is_bad(key, value));
         }
-        let add = |contents: &mut BTreeMap<u64, (u64, u64)>, ino: u64, range: Range<u64>| {
+        let add = |contents: &mut BTreeMap<Ino, Extent>, ino: Ino, range: Range<u64>| {
             let of = contents.entry(ino).or_default();
-            of.0 += range.end - range.start;
-            of.1 = of.1.max(range.end);
+            of.allocated += range.end - range.start;
+            of.end = of.end.max(range.end);
         };
         for (key, value) in tree.volume.rows(Table::Extents) {
-            let (ino, window) = split_pair_key(key).map_or((0, 0), |(_, ino, at)| (ino, at));
+            let WindowPlace { ino, window } = window_of(key);
             for piece in super::volumes::pieces(value) {
                 let range = range_of(window, chunk_len, &piece);
                 for part in logged.unchanged(ino, range.clone()) {
@@ -178,31 +188,30 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    fn root(&self) -> u64 {
+    fn root(&self) -> Ino {
         self.volume.row.root
     }
 
-    fn is_dir(&self, ino: u64) -> bool {
+    fn is_dir(&self, ino: Ino) -> bool {
         let row = self.inodes.get(&ino);
         row.is_some_and(|row| row.kind == FileKind::Directory)
     }
 
-    fn cookie(&self, name: &[u8]) -> u64 {
+    fn cookie(&self, name: &[u8]) -> Cookie {
         let row = &self.volume.row;
         first_cookie(&row.secret, name, row.is_case_insensitive)
     }
 
     /// A place for a new name in `dir`; `None` if the directory has the name.
-    fn free_place(&self, dir: u64, name: &[u8]) -> Option<Place> {
+    fn free_place(&self, dir: Ino, name: &[u8]) -> Option<NamePlace> {
         let folds = self.volume.row.is_case_insensitive;
-        let first = self.cookie(name);
-        let last = first | ((1 << COOKIE_SLOT_BITS) - 1);
         let mut free = None;
-        for cookie in first..=last {
-            match self.names.get(&(dir, cookie)) {
+        for cookie in self.cookie(name).slots() {
+            let place = NamePlace { dir, cookie };
+            match self.names.get(&place) {
                 Some(row) if fold_case(&row.name, folds) == fold_case(name, folds) => return None,
                 Some(_) => {}
-                None => drop(free.get_or_insert((dir, cookie))),
+                None => drop(free.get_or_insert(place)),
             }
         }
         free
@@ -212,12 +221,13 @@ impl<'a> Tree<'a> {
     /// file that is no directory.
     fn restore_names(&mut self) {
         let root = self.root();
-        let is_wrong = |tree: &Self, (dir, cookie): Place, row: &NameRow| {
+        let is_wrong = |tree: &Self, place: NamePlace, row: &NameRow| {
+            let dir = place.dir;
             let is_in_file = tree.inodes.contains_key(&dir) && !tree.is_dir(dir);
-            let hash = tree.cookie(&row.name) >> COOKIE_SLOT_BITS;
-            !is_entry_name(&row.name) || is_in_file || hash != cookie >> COOKIE_SLOT_BITS
+            let hash = tree.cookie(&row.name).hash();
+            !is_entry_name(&row.name) || is_in_file || hash != place.cookie.hash()
         };
-        let wrong: Vec<Place> = self
+        let wrong: Vec<NamePlace> = self
             .names
             .iter()
             .filter(|(place, row)| is_wrong(self, **place, row) || row.ino == root)
@@ -229,10 +239,12 @@ impl<'a> Tree<'a> {
             };
             let can_stay = is_entry_name(&row.name) && row.ino != root;
             let can_stay =
-                can_stay && (self.is_dir(place.0) || !self.inodes.contains_key(&place.0));
-            match self.free_place(place.0, &row.name).filter(|_| can_stay) {
+                can_stay && (self.is_dir(place.dir) || !self.inodes.contains_key(&place.dir));
+            match self.free_place(place.dir, &row.name).filter(|_| can_stay) {
                 Some(place) => drop(self.names.insert(place, row)),
-                None => self.of_names.push((place.0, row.name, "a name".to_owned())),
+                None => self
+                    .of_names
+                    .push((place.dir, row.name, "a name".to_owned())),
             }
         }
     }
@@ -240,11 +252,11 @@ impl<'a> Tree<'a> {
     /// Makes inodes for directories and files whose own are lost, and drops other names that lead
     /// nowhere.
     fn make_inodes(&mut self) {
-        let mut kinds: BTreeMap<u64, FileKind> = BTreeMap::new();
+        let mut kinds: BTreeMap<Ino, FileKind> = BTreeMap::new();
         for ino in self.contents.keys() {
             kinds.insert(*ino, FileKind::Regular);
         }
-        for ((dir, _), row) in &self.names {
+        for (NamePlace { dir, .. }, row) in &self.names {
             let has_rows =
                 self.contents.contains_key(&row.ino) || self.xattr_counts.contains_key(&row.ino);
             if row.kind == FileKind::Directory || (row.kind == FileKind::Regular && has_rows) {
@@ -255,7 +267,7 @@ impl<'a> Tree<'a> {
         kinds.insert(self.root(), FileKind::Directory);
         kinds.retain(|ino, _| !self.inodes.contains_key(ino) && !self.orphans.contains(ino));
         for (ino, kind) in kinds {
-            let end = self.contents.get(&ino).map_or(0, |(_, end)| *end);
+            let end = self.contents.get(&ino).map_or(0, |of| of.end);
             self.inodes.insert(ino, new_inode(kind, end));
             self.made.insert(ino);
             let what = match kind {
@@ -273,17 +285,17 @@ impl<'a> Tree<'a> {
                 }
                 None => {
                     self.of_names
-                        .push((place.0, row.name, "everything".to_owned()));
+                        .push((place.dir, row.name, "everything".to_owned()));
                 }
             }
         }
         // Attributes of nothing.
         let inodes = &self.inodes;
         let orphans = &self.orphans;
-        let mut without: BTreeSet<u64> = BTreeSet::new();
+        let mut without: BTreeSet<Ino> = BTreeSet::new();
         if let Some(rows) = self.volume.tables.get_mut(&Table::Xattrs) {
             rows.retain(|key, _| {
-                let ino = number(key);
+                let ino = ino_of(key);
                 let is_kept = inodes.contains_key(&ino) || orphans.contains(&ino);
                 if !is_kept {
                     without.insert(ino);
@@ -299,17 +311,20 @@ impl<'a> Tree<'a> {
 
     /// Drops all names of a directory but one, and the names of removed files.
     fn drop_second_names(&mut self) {
-        let mut kept: BTreeMap<u64, Place> = BTreeMap::new();
+        let mut kept: BTreeMap<Ino, NamePlace> = BTreeMap::new();
         let mut dropped = Vec::new();
         for (place, row) in self
             .names
             .iter()
             .filter(|(_, r)| r.kind == FileKind::Directory)
         {
-            let parent = self.inodes.get(&row.ino).map_or(0, |inode| inode.parent);
+            let parent = self
+                .inodes
+                .get(&row.ino)
+                .map_or(Ino::NONE, |inode| inode.parent);
             match kept.get(&row.ino) {
                 None => drop(kept.insert(row.ino, *place)),
-                Some(other) if other.0 != parent && place.0 == parent => {
+                Some(other) if other.dir != parent && place.dir == parent => {
                     dropped.push(*other);
                     kept.insert(row.ino, *place);
                 }
@@ -319,22 +334,22 @@ impl<'a> Tree<'a> {
         for place in dropped {
             if let Some(row) = self.names.remove(&place) {
                 let what = "a second name of a directory".to_owned();
-                self.of_names.push((place.0, row.name, what));
+                self.of_names.push((place.dir, row.name, what));
             }
         }
     }
 
     /// Gives everything a name that no name leads to from the root.
     fn adopt(&mut self) {
-        let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        let mut above: BTreeMap<u64, u64> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        let mut children: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
+        let mut above: BTreeMap<Ino, Ino> = BTreeMap::new();
+        for (NamePlace { dir, .. }, row) in &self.names {
             children.entry(*dir).or_default().push(row.ino);
             above.insert(row.ino, *dir);
         }
-        let mut reached: BTreeSet<u64> = BTreeSet::new();
+        let mut reached: BTreeSet<Ino> = BTreeSet::new();
         reach(&children, self.root(), &mut reached);
-        let mut tops: Vec<u64> = Vec::new();
+        let mut tops: Vec<Ino> = Vec::new();
         // First what has no name, then what lies in circles or in removed directories.
         for ino in self.inodes.keys() {
             let is_removed = self.inodes.get(ino).is_some_and(|row| row.nlink == 0);
@@ -362,8 +377,8 @@ impl<'a> Tree<'a> {
     }
 
     /// Moves these files and directories to `lost+found`.
-    fn attach(&mut self, tops: &[u64]) {
-        let moved: BTreeSet<u64> = tops.iter().copied().collect();
+    fn attach(&mut self, tops: &[Ino]) {
+        let moved: BTreeSet<Ino> = tops.iter().copied().collect();
         // Directories of a circle have a name in it.
         self.names.retain(|_, row| !moved.contains(&row.ino));
         let Some(dir) = self.lost_and_found() else {
@@ -396,7 +411,7 @@ impl<'a> Tree<'a> {
     }
 
     /// The directory `lost+found`, which is made if there is none.
-    fn lost_and_found(&mut self) -> Option<u64> {
+    fn lost_and_found(&mut self) -> Option<Ino> {
         let root = self.root();
         for no in 0u32..1 << 16 {
             let name = match no {
@@ -404,9 +419,9 @@ impl<'a> Tree<'a> {
                 no => [LOST_AND_FOUND, format!(".{no}").as_bytes()].concat(),
             };
             let Some(place) = self.free_place(root, &name) else {
+                let at = |cookie| NamePlace { dir: root, cookie };
                 let first = self.cookie(&name);
-                let last = first | ((1 << COOKIE_SLOT_BITS) - 1);
-                let found = self.names.range((root, first)..=(root, last));
+                let found = self.names.range(at(first)..=at(first.last_slot()));
                 let mut found = found.filter(|(_, row)| row.name == name);
                 match found.find(|(_, row)| row.kind == FileKind::Directory) {
                     Some((_, row)) => return Some(row.ino),
@@ -419,9 +434,9 @@ impl<'a> Tree<'a> {
             } else {
                 0
             };
-            let last = self.inodes.keys().next_back().copied().unwrap_or(0);
-            let ino = row.next_ino.max(last + 1).checked_add(gap)?;
-            row.next_ino = ino + 1;
+            let last = self.inodes.keys().next_back().copied().unwrap_or_default();
+            let ino = Ino(row.next_ino.max(last.next()).0.checked_add(gap)?);
+            row.next_ino = ino.next();
             let kind = FileKind::Directory;
             self.inodes.insert(ino, new_inode(kind, 0));
             self.names.insert(place, NameRow { name, ino, kind });
@@ -432,10 +447,10 @@ impl<'a> Tree<'a> {
 
     /// Makes links, parents and the orphans anew.
     fn count_links(&mut self) {
-        let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
-        let mut parents: BTreeMap<u64, u64> = BTreeMap::from([(self.root(), self.root())]);
-        let mut dir_counts: BTreeMap<u64, u32> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        let mut counts: BTreeMap<Ino, u32> = BTreeMap::new();
+        let mut parents: BTreeMap<Ino, Ino> = BTreeMap::from([(self.root(), self.root())]);
+        let mut dir_counts: BTreeMap<Ino, u32> = BTreeMap::new();
+        for (NamePlace { dir, .. }, row) in &self.names {
             *counts.entry(row.ino).or_default() += 1;
             if row.kind == FileKind::Directory {
                 parents.insert(row.ino, *dir);
@@ -463,8 +478,8 @@ impl<'a> Tree<'a> {
             };
         }
         let root = self.root();
-        let next = self.inodes.keys().next_back().map_or(root, |last| *last) + 1;
-        self.volume.row.next_ino = self.volume.row.next_ino.max(next);
+        let last = self.inodes.keys().next_back().copied().unwrap_or(root);
+        self.volume.row.next_ino = self.volume.row.next_ino.max(last.next());
     }
 
     /// Compares extents and attributes with inodes, and makes the counts anew.
@@ -472,7 +487,8 @@ impl<'a> Tree<'a> {
         let damaged = self.damaged_ranges(blocks.why_lost);
         let mut lost_windows = Vec::new();
         for (ino, row) in &mut self.inodes {
-            let (allocated, end) = self.contents.get(ino).copied().unwrap_or_default();
+            let of = self.contents.get(ino).copied().unwrap_or_default();
+            let Extent { allocated, end } = of;
             if !self.made.contains(ino) && allocated < row.allocated && row.nlink > 0 {
                 lost_windows.push((*ino, row.size, row.allocated - allocated));
             }
@@ -508,15 +524,15 @@ impl<'a> Tree<'a> {
     fn damaged_ranges(
         &self,
         why_lost: &dyn Fn(BlockId, u64) -> Option<String>,
-    ) -> BTreeMap<u64, (BTreeMap<u64, u64>, String)> {
+    ) -> BTreeMap<Ino, (BTreeMap<u64, u64>, String)> {
         let chunk_len = self.volume.row.chunk_len;
-        let mut damaged: BTreeMap<u64, (BTreeMap<u64, u64>, String)> = BTreeMap::new();
-        let mut add = |ino: u64, range: Range<u64>, why: String| {
+        let mut damaged: BTreeMap<Ino, (BTreeMap<u64, u64>, String)> = BTreeMap::new();
+        let mut add = |ino: Ino, range: Range<u64>, why: String| {
             let of = damaged.entry(ino).or_insert_with(|| (BTreeMap::new(), why));
             of.0.insert(range.start, range.end);
         };
         for (key, value) in self.volume.rows(Table::Extents) {
-            let (ino, window) = split_pair_key(key).map_or((0, 0), |(_, ino, at)| (ino, at));
+            let WindowPlace { ino, window } = window_of(key);
             for piece in super::volumes::pieces(value) {
                 let end = u64::from(piece.offset) + u64::from(piece.len);
                 if let Some(why) = why_lost(piece.block, end) {
@@ -544,26 +560,23 @@ impl<'a> Tree<'a> {
     /// either. Returns what is lost.
     fn mark_lost(
         &mut self,
-        (ino, size, lost_len): (u64, u64, u64),
+        (ino, size, lost_len): (Ino, u64, u64),
         lost_block: &mut dyn FnMut(u32) -> BlockId,
     ) -> String {
-        let chunk_len = u64::from(self.volume.row.chunk_len);
+        let chunk_len = self.volume.row.chunk_len;
         let volume_no = self.volume.row.volume_no;
-        let window_count = size.div_ceil(chunk_len);
+        let window_count = size.div_ceil(chunk_len.into());
         let mut missing = Vec::new();
         let mut missing_len = 0;
         if window_count <= WINDOWS_MAX {
             let rows = self.volume.tables.entry(Table::Extents).or_default();
-            let (first, last) = (
-                pair_key(volume_no, ino, 0),
-                pair_key(volume_no, ino, u64::MAX),
-            );
-            let known = rows.range(first..=last);
-            let known = known.map(|(key, _)| split_pair_key(key).map_or(0, |(_, _, at)| at));
-            let known: BTreeSet<u64> = known.collect();
-            for window in (0..window_count).filter(|window| !known.contains(window)) {
-                let start = window * chunk_len;
-                let whole = start..start + chunk_len.min(size - start);
+            let key = |window| WindowPlace { ino, window }.key(volume_no);
+            let known = rows.range(key(WindowNo::FIRST)..=key(WindowNo::MAX));
+            let known: BTreeSet<_> = known.map(|(key, _)| window_of(key).window).collect();
+            let windows = (0..window_count).map(WindowNo);
+            for window in windows.filter(|window| !known.contains(window)) {
+                let start = window.start(chunk_len);
+                let whole = start..start + u64::from(chunk_len).min(size - start);
                 for part in self.logged.unchanged(ino, whole) {
                     missing_len += part.end - part.start;
                     missing.push((window, part));
@@ -574,10 +587,10 @@ impl<'a> Tree<'a> {
             return format!("{lost_len} bytes, which are a hole now,");
         }
         let mut ranges = Ranges::default();
-        let mut rows: BTreeMap<u64, Vec<Piece>> = BTreeMap::new();
+        let mut rows: BTreeMap<WindowNo, Vec<Piece>> = BTreeMap::new();
         for (window, part) in missing {
             let len = (part.end - part.start) as u32;
-            let start = (part.start - window * chunk_len) as u32;
+            let start = (part.start - window.start(chunk_len)) as u32;
             let block = lost_block(len);
             ranges.add(part.start, part.end);
             rows.entry(window).or_default().push(Piece {
@@ -589,13 +602,13 @@ impl<'a> Tree<'a> {
         }
         let extents = self.volume.tables.entry(Table::Extents).or_default();
         for (window, pieces) in rows {
-            let key = pair_key(volume_no, ino, window);
+            let key = WindowPlace { ino, window }.key(volume_no);
             extents.insert(key, ExtentsRow(pieces).encode());
         }
         if let Some(row) = self.inodes.get_mut(&ino) {
             row.allocated += missing_len;
         }
-        self.stored.entry(ino).or_default().0 += missing_len;
+        self.stored.entry(ino).or_default().allocated += missing_len;
         ranges.text()
     }
 
@@ -605,16 +618,11 @@ impl<'a> Tree<'a> {
         let files = self.logged.files();
         let files = files.filter_map(|ino| {
             let row = self.inodes.get(&ino)?.encode();
-            Some((DeltaTable::Inodes, number_key(volume_no, ino), row))
+            Some((DeltaTable::Inodes, inode_key(volume_no, ino), row))
         });
         let quotas = self.quotas.iter();
-        let quotas = quotas.map(|(dir, row)| {
-            (
-                DeltaTable::Quotas,
-                number_key(volume_no, *dir),
-                row.encode(),
-            )
-        });
+        let quotas =
+            quotas.map(|(dir, row)| (DeltaTable::Quotas, inode_key(volume_no, *dir), row.encode()));
         let rows: Vec<_> = files.chain(quotas).collect();
         let rows = rows.iter();
         self.logged
@@ -627,7 +635,7 @@ impl<'a> Tree<'a> {
             let Some(row) = self.inodes.get_mut(&ino) else {
                 continue;
             };
-            let (allocated, end) = self.stored.get(&ino).copied().unwrap_or_default();
+            let Extent { allocated, end } = self.stored.get(&ino).copied().unwrap_or_default();
             row.allocated = allocated;
             if row.kind == FileKind::Regular {
                 row.size = row.size.max(end);
@@ -642,8 +650,8 @@ impl<'a> Tree<'a> {
         let root = self.root();
         let mut names = Names::new();
         // The other names of files with several.
-        let mut more: BTreeMap<u64, Vec<(u64, &[u8])>> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        let mut more: BTreeMap<Ino, Vec<(Ino, &[u8])>> = BTreeMap::new();
+        for (NamePlace { dir, .. }, row) in &self.names {
             match names.entry(row.ino) {
                 Entry::Vacant(entry) => drop(entry.insert((*dir, row.name.clone()))),
                 Entry::Occupied(_) => more.entry(row.ino).or_default().push((*dir, &row.name)),
@@ -676,17 +684,16 @@ impl<'a> Tree<'a> {
         self.volume.row.has_flags |= self.inodes.values().any(is_flagged);
         let tables = &mut self.volume.tables;
         let inodes = self.inodes.iter();
-        let inodes = inodes.map(|(ino, row)| (number_key(volume_no, *ino), row.encode()));
+        let inodes = inodes.map(|(ino, row)| (inode_key(volume_no, *ino), row.encode()));
         tables.insert(Table::Inodes, inodes.collect());
         let names = self.names.iter();
-        let names =
-            names.map(|((dir, cookie), row)| (pair_key(volume_no, *dir, *cookie), row.encode()));
+        let names = names.map(|(place, row)| (place.key(volume_no), row.encode()));
         tables.insert(Table::Names, names.collect());
         let orphans = self.orphans.iter();
-        let orphans = orphans.map(|ino| (number_key(volume_no, *ino), Vec::new()));
+        let orphans = orphans.map(|ino| (inode_key(volume_no, *ino), Vec::new()));
         tables.insert(Table::Orphans, orphans.collect());
         let quotas = self.quotas.iter();
-        let quotas = quotas.map(|(dir, row)| (number_key(volume_no, *dir), row.encode()));
+        let quotas = quotas.map(|(dir, row)| (inode_key(volume_no, *dir), row.encode()));
         tables.insert(Table::Quotas, quotas.collect());
         Repaired {
             losses,
@@ -697,13 +704,13 @@ impl<'a> Tree<'a> {
 }
 
 /// The bytes of its file that a piece of a window has.
-fn range_of(window: u64, chunk_len: u32, piece: &Piece) -> Range<u64> {
-    let start = window.saturating_mul(chunk_len.into());
+fn range_of(window: WindowNo, chunk_len: u32, piece: &Piece) -> Range<u64> {
+    let start = window.start(chunk_len);
     start.saturating_add(piece.start.into())..start.saturating_add(piece.end().into())
 }
 
 /// Adds everything below `from` to `reached`.
-fn reach(children: &BTreeMap<u64, Vec<u64>>, from: u64, reached: &mut BTreeSet<u64>) {
+fn reach(children: &BTreeMap<Ino, Vec<Ino>>, from: Ino, reached: &mut BTreeSet<Ino>) {
     let mut waiting = vec![from];
     while let Some(ino) = waiting.pop() {
         if reached.insert(ino) {
@@ -728,8 +735,8 @@ fn new_inode(kind: FileKind, size: u64) -> InodeRow {
         mtime: 0,
         ctime: 0,
         btime: 0,
-        parent: 0,
-        quota: 0,
+        parent: Ino::NONE,
+        quota: Ino::NONE,
         xattr_count: 0,
         target: Vec::new(),
     }

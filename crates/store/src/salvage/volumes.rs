@@ -5,8 +5,8 @@ use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::store::Store;
 use std::collections::BTreeMap;
-use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_key};
-use weald_format::{BlockId, ErrorKind, Result, VolumeNo, limits};
+use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_commit_key};
+use weald_format::{BlockId, ErrorKind, Result, VolumeCommitNo, VolumeNo, limits};
 
 /// References to a block.
 #[derive(Debug, Clone, Copy, Default)]
@@ -14,6 +14,15 @@ pub struct References {
     pub count: u64,
     /// Most bytes of the decoded block that a reference needs.
     pub len: u64,
+}
+
+/// The last known commit of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastCommit {
+    /// Its number.
+    pub commit: VolumeCommitNo,
+    /// When it began, nanoseconds since 1970.
+    pub time: i128,
 }
 
 /// A volume of the old tables.
@@ -68,7 +77,7 @@ impl OldVolume {
     /// sync log. The repair counts the rest.
     fn renew_row(&mut self, logs: &[VolumeNo]) {
         let last = self.rows(Table::Log).filter_map(|(key, value)| {
-            let (_, commit, _) = split_key(key).ok()?;
+            let (_, commit) = split_commit_key(key).ok()?;
             Some((commit, LogRow::parse(value).ok()?.chain))
         });
         if let Some((commit, chain)) = last.max_by_key(|(commit, _)| *commit) {
@@ -91,13 +100,14 @@ impl OldVolume {
         Ok(volume)
     }
 
-    /// Number and time of the last commit in its log of commits.
-    pub fn last_commit(&self) -> Option<(u64, i128)> {
+    /// The last commit in its log of commits.
+    pub fn last_commit(&self) -> Option<LastCommit> {
         let commits = self.rows(Table::Log).filter_map(|(key, value)| {
-            let (_, commit, _) = split_key(key).ok()?;
-            Some((commit, LogRow::parse(value).ok()?.time))
+            let (_, commit) = split_commit_key(key).ok()?;
+            let time = LogRow::parse(value).ok()?.time;
+            Some(LastCommit { commit, time })
         });
-        commits.max_by_key(|(commit, _)| *commit)
+        commits.max_by_key(|last| last.commit)
     }
 
     /// Whether users know it by its name.

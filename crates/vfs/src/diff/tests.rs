@@ -44,7 +44,7 @@ impl Memory {
     fn with(mut self, path: &str, kind: FileKind, content: &str) -> Self {
         let ino = self.entries.len() as u64;
         let facts = Facts {
-            link_key: (0, ino),
+            link_key: LinkKey { device: 0, ino },
             kind,
             attributes: Attributes::default(),
             nlink: 1,

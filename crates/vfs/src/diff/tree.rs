@@ -2,8 +2,14 @@
 
 use weald_format::{Attributes, FileKind, Result, Times, XattrSet};
 
-/// Identifies an inode with several names within its tree; on a host, by device and inode number.
-pub type LinkKey = (u64, u64);
+/// Identifies an inode with several names within its tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LinkKey {
+    /// On a host the number of its device, else 0.
+    pub device: u64,
+    /// Number of the inode there.
+    pub ino: u64,
+}
 
 /// Facts about an inode that every tree has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,8 +3,8 @@
 use super::report::Finding;
 use super::scan::each_row;
 use std::collections::{BTreeMap, BTreeSet};
-use weald_format::volume::{InodeRow, NameRow, VolumeRow, split_pair_key};
-use weald_format::{FileKind, Result};
+use weald_format::volume::{InodeRow, NamePlace, NameRow, VolumeRow};
+use weald_format::{FileKind, Ino, Result};
 use weald_store::engine::Table;
 use weald_store::{Names, StoreWriter, path_of};
 
@@ -17,9 +17,9 @@ pub enum Subject {
     /// No file.
     Nothing,
     /// An inode.
-    Inode(u64),
+    Inode(Ino),
     /// A name: its directory, and its inode.
-    Entry(u64, Vec<u8>, u64),
+    Entry(Ino, Vec<u8>, Ino),
 }
 
 /// A finding whose file has no path yet.
@@ -32,10 +32,10 @@ pub type Found = (Subject, String);
 pub fn named(
     writer: &StoreWriter,
     volume: &VolumeRow,
-    inodes: &BTreeMap<u64, InodeRow>,
+    inodes: &BTreeMap<Ino, InodeRow>,
     found: Vec<Found>,
 ) -> Result<Vec<Finding>> {
-    let mut wanted: BTreeSet<u64> = BTreeSet::new();
+    let mut wanted: BTreeSet<Ino> = BTreeSet::new();
     for (subject, _) in &found {
         match subject {
             Subject::Nothing => {}
@@ -47,7 +47,7 @@ pub fn named(
     read_names(writer, volume, &wanted, &mut names)?;
     // Names lead to the directories of files, and parents to those above.
     let mut above = BTreeSet::new();
-    let known: Vec<u64> = names.values().map(|(dir, _)| *dir).chain(wanted).collect();
+    let known: Vec<Ino> = names.values().map(|(dir, _)| *dir).chain(wanted).collect();
     for ino in known {
         let (mut at, mut len) = (ino, 0);
         while at != volume.root && len < PATH_LEN_MAX && above.insert(at) {
@@ -70,7 +70,7 @@ pub fn named(
 fn read_names(
     writer: &StoreWriter,
     volume: &VolumeRow,
-    wanted: &BTreeSet<u64>,
+    wanted: &BTreeSet<Ino>,
     names: &mut Names,
 ) -> Result<()> {
     if wanted.is_empty() {
@@ -79,7 +79,7 @@ fn read_names(
     let of = (Table::Names, volume.volume_no);
     // What is wrong with the rows is known.
     each_row(&*writer.engine(), of, &mut |key, value| {
-        let (_, dir, _) = split_pair_key(key)?;
+        let (_, NamePlace { dir, .. }) = NamePlace::split_key(key)?;
         let row = NameRow::parse(value)?;
         if wanted.contains(&row.ino) {
             names.entry(row.ino).or_insert((dir, row.name));
@@ -89,7 +89,7 @@ fn read_names(
     Ok(())
 }
 
-fn finding(root: u64, names: &Names, subject: Subject, what: String) -> Finding {
+fn finding(root: Ino, names: &Names, subject: Subject, what: String) -> Finding {
     let mut finding = Finding::new(what);
     match subject {
         Subject::Nothing => {}

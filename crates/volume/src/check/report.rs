@@ -1,6 +1,7 @@
 //! What a check finds.
 
 use std::fmt;
+use weald_format::Ino;
 
 /// Options of a check.
 #[derive(Debug, Clone, Copy, Default)]
@@ -19,7 +20,7 @@ pub struct Finding {
     /// The file that it affects, from the root, as far as names lead to it; the root is empty.
     pub path: Option<Vec<u8>>,
     /// The inode of this file in its volume.
-    pub inode: Option<u64>,
+    pub inode: Option<Ino>,
     /// Description of the defect.
     pub what: String,
 }

@@ -3,12 +3,13 @@
 use super::paths::{Found, Subject, named};
 use super::report::Report;
 use super::scan::{VisitRow, each_row};
+use crate::quotas::{Account, Accounts};
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::volume::{
-    COOKIE_SLOT_BITS, ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, counted_xattr_len,
-    first_cookie, fold_case, is_entry_name, split_key, split_pair_key,
+    ExtentsRow, InodeRow, NamePlace, NameRow, QuotaRow, VolumeRow, WindowPlace, counted_xattr_len,
+    first_cookie, fold_case, is_entry_name, split_key,
 };
-use weald_format::{BlockId, ErrorKind, FileKind, Result};
+use weald_format::{BlockId, ErrorKind, FileKind, Ino, Result};
 use weald_store::engine::Table;
 use weald_store::{BlockStates, StoreWriter};
 
@@ -18,7 +19,7 @@ const RANGES_MAX: usize = 8;
 /// The rows of a volume: its inodes in memory, the others as they are needed.
 pub struct Rows {
     volume: VolumeRow,
-    inodes: BTreeMap<u64, InodeRow>,
+    inodes: BTreeMap<Ino, InodeRow>,
     found: Vec<Found>,
 }
 
@@ -77,7 +78,7 @@ impl Rows {
         Ok(())
     }
 
-    fn found(&mut self, ino: u64, what: String) {
+    fn found(&mut self, ino: Ino, what: String) {
         self.found.push((Subject::Inode(ino), what));
     }
 
@@ -103,7 +104,7 @@ impl Rows {
     pub fn look_up(&mut self, writer: &StoreWriter) -> Result<()> {
         let engine = writer.engine();
         for table in Table::OF_VOLUMES {
-            let mut missing: Vec<u64> = Vec::new();
+            let mut missing: Vec<Ino> = Vec::new();
             each_row(
                 &*engine,
                 (table, self.volume.volume_no),
@@ -164,21 +165,21 @@ impl Rows {
     fn check_names(
         &mut self,
         writer: &StoreWriter,
-        quotas: &BTreeMap<u64, QuotaRow>,
+        quotas: &BTreeMap<Ino, QuotaRow>,
         report: &mut Report,
-    ) -> Result<BTreeMap<u64, u32>> {
-        let mut links: BTreeMap<u64, u32> = BTreeMap::new();
+    ) -> Result<BTreeMap<Ino, u32>> {
+        let mut links: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut found = Vec::new();
         let volume = self.volume.clone();
         let inodes = std::mem::take(&mut self.inodes);
         // Names with one hash follow each other.
-        let mut before: Vec<(u64, u64, Vec<u8>)> = Vec::new();
+        let mut before: Vec<(Ino, u64, Vec<u8>)> = Vec::new();
         self.each(writer, Table::Names, &mut |key, value| {
-            let (_, dir, cookie) = split_pair_key(key)?;
+            let (_, NamePlace { dir, cookie }) = NamePlace::split_key(key)?;
             let row = NameRow::parse(value)?;
             report.name_count += 1;
             let folded = fold_case(&row.name, volume.is_case_insensitive).into_owned();
-            let hash = cookie >> COOKIE_SLOT_BITS;
+            let hash = cookie.hash();
             before.retain(|(of, at, _)| (*of, *at) == (dir, hash));
             let is_twin = before.iter().any(|(_, _, name)| *name == folded);
             before.push((dir, hash, folded));
@@ -187,7 +188,7 @@ impl Rows {
                 wrong.push("no directory can have this name".to_owned());
             }
             let first = first_cookie(&volume.secret, &row.name, volume.is_case_insensitive);
-            if first >> COOKIE_SLOT_BITS != hash {
+            if first.hash() != hash {
                 wrong.push("the name lies where no reader looks for it".to_owned());
             }
             if is_twin {
@@ -238,8 +239,8 @@ impl Rows {
     fn check_links(
         &mut self,
         writer: &StoreWriter,
-        links: &BTreeMap<u64, u32>,
-    ) -> Result<BTreeSet<u64>> {
+        links: &BTreeMap<Ino, u32>,
+    ) -> Result<BTreeSet<Ino>> {
         let mut orphans = BTreeSet::new();
         self.each(writer, Table::Orphans, &mut |key, _| {
             orphans.insert(split_key(key)?.1);
@@ -271,7 +272,7 @@ impl Rows {
 
     /// Finds directories from which parents do not lead to the root.
     fn check_reach(&mut self) {
-        let mut known: BTreeMap<u64, bool> = BTreeMap::from([(self.volume.root, true)]);
+        let mut known: BTreeMap<Ino, bool> = BTreeMap::from([(self.volume.root, true)]);
         let mut lost = Vec::new();
         let dirs = self.inodes.iter();
         let dirs = dirs.filter(|(_, row)| row.kind == FileKind::Directory && row.nlink > 0);
@@ -301,7 +302,7 @@ impl Rows {
         }
     }
 
-    fn read_quotas(&mut self, writer: &StoreWriter) -> Result<BTreeMap<u64, QuotaRow>> {
+    fn read_quotas(&mut self, writer: &StoreWriter) -> Result<BTreeMap<Ino, QuotaRow>> {
         let mut quotas = BTreeMap::new();
         self.each(writer, Table::Quotas, &mut |key, value| {
             quotas.insert(split_key(key)?.1, QuotaRow::parse(value)?);
@@ -314,10 +315,10 @@ impl Rows {
     fn check_quotas(
         &mut self,
         writer: &StoreWriter,
-        quotas: &BTreeMap<u64, QuotaRow>,
+        quotas: &BTreeMap<Ino, QuotaRow>,
     ) -> Result<()> {
         // Bytes of attributes and targets, which older versions did not count.
-        let mut attributes: BTreeMap<u64, u64> = BTreeMap::new();
+        let mut attributes: BTreeMap<Ino, u64> = BTreeMap::new();
         if self.volume.counts_attributes && !quotas.is_empty() {
             let targets = self.inodes.iter();
             let targets = targets.map(|(ino, row)| (*ino, row.target.len() as u64));
@@ -331,24 +332,23 @@ impl Rows {
                 Ok(())
             })?;
         }
-        let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+        let mut counted = Accounts::new();
         let mut found = Vec::new();
         for (ino, inode) in &self.inodes {
-            if inode.quota != 0 && !quotas.contains_key(&inode.quota) {
+            if !inode.quota.is_none() && !quotas.contains_key(&inode.quota) {
                 let what = format!("directory {} has no quota", inode.quota);
                 found.push((*ino, what));
             }
-            let account = counted.entry(inode.quota).or_default();
-            account.0 = account.0.saturating_add(inode.allocated);
             let of_attributes = attributes.get(ino).copied().unwrap_or(0);
-            account.0 = account.0.saturating_add(of_attributes);
-            account.1 += 1;
+            let len = inode.allocated.saturating_add(of_attributes);
+            let account = counted.entry(inode.quota).or_default();
+            account.add(Account { len, count: 1 });
         }
         for dir in add_up(quotas, &mut counted) {
             found.push((dir, "its quota is within itself".to_owned()));
         }
         for (dir, row) in quotas {
-            let (len, count) = counted.get(dir).copied().unwrap_or_default();
+            let Account { len, count } = counted.get(dir).copied().unwrap_or_default();
             if (row.len, row.count) != (len, count) {
                 let what = format!(
                     "quota: {} bytes in {} inodes, {len} in {count} were counted",
@@ -381,11 +381,11 @@ impl Rows {
         report: &mut Report,
     ) -> Result<()> {
         let chunk_len = self.volume.chunk_len;
-        let mut allocated: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
-        let mut damaged: BTreeMap<u64, Damaged> = BTreeMap::new();
+        let mut allocated: BTreeMap<Ino, (u64, u64)> = BTreeMap::new();
+        let mut damaged: BTreeMap<Ino, Damaged> = BTreeMap::new();
         self.each(writer, Table::Extents, &mut |key, value| {
-            let (_, ino, window) = split_pair_key(key)?;
-            let start = window.saturating_mul(chunk_len.into());
+            let (_, WindowPlace { ino, window }) = WindowPlace::split_key(key)?;
+            let start = window.start(chunk_len);
             for piece in ExtentsRow::parse(value, chunk_len)?.0 {
                 let of = allocated.entry(ino).or_default();
                 of.0 += u64::from(piece.len);
@@ -430,8 +430,8 @@ impl Rows {
     }
 
     /// Compares extended attributes with inodes.
-    fn check_xattrs(&mut self, writer: &StoreWriter, orphans: &BTreeSet<u64>) -> Result<()> {
-        let mut counts: BTreeMap<u64, u32> = BTreeMap::new();
+    fn check_xattrs(&mut self, writer: &StoreWriter, orphans: &BTreeSet<Ino>) -> Result<()> {
+        let mut counts: BTreeMap<Ino, u32> = BTreeMap::new();
         self.each(writer, Table::Xattrs, &mut |key, _| {
             *counts.entry(split_key(key)?.1).or_default() += 1;
             Ok(())
@@ -460,7 +460,7 @@ impl Rows {
 }
 
 /// Why `dir` can have no names; `None` if it can.
-fn wrong_directory(inodes: &BTreeMap<u64, InodeRow>, dir: u64) -> Option<String> {
+fn wrong_directory(inodes: &BTreeMap<Ino, InodeRow>, dir: Ino) -> Option<String> {
     match inodes.get(&dir) {
         Some(row) if row.kind == FileKind::Directory => None,
         Some(_) => Some(format!("inode {dir}, which has it, is no directory")),
@@ -469,26 +469,21 @@ fn wrong_directory(inodes: &BTreeMap<u64, InodeRow>, dir: u64) -> Option<String>
 }
 
 /// Adds the accounts of quotas to those around them. Returns the quotas in circles.
-pub fn add_up(
-    quotas: &BTreeMap<u64, QuotaRow>,
-    counted: &mut BTreeMap<u64, (u64, u64)>,
-) -> Vec<u64> {
-    let mut waiting: BTreeMap<u64, u64> = BTreeMap::new();
+pub fn add_up(quotas: &BTreeMap<Ino, QuotaRow>, counted: &mut Accounts) -> Vec<Ino> {
+    let mut waiting: BTreeMap<Ino, u64> = BTreeMap::new();
     for row in quotas.values() {
         *waiting.entry(row.parent).or_default() += 1;
     }
-    let is_ready = |dir: &u64| !waiting.contains_key(dir);
-    let mut ready: Vec<u64> = quotas.keys().copied().filter(is_ready).collect();
-    let mut left: BTreeSet<u64> = quotas.keys().copied().collect();
+    let is_ready = |dir: &Ino| !waiting.contains_key(dir);
+    let mut ready: Vec<Ino> = quotas.keys().copied().filter(is_ready).collect();
+    let mut left: BTreeSet<Ino> = quotas.keys().copied().collect();
     while let Some(dir) = ready.pop() {
         left.remove(&dir);
         let Some(row) = quotas.get(&dir) else {
             continue;
         };
-        let (len, count) = counted.get(&dir).copied().unwrap_or_default();
-        let around = counted.entry(row.parent).or_default();
-        around.0 = around.0.saturating_add(len);
-        around.1 = around.1.saturating_add(count);
+        let account = counted.get(&dir).copied().unwrap_or_default();
+        counted.entry(row.parent).or_default().add(account);
         if let Some(inner) = waiting.get_mut(&row.parent) {
             *inner -= 1;
             if *inner == 0 && quotas.contains_key(&row.parent) {

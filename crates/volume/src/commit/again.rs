@@ -7,7 +7,6 @@ use super::pieces::{cut_window, kept_piece};
 use super::work::{At, NewPiece, Work};
 use crate::core::Core;
 use crate::cut::Bytes;
-use crate::garbage::Window;
 use crate::layer::{Layer, Segment, Source};
 use crate::options::Chunking;
 use crate::options::PlantedBug;
@@ -28,8 +27,9 @@ impl Committer {
         layer: &Layer,
         usual: Chunking,
     ) -> Result<()> {
-        for (ino, window) in std::mem::take(&mut self.again) {
-            self.settling.settled((ino, window));
+        for place in std::mem::take(&mut self.again) {
+            self.settling.settled(place);
+            let ino = place.ino;
             let is_dropped = self.drops.contains(&ino) || layer.drops.contains(&ino);
             if is_dropped || layer.files.contains_key(&ino) {
                 continue;
@@ -37,21 +37,21 @@ impl Committer {
             if core.tables.inode(ino)?.is_none() {
                 continue;
             }
-            let Some(row) = core.tables.window(ino, window)? else {
+            let Some(row) = core.tables.window(place)? else {
                 continue;
             };
             work.rules = core.rules(layer, ino, usual)?;
             // Damaged data stays where it is: it must not stop the commit.
-            let segments = match self.segments_again(core, (ino, window), &row) {
+            let base = place.window.start(core.tables.chunk_len());
+            let segments = match self.segments_again(core, base, &row) {
                 Err(error) if error.is_unreadable() => {
                     log::warn!("a part of inode {ino} is not written again: {error}");
                     continue;
                 }
                 other => other?,
             };
-            let base = window * u64::from(core.tables.chunk_len());
             let pieces = pieces_again(core, work, base, &segments)?;
-            work.windows.push((ino, window, pieces));
+            work.windows.push((place, pieces));
             if work.waiting_len >= ENCODED_AT_ONCE_LEN {
                 self.place_runs(core, work)?;
             }
@@ -59,15 +59,9 @@ impl Committer {
         Ok(())
     }
 
-    /// The content of a window: bytes of what is written again, places of the rest. Of a window of
-    /// which half is written again, all is.
-    fn segments_again(
-        &self,
-        core: &Core,
-        (_, window): Window,
-        row: &ExtentsRow,
-    ) -> Result<Vec<Segment>> {
-        let base = window * u64::from(core.tables.chunk_len());
+    /// The content of the window at `base`: bytes of what is written again, places of the rest. Of
+    /// a window of which half is written again, all is.
+    fn segments_again(&self, core: &Core, base: u64, row: &ExtentsRow) -> Result<Vec<Segment>> {
         let len = |pieces: &mut dyn Iterator<Item = &Piece>| -> u64 {
             pieces.map(|piece| u64::from(piece.len)).sum()
         };

@@ -11,8 +11,8 @@ use crate::options::PlantedBug;
 use crate::tables::of_piece;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
 use std::ops::{ControlFlow, Range};
-use weald_format::volume::Piece;
-use weald_format::{Digest, Result};
+use weald_format::volume::{Piece, WindowPlace};
+use weald_format::{Digest, Ino, Result, WindowNo};
 
 /// Bytes that the threads of a commit hash and encode at a time.
 pub(super) const ENCODED_AT_ONCE_LEN: u64 = 8 << 20;
@@ -23,18 +23,20 @@ impl Committer {
         &mut self,
         core: &Core,
         work: &mut Work<'_>,
-        ino: u64,
+        ino: Ino,
         map: &RangeMap,
     ) -> Result<()> {
-        let chunk = u64::from(core.tables.chunk_len());
+        let chunk_len = core.tables.chunk_len();
         let mut windows = BTreeSet::new();
         for segment in map.all() {
-            let (first, last) = (segment.range.start / chunk, (segment.range.end - 1) / chunk);
+            let first = WindowNo::of(segment.range.start, chunk_len);
+            let last = WindowNo::of(segment.range.end - 1, chunk_len);
             if !segment.source.is_hole() {
-                windows.extend(first..=last);
+                windows.extend(first.through(last));
                 continue;
             }
-            core.tables.each_window(ino, first, &mut |window, _| {
+            let first = WindowPlace { ino, window: first };
+            core.tables.each_window(first, &mut |window, _| {
                 if window > last {
                     return ControlFlow::Break(());
                 }
@@ -46,24 +48,24 @@ impl Committer {
         let stream = cuts.stream(core, work.rules, ino, map)?;
         let cut_start = stream.as_ref().map_or(u64::MAX, |stream| stream.start());
         // The window in which the cutting begins keeps what lies in front.
-        let mut cut: BTreeMap<u64, Vec<NewPiece>> = BTreeMap::new();
-        for window in windows.range(..=cut_start / chunk) {
-            let window_end = window.saturating_add(1).saturating_mul(chunk);
-            let range = window * chunk..window_end.min(cut_start);
+        let mut cut: BTreeMap<WindowNo, Vec<NewPiece>> = BTreeMap::new();
+        for &window in windows.range(..=WindowNo::of(cut_start, chunk_len)) {
+            let window_end = window.next().start(chunk_len);
+            let range = window.start(chunk_len)..window_end.min(cut_start);
             let pieces = self.cut_range(core, work, ino, (map, &range))?;
             if window_end > cut_start {
-                drop(cut.insert(*window, pieces))
+                drop(cut.insert(window, pieces))
             } else {
-                work.windows.push((ino, *window, pieces))
+                work.windows.push((WindowPlace { ino, window }, pieces))
             }
             if work.waiting_len >= ENCODED_AT_ONCE_LEN {
                 self.place_runs(core, work)?;
             }
         }
         if let Some(stream) = stream {
-            let first = cut_start / chunk;
+            let first = WindowNo::of(cut_start, chunk_len);
             if let btree_map::Entry::Vacant(slot) = cut.entry(first) {
-                let range = first * chunk..cut_start;
+                let range = first.start(chunk_len)..cut_start;
                 slot.insert(self.cut_range(core, work, ino, (map, &range))?);
             }
             for window in windows.range(first..) {
@@ -77,7 +79,7 @@ impl Committer {
             };
             cuts.cut(&stream, &mut placing)?;
             let all = placing.windows.into_iter();
-            let all = all.map(|(window, pieces)| (ino, window, pieces));
+            let all = all.map(|(window, pieces)| (WindowPlace { ino, window }, pieces));
             work.windows.extend(all);
         }
         self.cuts = cuts;
@@ -89,15 +91,15 @@ impl Committer {
         &mut self,
         core: &Core,
         work: &mut Work<'_>,
-        ino: u64,
+        ino: Ino,
         (map, range): (&RangeMap, &Range<u64>),
     ) -> Result<Vec<NewPiece>> {
         if range.is_empty() {
             return Ok(Vec::new());
         }
-        let chunk = u64::from(core.tables.chunk_len());
-        let (window, base) = (range.start / chunk, range.start);
-        let old = core.tables.window(ino, window)?;
+        let base = range.start;
+        let window = WindowNo::of(base, core.tables.chunk_len());
+        let old = core.tables.window(WindowPlace { ino, window })?;
         let old: &[Piece] = old.as_ref().map_or(&[], |row| &row.0);
         let mut segments = Vec::new();
         let keep = |segments: &mut Vec<Segment>, range: Range<u64>| {
@@ -135,24 +137,24 @@ struct Placing<'a, 'w> {
     core: &'a Core,
     work: &'a mut Work<'w>,
     /// The pieces so far, by window.
-    windows: BTreeMap<u64, Vec<NewPiece>>,
+    windows: BTreeMap<WindowNo, Vec<NewPiece>>,
 }
 
 impl Sink for Placing<'_, '_> {
     fn push_run(&mut self, run: Run) -> Result<()> {
-        let window_len = u64::from(self.core.tables.chunk_len());
+        let window_len = self.core.tables.chunk_len();
         let no = self.work.add_run(run.bytes);
         for part in run.data_ranges {
             let mut start = part.start;
             while start < part.end {
-                let window = start / window_len;
-                let end = part.end.min((window + 1) * window_len);
+                let window = WindowNo::of(start, window_len);
+                let end = part.end.min(window.next().start(window_len));
                 let mut offset = (start - run.range.start) as u32;
                 if self.core.has_bug(PlantedBug::RunBeginsAnew) {
                     offset = (start - part.start) as u32 % 2048;
                 }
                 self.windows.entry(window).or_default().push(NewPiece {
-                    start: (start % window_len) as u32,
+                    start: (start - window.start(window_len)) as u32,
                     len: (end - start) as u32,
                     at: At::Run(no, offset),
                     begins_run: true,

@@ -4,7 +4,7 @@ use super::Committer;
 use super::work::{At, NewBlock, Work};
 use crate::core::Core;
 use crate::cut::Bytes;
-use crate::index::{DEDUP_LEN_MIN, Place};
+use crate::index::{BlockPlace, DEDUP_LEN_MIN};
 use crate::parallel::Encoders;
 use crate::properties::Rules;
 use weald_format::container::{Codec, RecordRef, RecordType};
@@ -20,7 +20,7 @@ impl Committer {
             let is_looked_up = rules.finds_repeats && run.len() >= DEDUP_LEN_MIN;
             let digest = is_looked_up.then(|| Digest::of(run))?;
             let mut run_places = index.candidates(&digest);
-            let fits = |place: &Place| settling.accepts(place) && is_at(core, *place, run);
+            let fits = |place: &BlockPlace| settling.accepts(place) && is_at(core, *place, run);
             Some((digest, run_places.find(fits)))
         });
         for (run, found) in runs.into_iter().zip(found) {
@@ -36,7 +36,7 @@ impl Committer {
         core: &Core,
         work: &mut Work<'_>,
         (run, rules): (Bytes, Rules),
-        found: Option<(Digest, Option<Place>)>,
+        found: Option<(Digest, Option<BlockPlace>)>,
     ) -> Result<At> {
         let chunk = core.tables.chunk_len() as usize;
         if let Some((digest, place)) = found {
@@ -97,7 +97,7 @@ impl Committer {
                 work.writer.put_new(&record, stored)?
             };
             for (digest, offset) in &block.runs {
-                let place = Place {
+                let place = BlockPlace {
                     block: id,
                     offset: *offset,
                 };
@@ -112,7 +112,7 @@ impl Committer {
 }
 
 /// Whether the bytes at `place` are `run`. A block that cannot be read is no duplicate.
-pub(super) fn is_at(core: &Core, place: Place, run: &[u8]) -> bool {
+pub(super) fn is_at(core: &Core, place: BlockPlace, run: &[u8]) -> bool {
     let Ok(block) = core.blocks.get(place.block) else {
         return false;
     };

@@ -3,10 +3,13 @@
 use super::Committer;
 use super::work::Work;
 use crate::core::Core;
+use crate::index::BlockPlace;
 use crate::layer::Layer;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
-use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, number_key, pair_key, split_key};
+use weald_format::volume::{
+    ExtentsRow, LogRow, Piece, VolumeRow, commit_key, inode_key, split_key,
+};
 use weald_format::{BlockId, Digest, Result};
 use weald_store::engine::{Batch, Table};
 
@@ -21,9 +24,9 @@ impl Committer {
         let hasty = work.hasty.iter().filter_map(|no| work.ids.get(*no));
         let hasty: BTreeSet<BlockId> = hasty.copied().collect();
         let chunk_len = core.tables.chunk_len();
-        for (ino, window, new) in &work.windows {
+        for (place, new) in &work.windows {
             let mut dropped: BTreeMap<BlockId, i64> = BTreeMap::new();
-            if let Some(old) = core.tables.window(*ino, *window)? {
+            if let Some(old) = core.tables.window(*place)? {
                 for piece in &old.0 {
                     *work.counts.entry(piece.block).or_default() -= 1;
                     if !self.settling.replaces(piece.block) {
@@ -33,7 +36,7 @@ impl Committer {
             }
             let mut pieces: Vec<Piece> = Vec::with_capacity(new.len());
             for piece in new {
-                let (block, offset) = work.resolve(piece.at)?;
+                let BlockPlace { block, offset } = work.resolve(piece.at)?;
                 // Pieces that follow each other in one block are one.
                 if !piece.begins_run
                     && let Some(last) = pieces.last_mut()
@@ -57,13 +60,13 @@ impl Committer {
                     *len -= i64::from(piece.len);
                 }
                 if hasty.contains(&piece.block) {
-                    self.settling.note_hasty((*ino, *window), piece.block);
+                    self.settling.note_hasty(*place, piece.block);
                 }
             }
             let dropped = dropped.values().filter(|len| **len > 0);
             let dropped = dropped.filter(|len| **len < i64::from(chunk_len));
             self.settling.note_dropped(dropped.sum::<i64>() as u64);
-            let key = pair_key(core.tables.volume_no(), *ino, *window);
+            let key = place.key(core.tables.volume_no());
             if pieces.is_empty() {
                 work.batch.remove(Table::Extents, &key)
             } else {
@@ -89,7 +92,7 @@ impl Committer {
         while let Some(ino) = self.drops.first().copied() {
             if core.tables.may_have(ino) {
                 for table in [Table::Extents, Table::Xattrs] {
-                    let start = number_key(volume_no, ino);
+                    let start = inode_key(volume_no, ino);
                     let batch = &mut work.batch;
                     let counts = &mut work.counts;
                     engine.scan(table, &start, &mut |key, value| {
@@ -117,7 +120,7 @@ impl Committer {
                 break;
             }
             work.batch
-                .remove(Table::Orphans, &number_key(volume_no, ino));
+                .remove(Table::Orphans, &inode_key(volume_no, ino));
             self.drops.remove(&ino);
         }
         self.settling.note_dropped(dropped_len);
@@ -126,10 +129,10 @@ impl Committer {
 
     /// Adds the row of the volume and that of the commit, and removes the oldest one of those.
     pub(super) fn put_log(&self, layer: &Layer, batch: &mut Batch) -> VolumeRow {
-        let commit = self.row.commit.saturating_add(1);
+        let commit = self.row.commit.next();
         let mut hasher = blake3::Hasher::new();
         hasher.update(&self.row.chain.0);
-        hasher.update(&commit.to_le_bytes());
+        hasher.update(&commit.0.to_le_bytes());
         for change in &batch.0 {
             let value = change.value.as_deref().unwrap_or_default();
             hasher.update(change.table.name().as_bytes());
@@ -152,9 +155,9 @@ impl Committer {
             chain: row.chain,
             time: layer.now,
         };
-        batch.put(Table::Log, &number_key(row.volume_no, commit), log.encode());
-        if let Some(oldest) = commit.checked_sub(COMMIT_ROW_COUNT_MAX) {
-            batch.remove(Table::Log, &number_key(row.volume_no, oldest));
+        batch.put(Table::Log, &commit_key(row.volume_no, commit), log.encode());
+        if let Some(oldest) = commit.before(COMMIT_ROW_COUNT_MAX) {
+            batch.remove(Table::Log, &commit_key(row.volume_no, oldest));
         }
         batch.put(Table::Volumes, self.name.as_bytes(), row.encode());
         row

@@ -1,12 +1,14 @@
 //! The rows, counts and bytes that one commit gathers.
 
 use crate::cut::Bytes;
+use crate::index::BlockPlace;
 use crate::properties::Rules;
 use crate::tables::Counts;
 use std::collections::BTreeSet;
 use std::time::Duration;
 use weald_codec::CodecSpec;
-use weald_format::{BlockId, Digest, Error, Result};
+use weald_format::volume::WindowPlace;
+use weald_format::{BlockId, Digest, Error, Ino, Result};
 use weald_store::StoreWriter;
 use weald_store::engine::Batch;
 
@@ -53,7 +55,7 @@ pub(super) struct Work<'a> {
     pub batch: Batch,
     pub counts: Counts,
     /// Changed windows and their pieces.
-    pub windows: Vec<(u64, u64, Vec<NewPiece>)>,
+    pub windows: Vec<(WindowPlace, Vec<NewPiece>)>,
     /// Codec of files that have none of their own.
     pub usual_codec: CodecSpec,
     /// Time of slow codecs so far, as estimated.
@@ -78,7 +80,7 @@ pub(super) struct Work<'a> {
     pub ids: Vec<BlockId>,
     /// Runs of this commit that have a place.
     pub known: hashbrown::HashMap<Digest, (usize, u32)>,
-    pub dropped: Vec<u64>,
+    pub dropped: Vec<Ino>,
 }
 
 impl<'a> Work<'a> {
@@ -120,24 +122,30 @@ impl<'a> Work<'a> {
         self.run_places.len() + self.waiting.len() - 1
     }
 
-    /// Block and offset of a place.
+    /// Where the bytes of a piece lie.
     ///
     /// # Errors
     /// `Invalid`: the run was given no place, or its block was not stored yet.
-    pub fn resolve(&self, at: At) -> Result<(BlockId, u32)> {
+    pub fn resolve(&self, at: At) -> Result<BlockPlace> {
         let (at, after) = match at {
             At::Run(no, after) => (self.run_places.get(no).copied(), after),
             at => (Some(at), 0),
         };
         let found = match at {
-            Some(At::Block(block, offset)) => Some((block, offset + after)),
+            Some(At::Block(block, offset)) => Some(BlockPlace {
+                block,
+                offset: offset + after,
+            }),
             Some(At::New(no, offset)) => {
                 let id = self
                     .ids
                     .get(no)
                     .copied()
                     .filter(|id| *id != BlockId::default());
-                id.map(|id| (id, offset + after))
+                id.map(|block| BlockPlace {
+                    block,
+                    offset: offset + after,
+                })
             }
             _ => None,
         };

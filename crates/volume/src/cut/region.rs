@@ -4,7 +4,7 @@ use crate::core::Core;
 use crate::layer::{RangeMap, Segment, Source};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use weald_format::Result;
+use weald_format::{Ino, Result};
 
 /// Bytes that need a place in a block.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ impl<'a> Region<'a> {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn new(core: &'a Core, ino: u64, map: &RangeMap, range: Range<u64>) -> Result<Self> {
+    pub fn new(core: &'a Core, ino: Ino, map: &RangeMap, range: Range<u64>) -> Result<Self> {
         let mut data = Vec::new();
         let mut keep = |range: Range<u64>| -> Result<()> {
             if !range.is_empty() {

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use weald_format::{FileKind, InodeFlags};
 use weald_model::ModelFs;
 use weald_vfs::{
-    AllocateMode, Ino, Nanoseconds, NewInode, NewStat, Outcome, RenameMode, Stat, WritableFs,
-    XattrMode,
+    AllocateMode, FilePlace, Ino, Nanoseconds, NewInode, NewStat, Outcome, RenameMode, Stat,
+    WritableFs, XattrMode,
 };
 
 /// The answer to an operation.
@@ -226,8 +226,8 @@ impl Resolver {
                 done.map(|()| Answer::Done)
             }
             Op::Copy { from, to, len } => {
-                let from = (self.file(from.0), from.1);
-                let to = (self.file(to.0), to.1);
+                let from = FilePlace::new(self.file(from.0), from.1);
+                let to = FilePlace::new(self.file(to.0), to.1);
                 fs.copy_range(from, to, len, now).map(Answer::Count)
             }
             Op::Read { file, offset, len } => {

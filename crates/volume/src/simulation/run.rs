@@ -495,7 +495,7 @@ impl Run {
         let found = world.states.iter().rev().find(|state| {
             // States that differ only in what was removed again have other numbers.
             let next = volume.core.state.read().active.next_ino;
-            let differs = if state.next_ino() == Ino(next) {
+            let differs = if state.next_ino() == next {
                 compare(&*volume, state).err()
             } else {
                 Some(Difference::Differs(format!("the next inode is {next}")))

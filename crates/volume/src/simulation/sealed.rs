@@ -1,7 +1,7 @@
 //! A seal beside operations, commits and crashes: it must read the tree of the moment it began.
 
 use super::perform::Difference;
-use crate::{Hold, Volume, VolumeReader};
+use crate::{BlockPlace, Hold, Volume, VolumeReader};
 use rustix::io::Errno;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,11 +86,11 @@ impl Sealing {
             if stat.kind != FileKind::Regular || stat.nlink == 0 {
                 continue;
             }
-            for extent in reader.extents(ino.0)? {
-                if let Some((id, _)) = extent.block
-                    && let Part::Block { record, .. } = reader.part(id)?
+            for extent in reader.extents(ino)? {
+                if let Some(BlockPlace { block, .. }) = extent.block
+                    && let Part::Block { record, .. } = reader.part(block)?
                 {
-                    self.parts.push(NewPart::Stored(id, record));
+                    self.parts.push(NewPart::Stored(block, record));
                 }
             }
         }
@@ -191,7 +191,7 @@ fn differs(path: &str, what: &str) -> Error {
 
 fn compare_inode(reader: &VolumeReader, model: &ModelFs, ino: Ino, path: &str) -> Result<()> {
     let wanted = model.stat(ino).expect("an inode of the model");
-    let row = reader.inode(ino.0)?;
+    let row = reader.inode(ino)?;
     let found = (row.kind, row.permissions, row.uid, row.gid, row.nlink);
     let of = (
         wanted.kind,
@@ -209,7 +209,7 @@ fn compare_inode(reader: &VolumeReader, model: &ModelFs, ino: Ino, path: &str) -
         attributes.insert(name, value);
     }
     let mut found = BTreeMap::new();
-    for xattr in reader.xattrs(ino.0)?.iter() {
+    for xattr in reader.xattrs(ino)?.iter() {
         found.insert(xattr.name.clone(), xattr.value.clone());
     }
     if found != attributes {
@@ -228,11 +228,11 @@ fn compare_inode(reader: &VolumeReader, model: &ModelFs, ino: Ino, path: &str) -
 fn compare_dir(reader: &VolumeReader, model: &ModelFs, dir: Ino, path: &str) -> Result<()> {
     let mut wanted = BTreeMap::new();
     let listed = model.list(dir, 0, &mut |entry| {
-        wanted.insert(entry.name.to_vec(), entry.stat.ino.0);
+        wanted.insert(entry.name.to_vec(), entry.stat.ino);
         true
     });
     listed.expect("a listing of the model");
-    let names = reader.names(dir.0)?;
+    let names = reader.names(dir)?;
     let found: BTreeMap<_, _> = names
         .iter()
         .map(|row| (row.name.clone(), row.ino))
@@ -242,13 +242,13 @@ fn compare_dir(reader: &VolumeReader, model: &ModelFs, dir: Ino, path: &str) -> 
     }
     for (name, ino) in wanted {
         let path = format!("{path}{}/", String::from_utf8_lossy(&name));
-        compare_inode(reader, model, Ino(ino), &path)?;
+        compare_inode(reader, model, ino, &path)?;
     }
     Ok(())
 }
 
 fn compare_content(reader: &VolumeReader, model: &ModelFs, ino: Ino, path: &str) -> Result<()> {
-    let extents = reader.extents(ino.0)?;
+    let extents = reader.extents(ino)?;
     for extent in extents.iter().filter(|extent| extent.block.is_some()) {
         let mut wanted = Vec::new();
         let read = model.read(ino, extent.start, extent.len as usize, &mut wanted);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use weald_format::journal::RowSum;
-use weald_format::{Error, Result};
+use weald_format::{Error, Ino, Result};
 use weald_store::engine::{BeforeCommit, Engine, ReadView, VisitDamage, VisitRow};
 
 /// Operations at once.
@@ -223,8 +223,13 @@ const OPERATIONS: [(&str, Operation); 21] = [
         v.allocate(o.file, AllocateMode::PunchHole, 100, 200_000, 20)
     }),
     ("copy_range", |v, o| {
-        v.copy_range((o.file, 0), (o.other, 0), 200_000, 20)
-            .map(drop)
+        v.copy_range(
+            FilePlace::new(o.file, 0),
+            FilePlace::new(o.other, 0),
+            200_000,
+            20,
+        )
+        .map(drop)
     }),
     ("create", |v, o| {
         let new = new_inode(FileKind::Regular);

@@ -4,7 +4,8 @@ use super::*;
 use crate::Chunking;
 use crate::cut::{Format, archive, tar_header};
 use crate::properties::CHUNKING;
-use weald_format::volume::ExtentsRow;
+use weald_format::volume::{ExtentsRow, WindowPlace};
+use weald_format::{Ino, WindowNo};
 
 /// Bytes of one write(2) of tar(1).
 const TAR_WRITE_LEN: usize = 10240;
@@ -103,12 +104,17 @@ fn write_tree(volume: &Volume, files: &[(String, Vec<u8>)]) -> Vec<Ino> {
 /// Bytes that blocks take in segments, and extents in the tables, keys included.
 fn cost(volume: &Volume) -> u64 {
     let mut rows = 0;
-    for ino in 0..volume.core.state.read().active.next_ino {
+    for ino in 0..volume.core.state.read().active.next_ino.0 {
+        let first = WindowPlace {
+            ino: Ino(ino),
+            window: WindowNo::FIRST,
+        };
         let count = &mut |_, row: ExtentsRow| {
             rows += 20 + row.encode().len() as u64;
             std::ops::ControlFlow::Continue(())
         };
-        volume.core.tables.each_window(ino, 0, count).expect("rows");
+        let tables = &volume.core.tables;
+        tables.each_window(first, count).expect("rows");
     }
     volume.status().expect("status").stored_len + rows
 }

@@ -1,8 +1,8 @@
 //! Flags of inodes in rows and logs.
 
 use super::*;
-use weald_format::InodeFlags;
 use weald_format::volume::VolumeRow;
+use weald_format::{Ino, InodeFlags};
 use weald_store::WriteOptions;
 
 fn row(place: &Place) -> VolumeRow {

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_store::simulated_disk::Random;
-use weald_vfs::{Ino, WritableFs, XattrMode};
+use weald_vfs::{FilePlace, Ino, WritableFs, XattrMode};
 
 const PAGE_LEN: usize = 4096;
 
@@ -68,7 +68,7 @@ fn garbage_of_random_overwrites_goes() {
     assert!(fat.dead_len > waste * 9 / 10, "{fat:?}");
     let copy = file(&volume, Ino::ROOT, "copy").ino;
     let len = content.len() as u64;
-    let copied = volume.copy_range((ino, 0), (copy, 0), len, 3);
+    let copied = volume.copy_range(FilePlace::new(ino, 0), FilePlace::new(copy, 0), len, 3);
     assert_eq!(copied.expect("a copy"), len);
     volume.settle(&mut go_on).expect("settle");
     let lean = status(&volume);

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
-use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, number_key};
-use weald_format::{BlockId, FileKind, VolumeNo};
+use weald_format::volume::{ExtentsRow, InodeRow, NameRow, QuotaRow, VolumeRow, inode_key};
+use weald_format::{BlockId, FileKind, VolumeCommitNo, VolumeNo};
 use weald_store::engine::{Batch, Table};
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{Store, WriteOptions};
-use weald_vfs::{AllocateMode, Ino, NewStat, RenameMode, WritableFs, XattrMode};
+use weald_vfs::{AllocateMode, FilePlace, Ino, NewStat, RenameMode, WritableFs, XattrMode};
 
 /// Longest time of one operation; a hang takes longer.
 const WATCHDOG: Duration = Duration::from_secs(60);
@@ -50,7 +50,7 @@ fn inode_row(store: &Store, ino: Ino) -> InodeRow {
     let volume_no = writer.volume_row("v").expect("a row").volume_no;
     let value = writer
         .engine()
-        .get(Table::Inodes, &number_key(volume_no, ino.0));
+        .get(Table::Inodes, &inode_key(volume_no, ino));
     InodeRow::parse(&value.expect("a read").expect("a row")).expect("an inode")
 }
 
@@ -71,16 +71,16 @@ fn circles_of_parents_and_quotas_are_errors() {
     drop(volume);
     let store = place.store();
     let mut row = inode_row(&store, one);
-    row.parent = two.0;
+    row.parent = two;
     change_rows(&store, |volume_no, batch| {
-        batch.put(Table::Inodes, &number_key(volume_no, one.0), row.encode());
+        batch.put(Table::Inodes, &inode_key(volume_no, one), row.encode());
         let quota_row = QuotaRow {
-            parent: quota.0,
+            parent: quota,
             len_max: 1 << 20,
             count: 1,
             ..QuotaRow::default()
         };
-        let key = number_key(volume_no, quota.0);
+        let key = inode_key(volume_no, quota);
         batch.put(Table::Quotas, &key, quota_row.encode());
     });
     within_time(move || {
@@ -117,7 +117,7 @@ fn a_quota_above_a_circle_of_names_is_refused() {
     let names = writer.engine();
     let scanned = names.scan(Table::Names, &[], &mut |key, value| {
         let row = NameRow::parse(value)?;
-        if row.ino == one.0 {
+        if row.ino == one {
             // The same name below itself.
             let mut key = key.to_vec();
             key[4..12].copy_from_slice(&one.0.to_be_bytes());
@@ -204,8 +204,8 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
         Table::Inodes => {
             let mut row = InodeRow::parse(old).ok()?;
             match random.below(9) {
-                0 => row.parent = number(random, row.parent),
-                1 => row.quota = number(random, row.quota),
+                0 => row.parent = Ino(number(random, row.parent.0)),
+                1 => row.quota = Ino(number(random, row.quota.0)),
                 2 => row.size = number(random, row.size) >> 1,
                 3 => row.allocated = number(random, row.allocated),
                 4 => row.nlink = number(random, row.nlink.into()) as u32,
@@ -215,8 +215,8 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
                     row.kind = kinds[random.below(3) as usize];
                     row.target.clear();
                 }
-                7 => row.parent = 1 + random.below(20),
-                _ => row.quota = 1 + random.below(20),
+                7 => row.parent = Ino(1 + random.below(20)),
+                _ => row.quota = Ino(1 + random.below(20)),
             }
             Some(row.encode())
         }
@@ -225,7 +225,7 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
             match random.below(3) {
                 0 => row.kind = FileKind::Directory,
                 1 => row.name = vec![b'x'; 1 + random.below(255) as usize],
-                _ => row.ino = number(random, row.ino).max(1),
+                _ => row.ino = Ino(number(random, row.ino.0).max(1)),
             }
             Some(row.encode())
         }
@@ -245,7 +245,7 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
         Table::Quotas => {
             let mut row = QuotaRow::parse(old).ok()?;
             let fields = [
-                &mut row.parent,
+                &mut row.parent.0,
                 &mut row.len_max,
                 &mut row.count_max,
                 &mut row.len,
@@ -262,8 +262,8 @@ fn changed(random: &mut Random, table: Table, old: &[u8]) -> Option<Vec<u8>> {
         Table::Volumes => {
             let mut row = VolumeRow::parse(old).ok()?;
             match random.below(4) {
-                0 => row.next_ino = number(random, row.next_ino).max(2),
-                1 => row.commit = number(random, row.commit),
+                0 => row.next_ino = Ino(number(random, row.next_ino.0).max(2)),
+                1 => row.commit = VolumeCommitNo(number(random, row.commit.0)),
                 2 => row.secret[0] ^= 1,
                 _ => row.chunk_len = 4096 << random.below(10),
             }
@@ -359,8 +359,17 @@ fn use_everything(disk: &SimDisk) {
         return;
     };
     for ino in 1..40 {
-        let _ = (reader.inode(ino), reader.names(ino), reader.xattrs(ino));
-        for extent in reader.extents(ino).unwrap_or_default().iter().take(100) {
+        let _ = (
+            reader.inode(Ino(ino)),
+            reader.names(Ino(ino)),
+            reader.xattrs(Ino(ino)),
+        );
+        for extent in reader
+            .extents(Ino(ino))
+            .unwrap_or_default()
+            .iter()
+            .take(100)
+        {
             let _ = reader.read(extent, &mut |_| {});
         }
     }
@@ -405,7 +414,12 @@ fn use_inode(volume: &Volume, ino: Ino, other: Ino) {
     let _ = volume.link(other, ino, b"linked", 3);
     let _ = volume.write(ino, 2000, &noise(9000, ino.0), 4);
     let _ = volume.write(ino, size, b"appended", 4);
-    let _ = volume.copy_range((ino, 0), (other, 100_000), size.min(1 << 20), 4);
+    let _ = volume.copy_range(
+        FilePlace::new(ino, 0),
+        FilePlace::new(other, 100_000),
+        size.min(1 << 20),
+        4,
+    );
     let modes = [
         AllocateMode::PunchHole,
         AllocateMode::Zero { keeps_size: false },

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::properties::{CHUNK, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, USED, USED_COUNT};
-use weald_format::volume::{QuotaRow, VolumeRow, number_key};
+use weald_format::volume::{QuotaRow, VolumeRow, inode_key};
 use weald_store::WriteOptions;
 
 fn set(volume: &Volume, ino: Ino, name: &[u8], value: &str) -> Outcome<()> {
@@ -122,7 +122,12 @@ fn a_quota_limits_a_directory() {
         .write(late, 0, &noise(200_000, 4), 1)
         .expect("an overwrite");
     assert_eq!(used(&volume, top), (300_000, 3));
-    let copied = volume.copy_range((early, 0), (late, 200_000), 8000, 1);
+    let copied = volume.copy_range(
+        FilePlace::new(early, 0),
+        FilePlace::new(late, 200_000),
+        8000,
+        1,
+    );
     assert_eq!(errno(copied), Some(Errno::DQUOT));
     assert_eq!(volume.stat(late).expect("stat").size, 200_000);
     let capacity = volume.capacity_at(late).expect("figures");
@@ -439,7 +444,7 @@ fn accounts_of_an_older_version_are_counted_again() {
     let row = writer.volume_row("v").expect("a row");
     assert!(row.counts_attributes);
     let mut batch = Batch::default();
-    for (dir, parent, count) in [(top, 0, 2), (inner, top.0, 1)] {
+    for (dir, parent, count) in [(top, Ino::NONE, 2), (inner, top, 1)] {
         let old = QuotaRow {
             parent,
             len_max: 1 << 20,
@@ -447,11 +452,7 @@ fn accounts_of_an_older_version_are_counted_again() {
             len: 5000,
             count,
         };
-        batch.put(
-            Table::Quotas,
-            &number_key(row.volume_no, dir.0),
-            old.encode(),
-        );
+        batch.put(Table::Quotas, &inode_key(row.volume_no, dir), old.encode());
     }
     let row = VolumeRow {
         counts_attributes: false,

@@ -407,7 +407,7 @@ pub(super) fn lost(salvaged: &weald_store::Salvaged) -> String {
 // where nobody can reach them.
 #[test]
 fn what_no_name_leads_to_is_in_lost_and_found() {
-    use weald_format::volume::{InodeRow, NameRow, number_key, split_pair_key};
+    use weald_format::volume::{InodeRow, NamePlace, NameRow, inode_key};
     let place = Place::new();
     let store = place.store();
     let volume = place.open();
@@ -430,22 +430,21 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
     change(&store, |engine, batch| {
         for (key, value) in rows_of(engine, Table::Names) {
             let mut row = NameRow::parse(&value).expect("a row");
-            let (_, dir, _) = split_pair_key(&key).expect("a key");
-            match (row.name.as_slice(), dir) {
+            match row.name.as_slice() {
                 // The name of a directory is lost; another one has a name that none can have.
-                (b"a", _) => batch.remove(Table::Names, &key),
-                (b"b", _) => {
+                b"a" => batch.remove(Table::Names, &key),
+                b"b" => {
                     row.name = b"..".to_vec();
                     batch.put(Table::Names, &key, row.encode());
                 }
                 // A name lies where no reader looks for it.
-                (b"c", _) => {
+                b"c" => {
                     batch.remove(Table::Names, &key);
                     let mut other = key.clone();
                     other[15] ^= 1;
                     batch.put(Table::Names, &other, value.clone());
                 }
-                (b"circle", _) => batch.remove(Table::Names, &key),
+                b"circle" => batch.remove(Table::Names, &key),
                 _ => {}
             }
         }
@@ -482,24 +481,28 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
     drop(volume);
     assert_eq!(findings(&store), "");
     // A circle of directories hangs nothing, and comes out of it.
-    let d = inos[2].0;
+    let d = inos[2];
     change(&store, |engine, batch| {
         for (key, value) in rows_of(engine, Table::Names) {
             let row = NameRow::parse(&value).expect("a row");
             if row.ino == d {
                 batch.remove(Table::Names, &key);
-                let (volume_no, _, cookie) = split_pair_key(&key).expect("a key");
+                let (volume_no, place) = NamePlace::split_key(&key).expect("a key");
                 let inner = rows_of(engine, Table::Names)
                     .into_iter()
                     .find_map(|(key, value)| {
-                        let (_, dir, _) = split_pair_key(&key).expect("a key");
+                        let (_, place) = NamePlace::split_key(&key).expect("a key");
                         let row = NameRow::parse(&value).expect("a row");
-                        (dir == d && row.name == b"inner").then_some(row.ino)
+                        (place.dir == d && row.name == b"inner").then_some(row.ino)
                     });
                 let inner = inner.expect("a directory");
-                let key = weald_format::volume::pair_key(volume_no, inner, cookie);
+                let place = NamePlace {
+                    dir: inner,
+                    ..place
+                };
+                let key = place.key(volume_no);
                 batch.put(Table::Names, &key, value);
-                let key = number_key(volume_no, d);
+                let key = inode_key(volume_no, d);
                 let inode = engine
                     .get(Table::Inodes, &key)
                     .expect("get")

@@ -119,7 +119,12 @@ fn the_list_is_what_a_reader_misses_with_the_log() {
     set.expect("an attribute");
     let copy = file(&volume, inner, "copy").ino;
     volume
-        .copy_range((inos[0], 0), (copy, 0), 100_000, 10)
+        .copy_range(
+            FilePlace::new(inos[0], 0),
+            FilePlace::new(copy, 0),
+            100_000,
+            10,
+        )
         .expect("copy");
     volume.sync().expect("sync");
     assert!(removed.0 > 0);

@@ -2,8 +2,8 @@
 
 use super::*;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weald_format::ErrorKind;
 use weald_format::sync_log::{ALIGN, DELTA_HEADER_LEN, delta_len};
+use weald_format::{ErrorKind, Ino};
 use weald_store::WriteOptions;
 use weald_store::simulated_disk::SimDisk;
 
@@ -70,7 +70,7 @@ fn synced_changes_are_in_the_log_and_come_back() {
     volume.commit().expect("commit");
     let before = commits(&volume);
     volume
-        .copy_range((f, 0), (copy, 5000), 9000, 2)
+        .copy_range(FilePlace::new(f, 0), FilePlace::new(copy, 5000), 9000, 2)
         .expect("copy");
     volume
         .set_xattr(sub, b"trusted.weald.quota", b"1000000", XattrMode::Set, 3)
@@ -202,7 +202,7 @@ fn collections_salvage_and_removal_know_the_log() {
     volume.write(f, 0, &noise(300_000, 1), 1).expect("write");
     volume.commit().expect("commit");
     volume
-        .copy_range((f, 0), (other, 0), 300_000, 2)
+        .copy_range(FilePlace::new(f, 0), FilePlace::new(other, 0), 300_000, 2)
         .expect("copy");
     volume.unlink(Ino::ROOT, b"f", 3).expect("unlink");
     volume.forget(f).expect("forget");
@@ -437,7 +437,12 @@ fn a_check_of_the_store_reads_every_byte_of_the_log() {
     let mut records = Vec::new();
     let mut at = ALIGN + LOG_LEN / 2;
     for no in 0..5 {
-        let copied = volume.copy_range((f, 0), (other, no * 9000), 9000, 2);
+        let copied = volume.copy_range(
+            FilePlace::new(f, 0),
+            FilePlace::new(other, no * 9000),
+            9000,
+            2,
+        );
         copied.expect("copy");
         write_synced(
             &volume,

@@ -95,7 +95,7 @@ impl Volume {
         now: Nanoseconds,
         remove: impl Fn(&Core, &mut State, Range<u64>) -> Outcome<()>,
     ) -> Outcome<()> {
-        for part in self.core.trim_parts(ino.0, &range)? {
+        for part in self.core.trim_parts(ino, &range)? {
             self.admit_memory()?;
             self.change(now, |core, state| remove(core, state, part))?;
             self.commit().map_err(|e| refused(Errno::IO, e))?;

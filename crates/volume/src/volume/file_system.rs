@@ -7,10 +7,10 @@ use crate::options::PlantedBug;
 use crate::options::SyncMode;
 use crate::state::State;
 use rustix::io::Errno;
-use weald_format::ErrorKind;
+use weald_format::{Cookie, ErrorKind};
 use weald_vfs::{
-    AllocateMode, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome, RenameMode,
-    Stat, WritableFs, XattrMode,
+    AllocateMode, FilePlace, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
+    RenameMode, Stat, WritableFs, XattrMode,
 };
 
 /// Bytes that a new inode takes about, for the number of those that the disk has room for.
@@ -18,26 +18,26 @@ const INODE_LEN: u64 = 512;
 
 impl WritableFs for Volume {
     fn stat(&self, ino: Ino) -> Outcome<Stat> {
-        self.core.prefetch_inode(ino.0);
+        self.core.prefetch_inode(ino);
         let state = self.core.state.read();
-        Ok(stat_of(ino.0, &*self.core.inode(&state, ino.0)?))
+        Ok(stat_of(ino, &*self.core.inode(&state, ino)?))
     }
 
     fn lookup(&self, dir: Ino, name: &[u8]) -> Outcome<Stat> {
-        self.core.prefetch_name(dir.0, name);
-        self.core.lookup(&self.core.state.read(), dir.0, name)
+        self.core.prefetch_name(dir, name);
+        self.core.lookup(&self.core.state.read(), dir, name)
     }
 
     fn parent(&self, dir: Ino) -> Outcome<Ino> {
-        self.core.prefetch_inode(dir.0);
+        self.core.prefetch_inode(dir);
         let state = self.core.state.read();
-        Ok(Ino(self.core.directory(&state, dir.0)?.parent))
+        Ok(self.core.directory(&state, dir)?.parent)
     }
 
     fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
-        let mut after = after;
+        let mut after = Cookie(after);
         loop {
-            let entries = self.core.entries(dir.0, after)?;
+            let entries = self.core.entries(dir, after)?;
             let Some(((last, _), _)) = entries.last() else {
                 return Ok(());
             };
@@ -46,7 +46,7 @@ impl WritableFs for Volume {
                 let listed = Listed {
                     name: &row.name,
                     stat,
-                    cookie: *cookie,
+                    cookie: cookie.0,
                 };
                 if !visit(listed) {
                     return Ok(());
@@ -63,56 +63,48 @@ impl WritableFs for Volume {
                     size: Some(part.start),
                     ..NewStat::default()
                 };
-                core.set_stat(state, ino.0, &shorter, now).map(drop)
+                core.set_stat(state, ino, &shorter, now).map(drop)
             })?;
         }
         self.admit_memory()?;
         match new.size {
             // Of a file that becomes empty no window is looked at.
-            Some(size) if size > 0 => self.core.prefetch_content(ino.0, &(size..u64::MAX)),
-            _ => self.core.prefetch_inode(ino.0),
+            Some(size) if size > 0 => self.core.prefetch_content(ino, &(size..u64::MAX)),
+            _ => self.core.prefetch_inode(ino),
         }
-        self.change(now, |core, state| core.set_stat(state, ino.0, new, now))
+        self.change(now, |core, state| core.set_stat(state, ino, new, now))
     }
 
     fn create(&self, dir: Ino, name: &[u8], new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
         self.admit(0)?;
-        self.core.prefetch_new(dir.0);
-        self.core.prefetch_name(dir.0, name);
-        self.change(now, |core, state| core.create(state, dir.0, name, new, now))
+        self.core.prefetch_new(dir);
+        self.core.prefetch_name(dir, name);
+        self.change(now, |core, state| core.create(state, dir, name, new, now))
     }
 
     fn create_unnamed(&self, dir: Ino, new: &NewInode<'_>, now: Nanoseconds) -> Outcome<Stat> {
         self.admit(0)?;
-        self.core.prefetch_new(dir.0);
-        self.change(now, |core, state| {
-            core.create_unnamed(state, dir.0, new, now)
-        })
+        self.core.prefetch_new(dir);
+        self.change(now, |core, state| core.create_unnamed(state, dir, new, now))
     }
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.admit(0)?;
-        self.core.prefetch_inode(ino.0);
-        self.core.prefetch_name(dir.0, name);
-        self.change(now, |core, state| {
-            core.link(state, ino.0, (dir.0, name), now)
-        })
+        self.core.prefetch_inode(ino);
+        self.core.prefetch_name(dir, name);
+        self.change(now, |core, state| core.link(state, ino, (dir, name), now))
     }
 
     fn unlink(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.admit_memory()?;
-        self.core.prefetch_removal(dir.0, name);
-        self.change(now, |core, state| {
-            core.remove(state, dir.0, name, false, now)
-        })
+        self.core.prefetch_removal(dir, name);
+        self.change(now, |core, state| core.remove(state, dir, name, false, now))
     }
 
     fn rmdir(&self, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.admit_memory()?;
-        self.core.prefetch_removal(dir.0, name);
-        self.change(now, |core, state| {
-            core.remove(state, dir.0, name, true, now)
-        })
+        self.core.prefetch_removal(dir, name);
+        self.change(now, |core, state| core.remove(state, dir, name, true, now))
     }
 
     fn rename(
@@ -123,16 +115,15 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<Option<Stat>> {
         self.admit_memory()?;
-        self.core
-            .prefetch_rename((from.0.0, from.1), (to.0.0, to.1));
+        self.core.prefetch_rename(from, to);
         self.change(now, |core, state| core.rename(state, from, to, mode, now))
     }
 
     fn forget(&self, ino: Ino) -> Outcome<()> {
-        self.core.prefetch_inode(ino.0);
+        self.core.prefetch_inode(ino);
         let now = {
             let state = self.core.state.read();
-            match self.core.inode(&state, ino.0) {
+            match self.core.inode(&state, ino) {
                 Ok(row) if row.nlink == 0 => state.active.now,
                 Ok(_) => return Ok(()),
                 Err(failure) if failure.errno == Errno::NOENT => return Ok(()),
@@ -143,17 +134,17 @@ impl WritableFs for Volume {
             return Ok(());
         }
         self.change(now, |core, state| {
-            if core.inode(state, ino.0)?.nlink == 0 {
-                core.forget(state, ino.0)?;
+            if core.inode(state, ino)?.nlink == 0 {
+                core.forget(state, ino)?;
             }
             Ok(())
         })
     }
 
     fn read_link(&self, ino: Ino) -> Outcome<Vec<u8>> {
-        self.core.prefetch_inode(ino.0);
+        self.core.prefetch_inode(ino);
         let state = self.core.state.read();
-        let row = self.core.inode(&state, ino.0)?;
+        let row = self.core.inode(&state, ino)?;
         if row.target.is_empty() {
             Err(Errno::INVAL.into())
         } else {
@@ -162,16 +153,16 @@ impl WritableFs for Volume {
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
-        self.core.read(ino.0, offset, len, out)
+        self.core.read(ino, offset, len, out)
     }
 
     fn write(&self, ino: Ino, offset: u64, bytes: &[u8], now: Nanoseconds) -> Outcome<()> {
         let segments = self.core.prepare(offset, bytes)?;
         self.admit(bytes.len() as u64)?;
         let range = offset..offset.saturating_add(bytes.len() as u64);
-        self.core.prefetch_content(ino.0, &range);
+        self.core.prefetch_content(ino, &range);
         self.change(now, |core, state| {
-            core.write(state, ino.0, offset, segments, now)
+            core.write(state, ino, offset, segments, now)
         })
     }
 
@@ -193,31 +184,31 @@ impl WritableFs for Volume {
             AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
                 let end = range.end.min(self.stat(ino)?.size);
                 self.trim(ino, offset..end, now, |core, state, part| {
-                    core.allocate(state, ino.0, AllocateMode::PunchHole, part, now)
+                    core.allocate(state, ino, AllocateMode::PunchHole, part, now)
                 })?;
                 self.admit_memory()?;
             }
             AllocateMode::Collapse | AllocateMode::Insert => self.admit_memory()?,
         }
-        self.core.prefetch_content(ino.0, &range);
+        self.core.prefetch_content(ino, &range);
         let moves_blocks = matches!(mode, AllocateMode::Collapse | AllocateMode::Insert);
         let _commit = moves_blocks.then(|| self.committer.lock());
         self.change(now, |core, state| {
-            core.allocate(state, ino.0, mode, range, now)
+            core.allocate(state, ino, mode, range, now)
         })
     }
 
     fn copy_range(
         &self,
-        from: (Ino, u64),
-        to: (Ino, u64),
+        from: FilePlace,
+        to: FilePlace,
         len: u64,
         now: Nanoseconds,
     ) -> Outcome<u64> {
         self.admit(0)?;
-        for (ino, start) in [from, to] {
-            let range = start..start.saturating_add(len);
-            self.core.prefetch_content(ino.0, &range);
+        for place in [from, to] {
+            let range = place.offset..place.offset.saturating_add(len);
+            self.core.prefetch_content(place.ino, &range);
         }
         // A commit that runs beside this call may drop a block that the copy is about to share: it
         // writes windows of many pieces anew. So the call waits for it.
@@ -234,19 +225,19 @@ impl WritableFs for Volume {
         } else {
             offset.saturating_add(1)
         };
-        self.core.prefetch_content(ino.0, &(offset..end));
+        self.core.prefetch_content(ino, &(offset..end));
         let state = self.core.state.read();
-        self.core.seek(&state, ino.0, offset, wants_hole)
+        self.core.seek(&state, ino, offset, wants_hole)
     }
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Outcome<Vec<u8>> {
-        self.core.prefetch_xattr(ino.0, name);
-        self.core.xattr(&self.core.state.read(), ino.0, name)
+        self.core.prefetch_xattr(ino, name);
+        self.core.xattr(&self.core.state.read(), ino, name)
     }
 
     fn xattr_names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
-        self.core.prefetch_xattr_names(ino.0);
-        self.core.xattr_names(&self.core.state.read(), ino.0)
+        self.core.prefetch_xattr_names(ino);
+        self.core.xattr_names(&self.core.state.read(), ino)
     }
 
     fn set_xattr(
@@ -258,18 +249,16 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<()> {
         self.admit(value.len() as u64)?;
-        self.core.prefetch_xattr(ino.0, name);
+        self.core.prefetch_xattr(ino, name);
         self.change(now, |core, state| {
-            core.set_xattr(state, ino.0, (name, value), mode, now)
+            core.set_xattr(state, ino, (name, value), mode, now)
         })
     }
 
     fn remove_xattr(&self, ino: Ino, name: &[u8], now: Nanoseconds) -> Outcome<()> {
         self.admit_memory()?;
-        self.core.prefetch_xattr(ino.0, name);
-        self.change(now, |core, state| {
-            core.remove_xattr(state, ino.0, name, now)
-        })
+        self.core.prefetch_xattr(ino, name);
+        self.change(now, |core, state| core.remove_xattr(state, ino, name, now))
     }
 
     fn sync(&self) -> Outcome<()> {
@@ -292,7 +281,7 @@ impl WritableFs for Volume {
     fn sync_inode(&self, ino: Ino) -> Outcome<()> {
         if self.core.options.sync_mode == SyncMode::Data {
             let state = self.core.state.read();
-            if !state.has_content_at_risk(ino.0) && state.failure.is_none() {
+            if !state.has_content_at_risk(ino) && state.failure.is_none() {
                 return Ok(());
             }
         }
@@ -323,6 +312,6 @@ impl WritableFs for Volume {
     fn capacity_at(&self, ino: Ino) -> Outcome<FsCapacity> {
         let capacity = self.capacity()?;
         let state = self.core.state.read();
-        self.core.capacity_in(&state, ino.0, capacity)
+        self.core.capacity_in(&state, ino, capacity)
     }
 }

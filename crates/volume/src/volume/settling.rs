@@ -62,10 +62,10 @@ impl Volume {
     /// `Io`, `Full`.
     pub fn settle(&self, check: &mut dyn FnMut() -> ControlFlow<()>) -> Result<u64> {
         self.commit()?;
-        let first = self.committer.lock().row.commit;
+        let first = self.committer.lock().row.commit.0;
         self.committer.lock().settling.make_due();
         while check().is_continue() && self.settle_some()? {}
-        Ok(self.committer.lock().row.commit - first)
+        Ok(self.committer.lock().row.commit.0 - first)
     }
 }
 

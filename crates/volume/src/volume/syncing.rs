@@ -15,7 +15,7 @@ use crate::layer::Layer;
 use crate::logger::{BODY_LEN_MAX, Logger, Replay, open_log, with_bug};
 use crate::open_store::Writing;
 use crate::options::PlantedBug;
-use crate::state::failed;
+use crate::state::{MountRecordNo, failed};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
 use weald_format::{ErrorKind, Result};
@@ -53,7 +53,7 @@ impl Drop for Turn<'_> {
 /// A record of the sync log that is under way.
 pub(crate) struct Record {
     /// Its number; that of the last record under way if there was nothing to write.
-    number: u64,
+    number: MountRecordNo,
     written: Option<WrittenRecord>,
 }
 
@@ -140,7 +140,7 @@ impl Volume {
                 if state.logging.is_empty() {
                     state.durable = state.sequence;
                 }
-                let number = state.last_record().unwrap_or(0);
+                let number = state.last_record().unwrap_or(MountRecordNo::NONE);
                 let written = None;
                 return Ok(Some(Record { number, written }));
             }

@@ -7,11 +7,11 @@ use crate::tests::new_inode;
 use std::ops::ControlFlow;
 use std::sync::mpsc::channel;
 use weald_format::container::{Codec, RecordRef, RecordType};
-use weald_format::{BlockId, Digest, ErrorKind, FileKind};
+use weald_format::{BlockId, Digest, ErrorKind, FileKind, Ino};
 use weald_store::disk::HostDisk;
 use weald_store::engine::Table;
 use weald_store::{CollectOptions, Collected, NewPart};
-use weald_vfs::WritableFs;
+use weald_vfs::{FilePlace, WritableFs};
 
 /// A new volume that commits in the calling thread, and the directory of its store.
 fn new_volume() -> (tempfile::TempDir, Arc<Volume>) {
@@ -82,7 +82,7 @@ fn a_copy_waits_for_the_commit_beside_it() {
     let (sender, receiver) = channel();
     thread::scope(|scope| {
         scope.spawn(|| {
-            let copied = volume.copy_range((a, 0), (b, 0), 4096, 2);
+            let copied = volume.copy_range(FilePlace::new(a, 0), FilePlace::new(b, 0), 4096, 2);
             sender.send(copied.expect("copy")).expect("sent");
         });
         // A copy that does not wait is done now.

@@ -124,8 +124,8 @@ fn json_of(salvaged: &Salvaged, reads_data: bool) -> Object {
             "losses": losses,
             "lost": lost(&volume.losses),
             "adopted_count": volume.adopted_count,
-            "last_commit": volume.last_commit.map(|(number, time)| {
-                serde_json::json!({ "number": number, "time": shown_time(time) })
+            "last_commit": volume.last_commit.map(|last| {
+                serde_json::json!({ "number": last.commit.0, "time": shown_time(last.time) })
             }),
         })
     });
@@ -183,10 +183,11 @@ fn text_of(salvaged: &Salvaged, reads_data: bool) -> String {
         let name = &volume.name;
         let losses = volume.losses.iter();
         lines.extend(losses.map(|loss| format!("damaged: volume {name}: lost: {}", line(loss))));
-        if let Some((number, time)) = volume.last_commit {
+        if let Some(last) = volume.last_commit {
             lines.push(format!(
-                "volume {name}: what was changed after its commit {number} of {} is lost",
-                shown_time(time)
+                "volume {name}: what was changed after its commit {} of {} is lost",
+                last.commit,
+                shown_time(last.time)
             ));
         }
         if volume.adopted_count > 0 {

@@ -8,7 +8,8 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use weald_daemon::{MountReport, Place, RuntimeDir, VolumeProperties, parse_device};
+use weald_daemon::{MountReport, Place, RuntimeDir, VolumeProperties};
+use weald_fuse::DeviceNo;
 use weald_store::Store;
 
 /// How long a server may take to notice that the kernel has ended its mount.
@@ -149,7 +150,7 @@ impl Named {
 
 /// Waits while the server `pid` closes what it had mounted.
 fn wait_for_closing(pid: u32, mount: &MountReport) -> anyhow::Result<()> {
-    let device = parse_device(&mount.device).unwrap_or_default();
+    let device = DeviceNo::parse(&mount.device).unwrap_or_default();
     let server = match RuntimeDir::find(&runtime_dir_path())? {
         Some(runtime_dir) => runtime_dir.mount_server(device)?,
         None => None,

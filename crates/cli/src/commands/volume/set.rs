@@ -18,7 +18,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
-use weald_daemon::parse_device;
+use weald_fuse::DeviceNo;
 use weald_vfs::{Ino, WritableFs, XattrMode};
 use weald_volume::properties::{
     CHUNK, CHUNKING, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED,
@@ -257,7 +257,7 @@ impl Files {
         if let Some((pid, mount)) = named.mounted(Ask::Mounts)? {
             let dir = Path::new(&mount.dir);
             // Without the mount, this is a directory of the host.
-            if weald_fuse::device_of(dir).ok() != parse_device(&mount.device) {
+            if weald_fuse::device_of(dir).ok() != DeviceNo::parse(&mount.device) {
                 bail!("{}: {}", named.shown(), place_of(&mount).describe(pid));
             }
             let file = File::open(dir).with_context(|| show_path(dir))?;

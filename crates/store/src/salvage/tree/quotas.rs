@@ -3,15 +3,25 @@
 use super::Tree;
 use crate::engine::Table;
 use std::collections::{BTreeMap, BTreeSet};
-use weald_format::volume::{counted_xattr_len, split_key};
+use weald_format::Ino;
+use weald_format::volume::{NamePlace, counted_xattr_len, split_key};
+
+/// What counts for a quota.
+#[derive(Debug, Clone, Copy, Default)]
+struct Account {
+    /// Bytes.
+    len: u64,
+    /// Inodes.
+    count: u64,
+}
 
 impl Tree<'_> {
     /// Notes the quotas whose rows are lost.
     pub(super) fn tell_quotas(&mut self) {
-        let wanted: BTreeSet<u64> = self.inodes.values().map(|row| row.quota).collect();
+        let wanted: BTreeSet<Ino> = self.inodes.values().map(|row| row.quota).collect();
         for dir in wanted
             .iter()
-            .filter(|dir| **dir != 0 && !self.quotas.contains_key(dir))
+            .filter(|dir| !dir.is_none() && !self.quotas.contains_key(dir))
         {
             if self.inodes.contains_key(dir) {
                 self.of_inodes.push((*dir, "the quota".to_owned()));
@@ -21,13 +31,13 @@ impl Tree<'_> {
 
     /// Makes the accounts of quotas anew: each inode counts for the innermost quota above it.
     pub(super) fn count_quotas(&mut self) {
-        let mut children: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-        for ((dir, _), row) in &self.names {
+        let mut children: BTreeMap<Ino, Vec<Ino>> = BTreeMap::new();
+        for (NamePlace { dir, .. }, row) in &self.names {
             children.entry(*dir).or_default().push(row.ino);
         }
         self.quotas.retain(|dir, _| self.inodes.contains_key(dir));
         let mut order = Vec::new();
-        let mut waiting = vec![(self.root(), 0)];
+        let mut waiting = vec![(self.root(), Ino::NONE)];
         let mut seen = BTreeSet::new();
         while let Some((ino, quota)) = waiting.pop() {
             if !seen.insert(ino) {
@@ -54,25 +64,26 @@ impl Tree<'_> {
             .filter(|(ino, _)| !seen.contains(ino))
         {
             if !seen.contains(&row.quota) || !self.quotas.contains_key(&row.quota) {
-                row.quota = 0;
+                row.quota = Ino::NONE;
             }
         }
         self.quotas.retain(|dir, _| seen.contains(dir));
         let mut counted = self.accounts();
         // Inner quotas were found behind those around them.
         for dir in order.into_iter().rev() {
-            let (len, count) = counted.get(&dir).copied().unwrap_or_default();
+            let Account { len, count } = counted.get(&dir).copied().unwrap_or_default();
             if let Some(row) = self.quotas.get_mut(&dir) {
                 (row.len, row.count) = (len, count);
                 let around = counted.entry(row.parent).or_default();
-                *around = (around.0 + len, around.1 + count);
+                around.len += len;
+                around.count += count;
             }
         }
     }
 
     /// Bytes and inodes that count for each quota itself.
-    fn accounts(&self) -> BTreeMap<u64, (u64, u64)> {
-        let mut counted: BTreeMap<u64, (u64, u64)> = BTreeMap::new();
+    fn accounts(&self) -> BTreeMap<Ino, Account> {
+        let mut counted: BTreeMap<Ino, Account> = BTreeMap::new();
         for row in self.inodes.values() {
             let target_len = if self.volume.row.counts_attributes {
                 row.target.len() as u64
@@ -80,14 +91,16 @@ impl Tree<'_> {
                 0
             };
             let of = counted.entry(row.quota).or_default();
-            *of = (of.0 + row.allocated + target_len, of.1 + 1);
+            of.len += row.allocated + target_len;
+            of.count += 1;
         }
         if self.volume.row.counts_attributes {
             for (key, value) in self.volume.rows(Table::Xattrs) {
-                let (ino, name) = split_key(key).map_or((0, &[][..]), |(_, ino, name)| (ino, name));
+                let key = split_key(key).map(|(_, ino, name)| (ino, name));
+                let (ino, name) = key.unwrap_or((Ino::NONE, &[]));
                 if let Some(row) = self.inodes.get(&ino) {
                     let of = counted.entry(row.quota).or_default();
-                    of.0 += counted_xattr_len(name, value);
+                    of.len += counted_xattr_len(name, value);
                 }
             }
         }

@@ -13,9 +13,9 @@ use weald_format::pages::Link;
 use weald_format::tree_digest::ContentHasher;
 use weald_format::volume::{InodeRow, NameRow};
 use weald_format::{
-    Attributes, BlockId, ContentId, Digest, Error, FileKind, Result, Timestamp, XattrSet,
+    Attributes, BlockId, ContentId, Digest, Error, FileKind, Ino, Result, Timestamp, XattrSet,
 };
-use weald_volume::{FileExtent, VolumeReader};
+use weald_volume::{BlockPlace, FileExtent, VolumeReader};
 
 /// Memory of a regular file while the volume is sealed, bytes.
 const FILE_LEN: u64 = 48;
@@ -35,8 +35,8 @@ pub struct SealSource<'a> {
     left_out: LeftOut,
     size: StreamSize,
     /// The names of inodes with several, in order.
-    linked: HashMap<u64, Vec<LinkedName>>,
-    contents: HashMap<u64, ContentId>,
+    linked: HashMap<Ino, Vec<LinkedName>>,
+    contents: HashMap<Ino, ContentId>,
 }
 
 /// Callback that visits a directory. It returns whether to go on.
@@ -71,7 +71,7 @@ impl<'a> SealSource<'a> {
             entry_count: 1,
             ..StreamSize::default()
         };
-        let (mut linked, mut data_len): (HashMap<u64, Vec<_>>, u64) = (HashMap::new(), 0);
+        let (mut linked, mut data_len): (HashMap<Ino, Vec<_>>, u64) = (HashMap::new(), 0);
         self.each_directory(&mut |dir| {
             let (names, first_no) = (dir.names, dir.first_no);
             size.entry_count += names.len() as u64;
@@ -128,7 +128,7 @@ impl<'a> SealSource<'a> {
         })
     }
 
-    fn link_info(&self, ino: u64, no: u64) -> LinkInfo {
+    fn link_info(&self, ino: Ino, no: u64) -> LinkInfo {
         let Some(names) = self.linked.get(&ino).filter(|names| names.len() > 1) else {
             return LinkInfo::Single;
         };
@@ -144,7 +144,7 @@ impl<'a> SealSource<'a> {
     }
 
     /// Leaves out inodes whose content cannot be read, and tells each of their names.
-    fn leave_out(&mut self, damaged: &HashMap<u64, Error>) -> Result<()> {
+    fn leave_out(&mut self, damaged: &HashMap<Ino, Error>) -> Result<()> {
         if damaged.is_empty() {
             return Ok(());
         }
@@ -161,7 +161,7 @@ impl<'a> SealSource<'a> {
     }
 
     /// Reads the content of a file: its digest, and where it lies.
-    fn read(&self, ino: u64, size: u64) -> Result<(Digest, Vec<FileExtent>)> {
+    fn read(&self, ino: Ino, size: u64) -> Result<(Digest, Vec<FileExtent>)> {
         let extents = self.reader.extents(ino)?;
         Ok((self.digest(size, &extents)?, extents))
     }
@@ -197,7 +197,7 @@ struct Entry {
 }
 
 impl Entry {
-    fn of(source: &SealSource<'_>, ino: u64, link: LinkInfo) -> Result<Self> {
+    fn of(source: &SealSource<'_>, ino: Ino, link: LinkInfo) -> Result<Self> {
         let row = source.reader.inode(ino)?;
         let bare = source.left_out.permissions_without_xattrs(ino);
         let xattrs = match (row.xattr_count, bare) {
@@ -298,7 +298,7 @@ impl TreeSource for SealSource<'_> {
 impl BlockTree for SealSource<'_> {
     fn block_contents(&mut self, sink: &mut dyn BlockSink) -> Result<()> {
         let mut contents = HashMap::new();
-        let mut damaged: HashMap<u64, Error> = HashMap::new();
+        let mut damaged: HashMap<Ino, Error> = HashMap::new();
         self.each_file(&mut |row, dir, name| {
             let ino = name.ino;
             let (digest, extents) = match self.read(ino, row.size) {
@@ -330,7 +330,7 @@ impl BlockTree for SealSource<'_> {
 fn block_extent(extent: &FileExtent) -> BlockExtent {
     BlockExtent {
         len: extent.len,
-        block: extent.block.map(|(id, offset)| (id, offset.into())),
+        block: extent.block.map(|place| (place.block, place.offset.into())),
     }
 }
 
@@ -351,9 +351,9 @@ impl Used {
                 extents => extents?,
             };
             for extent in extents {
-                if let Some((id, offset)) = extent.block {
+                if let Some(BlockPlace { block, offset }) = extent.block {
                     let end = offset.saturating_add(extent.len as u32);
-                    used.entry(id).or_default().push(offset..end);
+                    used.entry(block).or_default().push(offset..end);
                 }
             }
             Ok(())

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use weald_format::limits::{DEPTH_MAX, FILE_LEN_MAX, NAME_LEN_MAX, NUMBER_MAX};
 use weald_format::volume::{InodeRow, NameRow};
-use weald_format::{ACL_ACCESS, Error, ErrorKind, FileKind, Ids, Result, permissions_without};
+use weald_format::{ACL_ACCESS, Error, ErrorKind, FileKind, Ids, Ino, Result, permissions_without};
 use weald_volume::VolumeReader;
 
 /// Levels of directories that an image holds, the root included. The template that holds the root
@@ -20,32 +20,32 @@ pub type Tell<'a> = dyn Fn(&[u8], &Error) -> Result<()> + 'a;
 #[derive(Debug, Default)]
 pub struct LeftOut {
     /// By directory, names with all that is below them.
-    names: HashMap<u64, HashSet<Vec<u8>>>,
+    names: HashMap<Ino, HashSet<Vec<u8>>>,
     /// Inodes with all their names.
-    inodes: HashSet<u64>,
+    inodes: HashSet<Ino>,
     /// Inodes without their extended attributes, and the permissions that let nobody in whom a lost
     /// ACL may deny.
-    without_xattrs: HashMap<u64, u16>,
+    without_xattrs: HashMap<Ino, u16>,
 }
 
 impl LeftOut {
     /// Leaves out the inode `ino`.
-    pub fn add_inode(&mut self, ino: u64) {
+    pub fn add_inode(&mut self, ino: Ino) {
         self.inodes.insert(ino);
     }
 
-    fn add_name(&mut self, dir: u64, name: &[u8]) {
+    fn add_name(&mut self, dir: Ino, name: &[u8]) {
         self.names.entry(dir).or_default().insert(name.to_vec());
     }
 
     /// Whether the name `name` of `dir` stays.
-    pub fn keeps(&self, dir: u64, name: &NameRow) -> bool {
+    pub fn keeps(&self, dir: Ino, name: &NameRow) -> bool {
         let is_out = |names: &HashSet<Vec<u8>>| names.contains(&name.name);
         !self.inodes.contains(&name.ino) && !self.names.get(&dir).is_some_and(is_out)
     }
 
     /// The permissions of an inode whose extended attributes are left out.
-    pub fn permissions_without_xattrs(&self, ino: u64) -> Option<u16> {
+    pub fn permissions_without_xattrs(&self, ino: Ino) -> Option<u16> {
         self.without_xattrs.get(&ino).copied()
     }
 }
@@ -55,9 +55,9 @@ pub struct Survey<'a> {
     reader: &'a VolumeReader,
     tell: &'a Tell<'a>,
     left_out: LeftOut,
-    dirs: HashSet<u64>,
+    dirs: HashSet<Ino>,
     /// Regular files with several names.
-    linked: HashSet<u64>,
+    linked: HashSet<Ino>,
     file_len: u64,
 }
 
@@ -157,7 +157,7 @@ impl<'a> Survey<'a> {
 
     fn xattrs(
         &mut self,
-        ino: u64,
+        ino: Ino,
         row: &InodeRow,
         path: &mut dyn FnMut() -> Vec<u8>,
     ) -> Result<()> {
@@ -184,14 +184,14 @@ impl<'a> Survey<'a> {
 
     /// Leaves the longest files out, as many as needed: together, the others fit into an image.
     fn leave_out_longest(&mut self) -> Result<()> {
-        let mut files: HashMap<u64, u64> = HashMap::new();
+        let mut files: HashMap<Ino, u64> = HashMap::new();
         self.each_name(&mut |survey, _, name| {
             if name.kind == FileKind::Regular {
                 files.insert(name.ino, survey.reader.inode(name.ino)?.size);
             }
             Ok(())
         })?;
-        let mut by_len: Vec<(u64, u64)> = files.into_iter().map(|(ino, len)| (len, ino)).collect();
+        let mut by_len: Vec<(u64, Ino)> = files.into_iter().map(|(ino, len)| (len, ino)).collect();
         by_len.sort_unstable();
         let (mut sum, mut longest) = (0u64, HashMap::new());
         for (len, ino) in by_len {

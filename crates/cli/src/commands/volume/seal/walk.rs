@@ -1,13 +1,13 @@
 //! The order in which directories of a volume are visited: preorder, with the names above each.
 
 use std::sync::Arc;
-use weald_format::FileKind;
 use weald_format::volume::NameRow;
+use weald_format::{FileKind, Ino};
 
 /// A directory that is still to come.
 pub struct Pending {
     /// Its inode number.
-    pub ino: u64,
+    pub ino: Ino,
     /// Its level; the root has 1.
     pub depth: u64,
     name: Option<Arc<NameRow>>,
@@ -21,7 +21,7 @@ pub struct Walk {
 
 impl Walk {
     /// A walk that begins at `root`.
-    pub fn new(root: u64) -> Self {
+    pub fn new(root: Ino) -> Self {
         let root = Pending {
             ino: root,
             depth: 1,
@@ -66,7 +66,7 @@ impl Walk {
 /// A directory that is visited.
 pub struct Directory<'a> {
     /// Its inode number.
-    pub ino: u64,
+    pub ino: Ino,
     /// Its names, in byte order.
     pub names: &'a [Arc<NameRow>],
     /// Number of the first of them in the image.
