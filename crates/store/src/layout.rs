@@ -62,6 +62,10 @@ pub const SUPERBLOCK: &str = "store";
 pub const SUPERBLOCK_COPY: &str = "store.copy";
 /// File of the metadata engine.
 pub const META: &str = "meta";
+/// [`META`] when a salvage makes it again, until it is complete.
+pub const META_NEW: &str = "meta.new";
+/// The old [`META`], after a salvage.
+pub const META_OLD: &str = "meta.old";
 /// File that the writer locks; it contains the writer's process id and command.
 pub const LOCK: &str = "lock";
 /// Names a commit that the tables have, so that older tables are noticed.

@@ -212,11 +212,6 @@ struct OldVolumes {
     counters: Counters,
 }
 
-/// Name of the new metadata file until it is complete.
-const META_NEW: &str = "meta.new";
-/// Name that the old metadata file gets.
-const META_OLD: &str = "meta.old";
-
 impl Store {
     /// Rebuilds the metadata from maps and segments, and the rows of volumes from the old tables.
     ///
@@ -325,12 +320,12 @@ impl Store {
         self.write_metadata((&found, &segments), &rows, old)?;
         // The damaged tables stay; those that the journal gave are none that anybody needs.
         if restored_commit.is_none() {
-            match disk.rename(layout::META, META_OLD) {
+            match disk.rename(layout::META, layout::META_OLD) {
                 Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        disk.rename(META_NEW, layout::META)?;
+        disk.rename(layout::META_NEW, layout::META)?;
         disk.sync_dir("")?;
         self.renew_journal()?;
         for (row, body) in &new_logs {
@@ -513,11 +508,11 @@ impl Store {
         old: OldVolumes,
     ) -> Result<()> {
         let disk = &*self.disk;
-        match disk.remove(META_NEW) {
+        match disk.remove(layout::META_NEW) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let engine = create_engine(disk, META_NEW, self.superblock.uuid)?;
+        let engine = create_engine(disk, layout::META_NEW, self.superblock.uuid)?;
         let mut batch = Batch::default();
         for (id, row) in &found.blocks {
             batch.put(Table::Blocks, &id.key(), row.encode());

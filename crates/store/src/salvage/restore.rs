@@ -2,7 +2,6 @@
 
 use super::segments::Segments;
 use super::tables::OldTables;
-use super::{META_NEW, META_OLD};
 use crate::disk::{Access, LocalFiles, ReadOnlyDisk};
 use crate::engine::redb::{RedbEngine, verify_pages};
 use crate::engine::{Engine, Table};
@@ -62,18 +61,18 @@ impl Store {
         let lacks_commits = rows.damage.is_some() && known != Some(rows.commit);
         let commit = rows.commit;
         let disk = &*self.disk;
-        match disk.remove(META_NEW) {
+        match disk.remove(layout::META_NEW) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        let engine = create_engine(disk, META_NEW, self.superblock.uuid)?;
+        let engine = create_engine(disk, layout::META_NEW, self.superblock.uuid)?;
         rows.write(&engine)?;
         drop(engine);
-        match disk.rename(layout::META, META_OLD) {
+        match disk.rename(layout::META, layout::META_OLD) {
             Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
             _ => {}
         }
-        disk.rename(META_NEW, layout::META)?;
+        disk.rename(layout::META_NEW, layout::META)?;
         disk.sync_dir("")?;
         Ok(Some(Restored {
             commit,
