@@ -17,7 +17,7 @@ mod read;
 mod restore;
 
 pub(crate) use read::TablesState;
-pub(crate) use restore::JournalRows;
+pub(crate) use restore::{JournalRows, rows_in};
 
 use crate::disk::{Access, LocalFile};
 use crate::engine::{Batch, Engine, ReadView, Sealer, Table};

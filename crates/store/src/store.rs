@@ -41,7 +41,7 @@ pub(crate) fn open_engine(disk: &dyn Disk, uuid: Uuid, reads_anew: bool) -> Resu
     let shown = format!("{}/{}", disk.shown(), layout::META);
     let missing = |found: &str| {
         let what = format!(
-            "{shown}: {found}: 'weald store salvage' rebuilds the metadata from the segments"
+            "{shown}: {found}: 'weald store salvage' makes the metadata again from the journal"
         );
         Error::corrupt("store metadata", 0, "S-5.1", what)
     };

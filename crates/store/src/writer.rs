@@ -13,7 +13,7 @@ use crate::disk::LocalFile;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::faults::{Bug, Faults};
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
-use crate::journal::{Journal, TablesState};
+use crate::journal::{Journal, TablesState, rows_in};
 use crate::layout;
 use crate::mark::Mark;
 use crate::segment::{self, SegmentWriter, read_record};
@@ -205,6 +205,17 @@ impl Store {
             Ok(journal) if is_check && !journal.is_whole() => Journal::absent(self)?,
             other => other?,
         };
+        if !is_check {
+            let store = self.clone();
+            engine.repair_from(Box::new(move |table, gap, commit| {
+                let commit = commit.try_into().ok().map(u64::from_le_bytes)?;
+                let rows = rows_in(&store, (table, gap), CommitNo(commit));
+                rows.unwrap_or_else(|error| {
+                    log::debug!("{}: {error}", store.shown());
+                    None
+                })
+            }));
+        }
         let mut writer = StoreWriter {
             next_block: BlockId(counter(&engine, NEXT_BLOCK)?),
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),

@@ -6,10 +6,12 @@
 mod convert;
 mod header;
 mod readable;
+mod repair;
 mod slot_checksum;
 mod verify;
 
 pub(crate) use readable::{From, ReadableTables, Stored};
+pub(crate) use repair::{Gap, KeyedRows};
 pub(crate) use verify::verify_pages;
 
 use super::group_cache::GroupCache;
@@ -24,6 +26,7 @@ use ::redb::{
     WriteTransaction,
 };
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
+use repair::{REPAIRS_MAX, Repairs};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Bound, ControlFlow};
@@ -51,6 +54,7 @@ pub struct RedbEngine {
     cache: GroupCache,
     /// Sum of all rows as of the last commit; `None` until it is known.
     sum: Mutex<Option<RowSum>>,
+    repairs: Repairs,
     /// Whether redb has panicked.
     has_panicked: AtomicBool,
     /// Whether a write or a sync failed.
@@ -159,6 +163,7 @@ impl RedbEngine {
             sealer: Sealer::new()?,
             cache: GroupCache::default(),
             sum: Mutex::default(),
+            repairs: Repairs::default(),
             has_panicked: AtomicBool::new(false),
             has_failed,
             mark: None,
@@ -263,6 +268,14 @@ impl RedbEngine {
         })
     }
 
+    /// The counter of commits, as it is stored.
+    fn commit_in(&self, read: &ReadTransaction) -> Result<Vec<u8>> {
+        let counters = read.open_table(definition(Table::Counters));
+        let counters = counters.map_err(|e| self.failed(e))?;
+        let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
+        Ok(commit.map_or(Vec::new(), |commit| commit.value().to_vec()))
+    }
+
     /// Adds all rows up, of tables that an older version has changed. A row that cannot be read
     /// counts as none; whoever reads it says so.
     fn add_up(&self) -> Result<()> {
@@ -308,8 +321,8 @@ impl RedbEngine {
 
 fn damaged(shown: &str, what: &str) -> Error {
     let text = format!(
-        "{shown}: the metadata of the store is damaged ({what}): 'weald store salvage' rebuilds \
-         it, with the rows of volumes that can be read"
+        "{shown}: the metadata of the store is damaged ({what}): 'weald store salvage' makes it \
+         again from the journal"
     );
     Error::corrupt("store metadata", 0, "S-5.1", text)
 }
@@ -355,6 +368,7 @@ impl RedbEngine {
         match stored.split_last_chunk::<CHECKSUM_LEN>() {
             Some((value, sum)) if *sum == checksum(table, key, value) => Ok(value),
             _ => {
+                self.repairs.note(table, key);
                 let what = format!("a row of table {} differs from its checksum", table.name());
                 Err(damaged(&self.shown, &what))
             }
@@ -436,7 +450,10 @@ impl RedbEngine {
     fn decoded(&self, table: Table, key: &[u8], stored: &[u8]) -> Result<Rows> {
         let opened = self.sealer.open(table, key, stored);
         opened.map_err(|error| match error.kind() {
-            ErrorKind::Corrupt => damaged(&self.shown, &format!("table {}: {error}", table.name())),
+            ErrorKind::Corrupt => {
+                self.repairs.note(table, key);
+                damaged(&self.shown, &format!("table {}: {error}", table.name()))
+            }
             _ => error,
         })
     }
@@ -618,7 +635,39 @@ impl Groups for OpenTable<'_, '_> {
 
 impl Engine for RedbEngine {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        self.call(|database| self.get_from(database, table, key))
+        self.repairing(|| self.call(|database| self.get_from(database, table, key)))
+    }
+
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        let mut from = start.to_vec();
+        let mut commit = None;
+        for _ in 0..=REPAIRS_MAX {
+            let mut stop = |_: &[u8], error| Err(error);
+            let scanned = self.call(|database| {
+                let read = database.begin_read().map_err(|e| self.failed(e))?;
+                let now = self.commit_in(&read)?;
+                // All rows belong to one state.
+                if *commit.get_or_insert_with(|| now.clone()) != now {
+                    return Err(damaged(&self.shown, "a group of rows was damaged"));
+                }
+                self.scan_of(&read, (table, &from), visit, &mut stop)
+            });
+            match scanned {
+                Err(error) if error.kind() == ErrorKind::Corrupt => {
+                    let Some(gap) = self.repair() else {
+                        return Err(error);
+                    };
+                    // The rows before the gap were visited.
+                    let next = gap.after.map(|mut key| {
+                        key.push(0);
+                        key
+                    });
+                    from = next.unwrap_or_default().max(start.to_vec());
+                }
+                other => return other,
+            }
+        }
+        Err(damaged(&self.shown, "many groups of rows are damaged"))
     }
 
     fn scan_readable(
@@ -632,7 +681,10 @@ impl Engine for RedbEngine {
     }
 
     fn commit_after(&self, batch: &Batch, before: &mut BeforeCommit<'_>) -> Result<()> {
-        self.marked(self.call(|database| self.commit_to(database, batch, before)))
+        self.repairing(|| {
+            let _writing = self.repairs.writing.lock();
+            self.marked(self.call(|database| self.commit_to(database, batch, before)))
+        })
     }
 
     fn row_sum(&self) -> Result<RowSum> {

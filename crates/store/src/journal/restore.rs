@@ -2,6 +2,7 @@
 
 use super::pack::unpack;
 use super::read::{Chain, CommitEnd, Frames, TablesState};
+use crate::engine::redb::{Gap, KeyedRows};
 use crate::engine::{Batch, Change, Engine, Sealer, Table};
 use crate::layout;
 use crate::store::Store;
@@ -191,6 +192,45 @@ impl JournalRows {
             Err(wrong_sum(layout::JOURNAL))
         }
     }
+}
+
+/// The rows of a table in a gap, as the tables had them after `commit`, by key; `None` if the
+/// journal does not go on to this commit, or is damaged.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+///
+/// # Cost
+/// Reads the whole journal.
+pub(crate) fn rows_in(
+    store: &Store,
+    (table, gap): (Table, &Gap),
+    commit: CommitNo,
+) -> Result<Option<KeyedRows>> {
+    let Some(chain) = Chain::read(store, false)? else {
+        return Ok(None);
+    };
+    let is_whole = chain.damage.is_none() && chain.rows_damage.is_none();
+    if !is_whole || chain.ends.last().is_none_or(|end| end.commit != commit) {
+        return Ok(None);
+    }
+    let sealer = Sealer::new()?;
+    let mut rows = BTreeMap::new();
+    let logs = chain.logs.iter().map(|base| layout::journal_log(*base));
+    for name in std::iter::once(layout::journal_rows(chain.rows)).chain(logs) {
+        each_commit(store, &sealer, &name, &mut |_, _, changes| {
+            for change in changes {
+                if change.table == table && gap.has(&change.key) {
+                    match change.value {
+                        Some(value) => rows.insert(change.key, value),
+                        None => rows.remove(&change.key),
+                    };
+                }
+            }
+            Ok(())
+        })?;
+    }
+    Ok(Some(rows.into_iter().collect()))
 }
 
 /// Callback that receives a commit, the sum of all rows after it, and its changes.
