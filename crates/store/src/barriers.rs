@@ -34,16 +34,16 @@ impl Store {
     /// `Io`.
     pub fn sync_all(&self) -> Result<()> {
         self.disk.sync_all()?;
-        match self.disk.remove(layout::UNSYNCED) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => self.disk.sync_all(),
-        }
+        self.disk.remove_if_there(layout::UNSYNCED)?;
+        self.disk.sync_all()
     }
 
     /// Syncs what a writer left that ignored barriers and did not end in order.
     pub(crate) fn sync_leftovers(&self) -> Result<()> {
         match self.disk.open(layout::UNSYNCED, Access::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            // Something else than a file says nothing.
+            Err(error) if error.kind() == ErrorKind::Invalid => Ok(()),
             Err(error) => Err(error),
             Ok(_) => {
                 log::warn!(

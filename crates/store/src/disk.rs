@@ -194,6 +194,21 @@ pub trait LocalFiles: Debug + Send + Sync {
     /// `NotFound`, `Io`.
     fn remove(&self, name: &str) -> Result<()>;
 
+    /// Removes the file `name`, which may be gone already. A directory in its place stays.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn remove_if_there(&self, name: &str) -> Result<()> {
+        match self.remove(name) {
+            Err(error) if error.kind() == ErrorKind::Invalid => {
+                log::warn!("{error}: it stays");
+                Ok(())
+            }
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
     /// Makes all changes of names in `dir` durable.
     ///
     /// # Errors

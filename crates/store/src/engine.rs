@@ -10,11 +10,13 @@ mod page;
 pub mod redb;
 mod rows_file;
 mod sealed_group;
+mod second_copy;
 
 #[cfg(any(test, feature = "planted-bugs"))]
 pub use page::trial;
 pub use rows_file::{RowsFile, RowsWriter};
 pub(crate) use sealed_group::Sealer;
+pub(crate) use second_copy::{Gap, KeyedRows};
 
 use std::fmt::Debug;
 use std::ops::ControlFlow;

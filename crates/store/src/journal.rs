@@ -110,10 +110,7 @@ fn random_uuid() -> Uuid {
 impl Log {
     /// Makes the file `name`, in place of one that is there.
     fn create(store: &Store, name: &str, superblock: &JournalSuperblock) -> Result<Self> {
-        match store.disk.remove(name) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        store.disk.remove_if_there(name)?;
         let file = store.disk.open(name, Access::Create)?;
         let bytes = superblock.encode();
         file.write_at(&bytes, 0)?;

@@ -26,10 +26,8 @@ impl Store {
         if self.disk.space()?.free >= RELEASE_BELOW {
             return Ok(false);
         }
-        match self.disk.remove(RESERVE) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(true),
-        }
+        self.disk.remove_if_there(RESERVE)?;
+        Ok(true)
     }
 }
 

@@ -508,10 +508,7 @@ impl Store {
         old: OldVolumes,
     ) -> Result<()> {
         let disk = &*self.disk;
-        match disk.remove(layout::META_NEW) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        disk.remove_if_there(layout::META_NEW)?;
         let engine = create_engine(disk, layout::META_NEW, self.superblock.uuid)?;
         let mut batch = Batch::default();
         for (id, row) in &found.blocks {

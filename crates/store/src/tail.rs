@@ -99,13 +99,29 @@ impl StoreWriter {
             }
             other => other?,
         };
-        let (len, uuid) = (file.len()?, self.store.superblock.uuid);
-        if !is_segment(&*file, (uuid, number), len)? {
-            self.next_segment = number.next();
-            return Ok(());
-        }
-        let start = SEGMENT_SUPERBLOCK_LEN as u64;
-        let tail = read_tail(&*file, (uuid, number), (start, len))?;
+        let uuid = self.store.superblock.uuid;
+        let read = file.len().and_then(|len| {
+            if !is_segment(&*file, (uuid, number), len)? {
+                return Ok(None);
+            }
+            let start = SEGMENT_SUPERBLOCK_LEN as u64;
+            read_tail(&*file, (uuid, number), (start, len)).map(Some)
+        });
+        let tail = match read {
+            Ok(Some(tail)) => tail,
+            // No segment of this store, or one that the disk cannot read: it stays. If the tables
+            // were older than it, the mark and the journal would tell.
+            Ok(None) => {
+                self.next_segment = number.next();
+                return Ok(());
+            }
+            Err(error) if error.is_unreadable() => {
+                log::warn!("{error}: the segment has no row, and stays");
+                self.next_segment = number.next();
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         let commits = tail.notes.iter().map(|note| note.commit);
         match commits.max() {
             Some(commit) => Err(self.older(&name, "has records of", commit)),

@@ -569,11 +569,14 @@ fn what_is_no_file_of_a_store_is_passed_over_when_it_would_be_removed() {
         $WEALD store add -q own one --name i1
         mkdir own/images/.0000000000000009.map own/images/.0000000000000009.digests
         last=own/segments/$(ls own/segments | tail -n 1); rm $last; mkdir $last
+        rm -f own/reserve; mkdir own/reserve own/unsynced
+        rm -r own/journal; mkdir -p own/journal/new
         $WEALD store rm own:i1; $WEALD store gc -q own; $WEALD store add -q own two --name i2
         $WEALD check -q own:i2; test -d $last
         $WEALD store check own >checked && echo clean
         grep -c 'no row knows this file' checked
-        rmdir $last own/images/.*9.map own/images/.*9.digests; $WEALD store check -q --data own",
+        rmdir $last own/images/.*9.map own/images/.*9.digests own/reserve own/unsynced
+        rmdir own/journal/new; $WEALD store check -q --data own",
     );
     assert_eq!(said.lines().collect::<Vec<_>>(), ["1"], "{said}");
 }

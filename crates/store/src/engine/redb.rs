@@ -11,12 +11,12 @@ mod slot_checksum;
 mod verify;
 
 pub(crate) use readable::{From, ReadableTables, Stored};
-pub(crate) use repair::{Gap, KeyedRows};
 pub(crate) use verify::verify_pages;
 
 use super::group_cache::GroupCache;
 use super::groups::{Editor, Group, Groups};
 use super::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
+use super::second_copy::{REPAIRS_MAX, Repairs};
 use super::{Batch, BeforeCommit, COMMIT, Change, Engine, ReadView, Table};
 use super::{VisitDamage, VisitRow};
 use crate::disk::LocalFile;
@@ -26,7 +26,6 @@ use ::redb::{
     WriteTransaction,
 };
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
-use repair::{REPAIRS_MAX, Repairs};
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::{Bound, ControlFlow};

@@ -2,8 +2,7 @@
 
 use super::pack::unpack;
 use super::read::{Chain, CommitEnd, Frames, TablesState};
-use crate::engine::redb::{Gap, KeyedRows};
-use crate::engine::{Batch, Change, Engine, Sealer, Table};
+use crate::engine::{Batch, Change, Engine, Gap, KeyedRows, Sealer, Table};
 use crate::layout;
 use crate::store::Store;
 use std::collections::BTreeMap;

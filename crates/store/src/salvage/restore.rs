@@ -61,10 +61,7 @@ impl Store {
         let lacks_commits = rows.damage.is_some() && known != Some(rows.commit);
         let commit = rows.commit;
         let disk = &*self.disk;
-        match disk.remove(layout::META_NEW) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        disk.remove_if_there(layout::META_NEW)?;
         let engine = create_engine(disk, layout::META_NEW, self.superblock.uuid)?;
         rows.write(&engine)?;
         drop(engine);
