@@ -188,7 +188,7 @@ impl Addition {
         Ok(Self {
             name: name.to_owned(),
             taken: Taken::default(),
-            step: writer.options.steps.part_count,
+            step: writer.options().steps.part_count,
             map_len: 0,
             complete: None,
         })

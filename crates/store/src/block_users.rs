@@ -19,8 +19,8 @@ impl StoreWriter {
     /// Reads all maps, and all extents of volumes.
     pub fn users_of(&self, ids: &BTreeSet<BlockId>) -> Result<BTreeSet<String>> {
         let mut names = BTreeSet::new();
-        for name in self.store.names()? {
-            match self.store.map(&name) {
+        for name in self.store().names()? {
+            match self.store().map(&name) {
                 Ok(map) if map.blocks().any(|(id, _, _)| ids.contains(&id)) => {
                     names.insert(name);
                 }
@@ -32,7 +32,7 @@ impl StoreWriter {
         let volumes = self.volume_rows()?.into_iter();
         let volumes: BTreeMap<VolumeNo, String> =
             volumes.map(|(n, row)| (row.volume_no, n)).collect();
-        self.engine.scan(Table::Extents, &[], &mut |key, value| {
+        self.tables().scan(Table::Extents, &[], &mut |key, value| {
             let (volume_no, _) = WindowPlace::split_key(key)?;
             let has = |id: &BlockId| ids.contains(id);
             if parse_extents(value)?

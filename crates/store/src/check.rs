@@ -164,7 +164,7 @@ impl StoreWriter {
         let mut state = State::default();
         self.read_images(&mut state)?;
         self.read_volumes(&mut state)?;
-        for error in &self.damage {
+        for error in self.damage() {
             state.find(None, error.what());
         }
         if let Some(damage) = self.check_pages()? {
@@ -189,8 +189,8 @@ impl StoreWriter {
     /// Compares the journal with the tables, and the sum of the tables with their rows.
     fn check_journal(&self, state: &mut State) -> Result<()> {
         let tables = self.tables_state()?;
-        if let Some(error) = self.journal.verify(tables)? {
-            let shown = self.store.shown();
+        if let Some(error) = self.journal().verify(tables)? {
+            let shown = self.store().shown();
             state.find(
                 None,
                 format!(
@@ -207,9 +207,9 @@ impl StoreWriter {
     /// # Errors
     /// `Io`.
     pub fn check_pages(&self) -> Result<Option<String>> {
-        let disk = ReadOnlyDisk::new(self.store.disk.clone());
+        let disk = ReadOnlyDisk::new(self.store().disk.clone());
         let file = disk.open(layout::META, Access::Write)?;
-        let shown = format!("{}/{}", self.store.shown(), layout::META);
+        let shown = format!("{}/{}", self.store().shown(), layout::META);
         match verify_pages(Arc::from(file), &shown, ENGINE_CACHE_LEN) {
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(Some(error.what().to_owned())),
             other => other.map(|()| None),
@@ -281,7 +281,7 @@ impl StoreWriter {
         }
         let mut volumes = found.rows;
         volumes.retain(|(name, _)| !layout::is_replaced_key(name));
-        let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
+        let shown: BTreeSet<String> = self.store().volume_names()?.into_iter().collect();
         for (name, _) in volumes.iter().filter(|(name, _)| !shown.contains(name)) {
             state.find(Some(name), "the file in volumes/ that shows it is missing");
         }
@@ -304,7 +304,7 @@ impl StoreWriter {
         visit: &mut VisitRow<'_>,
     ) -> Result<bool> {
         let (mut damage, mut unparsed) = (Vec::new(), Vec::new());
-        let read = self.engine.scan_readable(
+        let read = self.tables().scan_readable(
             table,
             &[],
             &mut |key, value| match visit(key, value) {
@@ -355,7 +355,7 @@ impl StoreWriter {
         ];
         for (key, last) in last {
             let name = String::from_utf8_lossy(key).into_owned();
-            match counter(&*self.engine, key) {
+            match counter(self.tables(), key) {
                 Ok(next) if last.is_none_or(|last| last < next) => {}
                 Ok(next) => state.find(None, format!("counter {name}: {next} is in use already")),
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
@@ -419,7 +419,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, if the caller may not open it.
     fn open_to_check(&self, number: SegmentNo) -> Result<OpenedSegment> {
-        let opened = segment::open(&*self.store.disk, number);
+        let opened = segment::open(&*self.store().disk, number);
         match opened.and_then(|file| file.len().map(|len| (file, len))) {
             Ok(opened) => Ok(Ok(opened)),
             Err(error) => why_unopened(error).map(Err),
@@ -493,7 +493,7 @@ impl StoreWriter {
         }
         let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
         let read = file.read_at(&mut superblock, 0);
-        let uuid = self.store.superblock.uuid;
+        let uuid = self.store().superblock.uuid;
         if let Err(error) = read.and_then(|()| check_segment_superblock(&superblock, uuid, number))
         {
             state.find(None, format!("{name}: {error}"));
@@ -518,7 +518,7 @@ impl StoreWriter {
                 continue;
             }
             state.checked.image_count += 1;
-            let map = match self.store.map(&name) {
+            let map = match self.store().map(&name) {
                 Ok(map) => map,
                 Err(error) => {
                     state.is_count_partial = true;
@@ -526,7 +526,7 @@ impl StoreWriter {
                     continue;
                 }
             };
-            if Digest::of(&map.encode(self.store.superblock.uuid)) != row.map_digest {
+            if Digest::of(&map.encode(self.store().superblock.uuid)) != row.map_digest {
                 state.find(Some(&name), "its map is not the one that was committed");
             }
             let mut without_row: Vec<BlockId> = Vec::new();
@@ -558,7 +558,7 @@ impl StoreWriter {
             }
         }
         for name in self
-            .store
+            .store()
             .names()?
             .iter()
             .filter(|name| !known.contains(*name))
@@ -584,7 +584,7 @@ impl StoreWriter {
         let mut found = Vec::new();
         let of_blocks = &state.of_blocks;
         let mut is_whole = true;
-        let read = self.engine.scan_readable(
+        let read = self.tables().scan_readable(
             Table::Extents,
             &[],
             &mut |key, value| {
@@ -669,7 +669,7 @@ impl StoreWriter {
 
     /// Reports files without a row.
     fn check_files(&self, state: &mut State) -> Result<()> {
-        for name in self.store.disk.list(layout::SEGMENTS)? {
+        for name in self.store().disk.list(layout::SEGMENTS)? {
             let number = layout::segment_number(&name);
             if number.is_none_or(|number| !state.segments.contains_key(&number)) {
                 state.find(

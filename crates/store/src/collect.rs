@@ -154,7 +154,7 @@ impl StoreWriter {
         }
         let mut count = 0;
         for name in suspects {
-            if let Some(why) = why_bad_map(&self.store, &*self.engine, name)? {
+            if let Some(why) = why_bad_map(self.store(), self.tables(), name)? {
                 log::warn!("{why}");
                 count += 1;
             }
@@ -216,7 +216,7 @@ impl StoreWriter {
     pub(crate) fn other_live_len(&self, number: SegmentNo, counted: u64, live_len: u64) -> Error {
         let what = format!(
             "{}: segment {number} stays: {counted} live bytes, and its blocks have {live_len}",
-            self.store.disk.shown()
+            self.store().disk.shown()
         );
         Error::corrupt("store metadata", 0, "S-5.5", what)
     }
@@ -239,9 +239,9 @@ impl StoreWriter {
         row: ImageRow,
         emptied: Option<&BTreeSet<SegmentNo>>,
     ) -> Result<()> {
-        let disk = self.store.disk.clone();
-        let bytes = self.store.read_object(&layout::map(name), MAP_LEN_MAX)?;
-        let mut map = self.store.parse_map(name, &bytes)?;
+        let disk = self.store().disk.clone();
+        let bytes = self.store().read_object(&layout::map(name), MAP_LEN_MAX)?;
+        let mut map = self.store().parse_map(name, &bytes)?;
         let mut is_changed = false;
         for part in &mut map.parts {
             if let Part::Block { id, location, .. } = part
@@ -255,7 +255,7 @@ impl StoreWriter {
         if !is_changed {
             return Ok(());
         }
-        let bytes = map.encode(self.store.uuid());
+        let bytes = map.encode(self.store().uuid());
         let hidden = layout::hidden_map(row.image_no);
         disk.put(&hidden, &bytes)?;
         let mut batch = Batch::default();

@@ -32,7 +32,7 @@ impl StoreWriter {
         options: &CollectOptions,
         tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
     ) -> Result<Collected> {
-        let (store, engine) = (self.store.clone(), self.engine.clone());
+        let (store, engine) = (self.store().clone(), self.engine());
         let (goes_on, nobody_reads) = (|| Ok(()), &mut |_: &[Dead]| {});
         let mut collection = Collection::begin(self, options);
         collection.find_damaged_maps((&store, &*engine), &goes_on)?;

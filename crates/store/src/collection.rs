@@ -75,7 +75,7 @@ impl Collection {
     pub fn begin(writer: &StoreWriter, options: &CollectOptions) -> Self {
         Self {
             options: *options,
-            steps: writer.options.steps,
+            steps: writer.options().steps,
             done: Collected::default(),
             dead: VecDeque::new(),
             victims: VecDeque::new(),
@@ -353,7 +353,7 @@ impl Collection {
 
 fn has_segment(writer: &StoreWriter, number: SegmentNo) -> Result<bool> {
     Ok(writer
-        .engine
+        .tables()
         .get(Table::Segments, &key_of(number.0))?
         .is_some())
 }
@@ -371,14 +371,14 @@ impl Victim {
 
     /// Verifies the next live blocks. Returns false if one cannot be read, which is noted.
     fn verify_some(&mut self, writer: &StoreWriter) -> Result<bool> {
-        let file = match segment::open(&*writer.store.disk, self.number) {
+        let file = match segment::open(&*writer.store().disk, self.number) {
             // The copy finds the same, and what has died meanwhile.
             Err(error) if error.is_unreadable() => None,
             other => Some(other?),
         };
         let mut len = 0;
         while let Some((&offset, &id)) = self.ids.range(self.next..).next()
-            && len < writer.options.steps.copy_len
+            && len < writer.options().steps.copy_len
         {
             self.next = offset + 1;
             let row = self.row(writer, id)?.filter(|row| row.references > 0);
@@ -403,14 +403,14 @@ impl Victim {
         let mut file = None;
         let mut len = 0;
         while let Some((&offset, &id)) = self.ids.range(self.next..).next()
-            && len < writer.options.steps.copy_len
+            && len < writer.options().steps.copy_len
         {
             self.next = offset + 1;
             let Some(row) = self.row(writer, id)?.filter(|row| row.references > 0) else {
                 continue;
             };
             if file.is_none() {
-                file = match segment::open(&*writer.store.disk, self.number) {
+                file = match segment::open(&*writer.store().disk, self.number) {
                     Err(error) if error.is_unreadable() => {
                         log::warn!("{error}");
                         return Ok(false);
@@ -490,7 +490,7 @@ impl Victim {
             writer.set_segment(self.number, emptied);
             before_commit(&dead);
             if writer.faults.has(Bug::SegmentRemovedEarly) {
-                let disk = &*writer.store.disk;
+                let disk = &*writer.store().disk;
                 disk.remove_object(&layout::segment(self.number))?;
                 disk.settle(ObjectKind::Segment)?;
             }

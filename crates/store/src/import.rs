@@ -187,7 +187,10 @@ impl StoreWriter {
 
     /// Fails if an image of the store has this name.
     pub(crate) fn refuse_taken(&self, name: &str) -> Result<()> {
-        let is_volume = self.engine.get(Table::Volumes, name.as_bytes())?.is_some();
+        let is_volume = self
+            .tables()
+            .get(Table::Volumes, name.as_bytes())?
+            .is_some();
         let kind = match self.image_row(name)? {
             Some(_) => "an image",
             None if is_volume => "a volume",
@@ -195,7 +198,7 @@ impl StoreWriter {
         };
         let what = format!(
             "{}:{name}: {kind} of this name exists: remove it first, or take another name",
-            self.store.disk.shown()
+            self.store().disk.shown()
         );
         Err(Error::new(ErrorKind::Busy, what))
     }
@@ -231,7 +234,7 @@ impl StoreWriter {
     /// limited transactions, each of which records its progress. Then the map is renamed, so that
     /// readers see it. After a crash in between, the next writer undoes the work.
     pub(crate) fn publish(&mut self, name: &str, map: &ImageMap) -> Result<()> {
-        let disk = self.store.disk.clone();
+        let disk = self.store().disk.clone();
         self.count_hidden(name, map, ImageState::Present)?;
         disk.switch(&layout::hidden_map(map.image_no), &layout::map(name))
     }
@@ -244,9 +247,9 @@ impl StoreWriter {
         map: &ImageMap,
         counted: ImageState,
     ) -> Result<ImageRow> {
-        let bytes = map.encode(self.store.uuid());
+        let bytes = map.encode(self.store().uuid());
         let hidden = layout::hidden_map(map.image_no);
-        self.store.disk.put(&hidden, &bytes)?;
+        self.store().disk.put(&hidden, &bytes)?;
         let mut row = ImageRow {
             image_no: map.image_no,
             map_digest: Digest::of(&bytes),

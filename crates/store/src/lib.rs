@@ -13,7 +13,6 @@
 #![forbid(unsafe_code)]
 
 mod addition;
-mod appending;
 mod barriers;
 mod block_users;
 mod check;
@@ -52,7 +51,6 @@ mod store;
 mod superblock;
 mod superblock_files;
 mod sync_log;
-mod tail;
 mod undo;
 mod users;
 mod volume;

@@ -37,7 +37,7 @@ impl StoreWriter {
     ) -> Result<NamedRows<R>> {
         let (mut rows, mut unparsed, mut damaged) = (Vec::new(), Vec::new(), Vec::new());
         let shown = |key: &[u8]| String::from_utf8_lossy(key).into_owned();
-        self.engine.scan_readable(
+        self.tables().scan_readable(
             table,
             &[],
             &mut |key, value| {
@@ -66,7 +66,7 @@ impl StoreWriter {
 
     /// The error of a row that cannot be read; `kind` says what it is of.
     pub(crate) fn damaged_row(&self, kind: &str, name: &str, error: &Error) -> Error {
-        let shown = self.store.disk.shown();
+        let shown = self.store().disk.shown();
         let what = format!(
             "{shown}/{}: the row of {kind} {name:?} cannot be read ({}): 'weald store salvage \
              {shown}' makes the metadata again, as far as it can",
@@ -77,7 +77,7 @@ impl StoreWriter {
     }
 
     pub(crate) fn image_row(&self, name: &str) -> Result<Option<ImageRow>> {
-        let value = self.engine.get(Table::Images, name.as_bytes())?;
+        let value = self.tables().get(Table::Images, name.as_bytes())?;
         value.map(|value| ImageRow::parse(&value)).transpose()
     }
 }

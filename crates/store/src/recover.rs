@@ -43,7 +43,7 @@ impl StoreWriter {
             self.remove_stale_maps(&rows)?;
             match self.remove_emptied_segments() {
                 // The check of the maps finds the reason.
-                Err(error) if self.is_check && !error.is_failed_write() => {}
+                Err(error) if self.is_check() && !error.is_failed_write() => {}
                 done => {
                     let what = format_args!("segments without live blocks stay");
                     self.tell_item(what, done)?;
@@ -95,7 +95,7 @@ impl StoreWriter {
         match done {
             Ok(()) => return Ok(true),
             Err(error) if error.is_failed_write() => return Err(error),
-            Err(error) if self.is_check => self.damage.push(error.context(what)),
+            Err(error) if self.is_check() => self.add_damage(error.context(what)),
             Err(error) => log::warn!("{what}: {error}"),
         }
         Ok(false)
@@ -104,7 +104,7 @@ impl StoreWriter {
     /// Tells the damage of a row that costs an image or a volume, and not the others. A check reads
     /// all rows again.
     pub(crate) fn tell_damaged_row(&self, kind: &str, name: &str, error: &Error) {
-        if !self.is_check {
+        if !self.is_check() {
             log::warn!("{}", self.damaged_row(kind, name, error));
         }
     }
@@ -120,9 +120,9 @@ impl StoreWriter {
         let names = rows.iter().map(|(name, _)| name.as_str());
         let names = names.chain(damaged.iter().map(|(name, _)| name.as_str()));
         let known: BTreeSet<&str> = names.collect();
-        for name in self.store.names()? {
+        for name in self.store().names()? {
             if !known.contains(name.as_str()) {
-                let shown = self.store.disk.shown();
+                let shown = self.store().disk.shown();
                 let what = format!(
                     "{shown}:{name}: the metadata does not know this image, as after a partial \
                      restore: 'weald store salvage {shown}' rebuilds the metadata"
@@ -135,13 +135,13 @@ impl StoreWriter {
 
     /// Renames the hidden map of an image to its visible name, if it is the committed map.
     fn show_map(&self, name: &str, row: &ImageRow) -> Result<()> {
-        let disk = &*self.store.disk;
+        let disk = &*self.store().disk;
         let hidden = layout::hidden_map(row.image_no);
-        let bytes = match self.store.read_object(&hidden, MAP_LEN_MAX) {
+        let bytes = match self.store().read_object(&hidden, MAP_LEN_MAX) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
             other => other?,
         };
-        let shown = match self.store.read_object(&layout::map(name), MAP_LEN_MAX) {
+        let shown = match self.store().read_object(&layout::map(name), MAP_LEN_MAX) {
             Err(error) if is_bad_or_missing(&error) => None,
             other => Some(Digest::of(&other?)),
         };
@@ -156,7 +156,7 @@ impl StoreWriter {
 
     /// Removes hidden maps and content digests of images that were never committed, or are gone.
     fn remove_stale_maps(&self, rows: &[(String, ImageRow)]) -> Result<()> {
-        let disk = &*self.store.disk;
+        let disk = &*self.store().disk;
         let known: BTreeSet<ImageNo> = rows.iter().map(|(_, row)| row.image_no).collect();
         let is_stale = |image_no: &ImageNo| !known.contains(image_no);
         for name in disk.list_objects(ObjectKind::Map)? {
@@ -166,7 +166,7 @@ impl StoreWriter {
         }
         for name in disk.list(layout::IMAGES)? {
             if let Some(image_no) = layout::digested_image(&name).filter(is_stale) {
-                self.store.forget_content_digests(image_no)?;
+                self.store().forget_content_digests(image_no)?;
             }
         }
         Ok(())
@@ -174,7 +174,7 @@ impl StoreWriter {
 
     /// Removes the files of segments that no map refers to, then their rows.
     pub(crate) fn remove_segments(&mut self, numbers: &[SegmentNo]) -> Result<()> {
-        let disk = self.store.disk.clone();
+        let disk = self.store().disk.clone();
         let mut batch = Batch::default();
         for &number in numbers {
             remove_if_there(&*disk, &layout::segment(number))?;

@@ -58,7 +58,7 @@ impl Removal {
     /// # Errors
     /// `NotFound` if another command was faster; `Corrupt` if the image has no row; `Io`, `Full`.
     pub fn hide(&mut self, writer: &mut StoreWriter) -> Result<bool> {
-        let shown = format!("{}:{}", writer.store.disk.shown(), self.name);
+        let shown = format!("{}:{}", writer.store().disk.shown(), self.name);
         let row = writer.image_row(&self.name)?.ok_or_else(|| {
             let what = format!("{shown}: the image has no row");
             Error::corrupt("store metadata", 0, "S-5.3", what)
@@ -73,7 +73,7 @@ impl Removal {
             ..row
         };
         writer.refuse_after_failure(|writer| {
-            let disk = writer.store.disk.clone();
+            let disk = writer.store().disk.clone();
             let mut batch = Batch::default();
             batch.put(Table::Images, self.name.as_bytes(), row.encode());
             writer.commit(batch)?;
@@ -90,7 +90,7 @@ impl Removal {
     /// `Io`, `Full`, `Corrupt`.
     pub fn drop_some(&mut self, writer: &mut StoreWriter, count_max: u64) -> Result<bool> {
         let row = self.row.as_mut().ok_or_else(not_hidden)?;
-        let step = writer.options.steps.part_count;
+        let step = writer.options().steps.part_count;
         let count = count_max.min(step as u64) as usize;
         writer.refuse_after_failure(|writer| writer.drop_step(&self.name, row, &self.map, count))
     }
@@ -121,7 +121,7 @@ impl StoreWriter {
     /// is false; with `is_forced` its readers get errors as soon as the space is freed. `Corrupt`,
     /// `Io`, `Full`.
     pub fn remove(&mut self, name: &str, is_forced: bool) -> Result<()> {
-        let mut removal = Removal::begin(&self.store, name, is_forced)?;
+        let mut removal = Removal::begin(self.store(), name, is_forced)?;
         removal.hide(self)?;
         self.refuse_after_failure(|writer| match removal.row {
             Some(row) => writer.finish_removal(name, row, Some(removal.map)),
@@ -138,9 +138,9 @@ impl StoreWriter {
         mut row: ImageRow,
         map: Option<ImageMap>,
     ) -> Result<()> {
-        let disk = self.store.disk.clone();
+        let disk = self.store().disk.clone();
         let hidden = layout::hidden_map(row.image_no);
-        let is_shown = match self.store.map(name) {
+        let is_shown = match self.store().map(name) {
             _ if layout::is_replaced_key(name) => false,
             Ok(map) => map.image_no == row.image_no,
             Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -155,12 +155,12 @@ impl StoreWriter {
         if row.counted_parts > 0 {
             let map = match map {
                 Some(map) => map,
-                None => match self.store.read_object(&hidden, MAP_LEN_MAX) {
+                None => match self.store().read_object(&hidden, MAP_LEN_MAX) {
                     Err(error) if error.kind() == ErrorKind::NotFound => {
                         let what = format!("{}/{hidden}: the map is missing", disk.shown());
                         return Err(Error::lost(what));
                     }
-                    other => self.store.parse_map(name, &other?)?,
+                    other => self.store().parse_map(name, &other?)?,
                 },
             };
             while self.drop_step(name, &mut row, &map, COUNT_BATCH)? {}
@@ -170,7 +170,7 @@ impl StoreWriter {
 
     /// Removes the row of an image without references, and its hidden map.
     fn forget_image(&mut self, name: &str, row: &ImageRow) -> Result<()> {
-        let removed = counter(&*self.engine, REMOVED)?.saturating_add(1);
+        let removed = counter(self.tables(), REMOVED)?.saturating_add(1);
         let mut batch = Batch::default();
         batch.remove(Table::Images, name.as_bytes());
         batch.put(Table::Counters, REMOVED, removed.to_le_bytes().to_vec());
@@ -180,8 +180,8 @@ impl StoreWriter {
 
     /// Removes the hidden map of an image without a row, and its digests of contents.
     pub(crate) fn remove_hidden_map(&self, image_no: ImageNo) -> Result<()> {
-        self.store.forget_content_digests(image_no)?;
-        remove_if_there(&*self.store.disk, &layout::hidden_map(image_no))
+        self.store().forget_content_digests(image_no)?;
+        remove_if_there(&*self.store().disk, &layout::hidden_map(image_no))
     }
 
     /// Drops the references of the last counted parts of `map`, at most `count_max`, in one

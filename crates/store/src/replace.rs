@@ -22,10 +22,10 @@ impl StoreWriter {
     /// # Errors
     /// `NotFound` if there is no such image; `Busy` if a reader has it open; `Io`, `Corrupt`.
     pub fn lock_image(&self, name: &str, advice: &str) -> Result<ImageLock> {
-        let map = self.store.map(name)?;
-        match self.store.lock_out_readers(map.image_no)? {
+        let map = self.store().map(name)?;
+        match self.store().lock_out_readers(map.image_no)? {
             Some(files) => Ok(ImageLock { _files: files }),
-            None => Err(in_use(&*self.store.disk, name, map.image_no, advice)),
+            None => Err(in_use(&*self.store().disk, name, map.image_no, advice)),
         }
     }
 
@@ -37,13 +37,13 @@ impl StoreWriter {
     /// [`crate::recover`] finds an image that is being added or removed, and completes the
     /// operation.
     pub(crate) fn replace(&mut self, name: &str, map: &ImageMap) -> Result<()> {
-        let disk = self.store.disk.clone();
+        let disk = self.store().disk.clone();
         let Some(old_row) = self.image_row(name)? else {
             let what = format!("{}:{name}: the image has no row", disk.shown());
             return Err(Error::corrupt("store metadata", 0, "S-5.3", what));
         };
-        let bytes = self.store.read_object(&layout::map(name), MAP_LEN_MAX)?;
-        let old_map = self.store.parse_map(name, &bytes)?;
+        let bytes = self.store().read_object(&layout::map(name), MAP_LEN_MAX)?;
+        let old_map = self.store().parse_map(name, &bytes)?;
         let key = layout::replaced_key(name);
         let row = self.count_hidden(&key, map, ImageState::Adding)?;
         if !self.faults.has(Bug::ReplacedMapNotKept) {

@@ -36,13 +36,13 @@ impl StoreWriter {
     /// failure is told to the log alone, because the reserve is no part of what was asked for.
     pub fn renew_reserve(&self) -> bool {
         self.try_renew_reserve().unwrap_or_else(|error| {
-            log::debug!("{}/{RESERVE}: {error}", self.store.disk.shown());
+            log::debug!("{}/{RESERVE}: {error}", self.store().disk.shown());
             false
         })
     }
 
     fn try_renew_reserve(&self) -> Result<bool> {
-        let disk = &*self.store.disk;
+        let disk = &*self.store().disk;
         let is_missing = match disk.open(RESERVE, Access::Read) {
             Err(error) if error.kind() == ErrorKind::NotFound => true,
             file => file?.len()? != RESERVE_LEN as u64,
@@ -52,7 +52,7 @@ impl StoreWriter {
         }
         // Bytes that a file system cannot compress or leave out.
         let mut bytes = Vec::with_capacity(RESERVE_LEN);
-        let mut digest = Digest::of(&self.store.uuid());
+        let mut digest = Digest::of(&self.store().uuid());
         while bytes.len() < RESERVE_LEN {
             bytes.extend_from_slice(&digest.0);
             digest = Digest::of(&digest.0);

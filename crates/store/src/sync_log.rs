@@ -304,7 +304,7 @@ impl StoreWriter {
     /// # Errors
     /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
     pub fn open_sync_log(&self, volume_no: VolumeNo) -> Result<Option<SyncLog>> {
-        self.store.open_sync_log(volume_no)
+        self.store().open_sync_log(volume_no)
     }
 
     /// Reads the sync log of the volume with this row. No record counts unless the row says that
@@ -320,7 +320,7 @@ impl StoreWriter {
     ) -> Result<SyncLogRecords> {
         let engine = self.engine();
         let chain_of = |commit| chain_of(&*engine, row.volume_no, commit);
-        self.store.read_sync_log(row, &chain_of, prepare)
+        self.store().read_sync_log(row, &chain_of, prepare)
     }
 
     /// Makes the sync log of the volume `volume_no`, with two halves of `half_len` bytes, which the
@@ -335,14 +335,14 @@ impl StoreWriter {
             let _left = self.remove_sync_log(volume_no);
         }
         let file = created?;
-        self.store.sync_log_of(file, volume_no, half_len)
+        self.store().sync_log_of(file, volume_no, half_len)
     }
 
     fn write_sync_log(&self, volume_no: VolumeNo, half_len: u64) -> Result<Box<dyn LocalFile>> {
         self.remove_sync_log(volume_no)?;
         let name = layout::sync_log(volume_no);
-        let file = self.store.write_empty_log(&name, volume_no, half_len)?;
-        self.store.disk.sync_dir(layout::VOLUMES)?;
+        let file = self.store().write_empty_log(&name, volume_no, half_len)?;
+        self.store().disk.sync_dir(layout::VOLUMES)?;
         Ok(file)
     }
 
@@ -351,7 +351,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`.
     pub fn remove_sync_log(&self, volume_no: VolumeNo) -> Result<()> {
-        match self.store.disk.remove(&layout::sync_log(volume_no)) {
+        match self.store().disk.remove(&layout::sync_log(volume_no)) {
             Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
             _ => Ok(()),
         }

@@ -217,16 +217,11 @@ impl Store {
 }
 
 impl StoreWriter {
-    /// The tables, for readers beside this writer.
-    pub fn engine(&self) -> Arc<dyn Engine> {
-        self.engine.clone()
-    }
-
     /// A reader of blocks beside this writer.
     pub fn block_reader(&self) -> BlockReader {
         BlockReader {
-            damaged: self.damaged.clone(),
-            ..BlockReader::of_rows(self.store.clone(), self.engine.clone())
+            damaged: self.damaged().clone(),
+            ..BlockReader::of_rows(self.store().clone(), self.engine())
         }
     }
 
@@ -350,7 +345,7 @@ impl StoreWriter {
         }
         for (number, rows) in by_segment {
             // A file that is gone, or that cannot be opened, has no space to free.
-            let file = match segment::open_file(&*self.store.disk, number) {
+            let file = match segment::open_file(&*self.store().disk, number) {
                 Err(error) if is_bad_file(&error) => {
                     log::debug!("no space is freed: {error}");
                     continue;
@@ -410,10 +405,10 @@ impl StoreWriter {
     /// # Errors
     /// As [`StoreWriter::volume_row`].
     pub fn keyed_volume_row(&self, name: &str) -> Result<VolumeRow> {
-        match self.engine.get(Table::Volumes, name.as_bytes())? {
+        match self.tables().get(Table::Volumes, name.as_bytes())? {
             Some(value) => VolumeRow::parse(&value),
             None => {
-                let what = format!("{}:{name}: no such volume", self.store.disk.shown());
+                let what = format!("{}:{name}: no such volume", self.store().disk.shown());
                 Err(Error::not_found(what))
             }
         }
@@ -433,7 +428,7 @@ impl StoreWriter {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
         self.refuse_after_failure(|writer| {
-            let number = counter(&*writer.engine, NEXT_VOLUME_NO)?;
+            let number = counter(writer.tables(), NEXT_VOLUME_NO)?;
             row.volume_no = new_volume_no(number)?;
             writer.show_volume(name, &row.encode())?;
             let mut batch = first(row.volume_no);
@@ -459,7 +454,7 @@ impl StoreWriter {
         layout::check_name(name)?;
         self.refuse_taken(name)?;
         self.refuse_after_failure(|writer| {
-            let number = counter(&*writer.engine, NEXT_VOLUME_NO)?;
+            let number = counter(writer.tables(), NEXT_VOLUME_NO)?;
             row.volume_no = new_volume_no(number)?;
             let hidden = layout::replaced_key(&row.volume_no.to_string());
             let mut batch = first(row.volume_no);
@@ -477,7 +472,7 @@ impl StoreWriter {
     /// `Busy` if the name is taken; `Io`, `Full`, `Corrupt`.
     pub fn publish_volume(&mut self, hidden: &str, name: &str) -> Result<()> {
         self.refuse_taken(name)?;
-        let value = self.engine.get(Table::Volumes, hidden.as_bytes())?;
+        let value = self.tables().get(Table::Volumes, hidden.as_bytes())?;
         let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
         self.refuse_after_failure(|writer| {
             writer.show_volume(name, &value)?;
@@ -490,7 +485,7 @@ impl StoreWriter {
 
     /// Makes the file in `volumes/`, with a copy of the row for a salvage.
     fn show_volume(&self, name: &str, row: &[u8]) -> Result<()> {
-        let disk = &*self.store.disk;
+        let disk = &*self.store().disk;
         match disk.list(layout::VOLUMES) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 disk.make_dir(layout::VOLUMES)?;
@@ -503,7 +498,7 @@ impl StoreWriter {
     }
 
     fn hide_volume(&self, name: &str) -> Result<()> {
-        let disk = &*self.store.disk;
+        let disk = &*self.store().disk;
         remove_if_there(disk, &layout::volume(name))?;
         disk.settle(ObjectKind::VolumeName)
     }
@@ -562,7 +557,7 @@ impl StoreWriter {
         if batch.0.len() >= REMOVE_BATCH {
             return Ok(());
         }
-        self.engine
+        self.tables()
             .scan(table, &volume_no.to_be_bytes(), &mut |key, value| {
                 if split_key(key)?.0 != volume_no || batch.0.len() >= REMOVE_BATCH {
                     return Ok(ControlFlow::Break(()));
@@ -580,8 +575,8 @@ impl StoreWriter {
     /// Whether the volume of a file in `volumes`, which has no row of this name, had one: then the
     /// tables are damaged. A crash leaves the file of a volume that was being made or removed.
     fn was_committed(&self, name: &str, rows: &[(String, VolumeRow)]) -> Result<bool> {
-        let Some(first) = self.store.first_volume_row(name)? else {
-            let file = self.store.disk.open_object(&layout::volume(name));
+        let Some(first) = self.store().first_volume_row(name)? else {
+            let file = self.store().disk.open_object(&layout::volume(name));
             return match file.and_then(|file| file.is_empty()) {
                 // That of an older version is empty.
                 Ok(is_empty) => Ok(!is_empty),
@@ -592,14 +587,14 @@ impl StoreWriter {
         let has_hidden = |(key, row): &(String, VolumeRow)| {
             row.volume_no == first.volume_no && layout::is_replaced_key(key)
         };
-        let next = counter(&*self.engine, NEXT_VOLUME_NO)?;
+        let next = counter(self.tables(), NEXT_VOLUME_NO)?;
         Ok(u64::from(first.volume_no) < next && !rows.iter().any(has_hidden))
     }
 
     /// Makes the files in `volumes` agree with the rows, and completes removals.
     pub(crate) fn recover_volumes(&mut self) -> Result<()> {
         let NamedRows { rows, damaged } = self.all_volume_rows()?;
-        let shown: BTreeSet<String> = self.store.volume_names()?.into_iter().collect();
+        let shown: BTreeSet<String> = self.store().volume_names()?.into_iter().collect();
         let known = rows.iter().map(|(name, _)| name);
         let known: BTreeSet<&String> = known.chain(damaged.iter().map(|(name, _)| name)).collect();
         let mut is_lost = !damaged.is_empty();
@@ -617,7 +612,7 @@ impl StoreWriter {
             }
         }
         // A volume whose row is lost may have a log, which a salvage needs.
-        for volume_no in self.store.sync_logs()? {
+        for volume_no in self.store().sync_logs()? {
             if !is_lost && !rows.iter().any(|(_, row)| row.volume_no == volume_no) {
                 self.remove_sync_log(volume_no)?;
             }

@@ -6,7 +6,9 @@
 //! therefore holds everything that was committed, and possibly files that no row refers to.
 //! [`crate::recover`] completes interrupted operations.
 
+mod appending;
 mod change;
+mod tail;
 
 use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::LocalFile;
@@ -75,44 +77,56 @@ pub(crate) enum Count {
 }
 
 /// A store, open for writing.
+///
+/// What it does is in the files of its changes (`addition.rs`, `collection.rs`, `remove.rs`,
+/// `volume.rs` and others), which see it by these doors:
+/// 1. Every change is one call of `refuse_after_failure`. Within it, in any order: `put_block` or
+///    `put_new_block` for bytes, `count` for references, `set_segment` and `forget_block` for rows.
+///    These rows wait; `block_row` and `segment_row` see them, `tables` does not.
+/// 2. `commit` makes them durable with the rows of its batch, as often as the change needs. Each
+///    state between two commits is one from which `recover` can go on.
+/// 3. Objects that rows name (maps) are put before the commit that names them; objects that no row
+///    names any more are removed after it. Locations of blocks that are moved change with the
+///    commit; their old places stay until all maps are renewed.
+/// 4. Reading needs no change: `tables`, `engine`, `store`, `block_reader`.
 #[derive(Debug)]
 pub struct StoreWriter {
-    pub(crate) store: Store,
-    pub(crate) engine: Arc<dyn Engine>,
-    pub(crate) options: WriteOptions,
+    store: Store,
+    engine: Arc<dyn Engine>,
+    options: WriteOptions,
     mark: Mark,
     /// The commits once more.
-    pub(crate) journal: Journal,
+    journal: Journal,
     /// The writer's lock, held until the writer is dropped.
     _lock: Arc<dyn LocalFile>,
     index: Option<DedupIndex>,
     /// Rows of blocks near the last hit: blocks that were stored together are usually requested
     /// together.
     near: BTreeMap<BlockId, BlockRow>,
-    pub(crate) segment: Option<SegmentWriter>,
+    segment: Option<SegmentWriter>,
     /// Rows that wait for the next commit, here and in the next field.
     blocks: BTreeMap<BlockId, BlockRow>,
     segments: BTreeMap<SegmentNo, SegmentRow>,
-    pub(crate) appended_len: u64,
+    appended_len: u64,
     next_block: BlockId,
-    pub(crate) next_segment: SegmentNo,
+    next_segment: SegmentNo,
     next_image: u64,
     /// The last commit of the tables.
-    pub(crate) commit_no: CommitNo,
+    commit_no: CommitNo,
     /// The epoch in the tables: of the writer that appended last.
-    pub(crate) epoch: Option<u64>,
+    epoch: Option<u64>,
     /// Segments with a lower number receive no more records, because the collector empties them.
-    pub(crate) resume_from: SegmentNo,
+    resume_from: SegmentNo,
     /// A deliberate bug, which may come and go.
     pub faults: Faults<Bug>,
     /// Whether this writer only checks.
-    pub(crate) is_check: bool,
+    is_check: bool,
     /// Damage that a check found when it opened the store.
-    pub(crate) damage: Vec<Error>,
+    damage: Vec<Error>,
     is_dead: bool,
     undo: Undo,
     /// Blocks that were found damaged.
-    pub(crate) damaged: DamagedBlocks,
+    damaged: DamagedBlocks,
     /// Segments whose absence was logged.
     missing: Mutex<BTreeSet<SegmentNo>>,
     /// The segment that a repeat was found in last, and the length of its file; 0 if it is missing.
@@ -290,6 +304,58 @@ impl StoreWriter {
     /// The store, as readers see it.
     pub fn store(&self) -> &Store {
         &self.store
+    }
+
+    /// The tables, for readers beside this writer.
+    pub fn engine(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
+    }
+
+    /// The tables as of the last commit, without the rows that wait.
+    pub(crate) fn tables(&self) -> &dyn Engine {
+        &*self.engine
+    }
+
+    /// The last commit of the tables.
+    #[cfg(test)]
+    pub(crate) fn commit_no(&self) -> CommitNo {
+        self.commit_no
+    }
+
+    /// The segment that receives records.
+    #[cfg(test)]
+    pub(crate) fn open_segment_no(&self) -> Option<SegmentNo> {
+        self.segment.as_ref().map(SegmentWriter::number)
+    }
+
+    /// The options.
+    pub(crate) fn options(&self) -> &WriteOptions {
+        &self.options
+    }
+
+    /// Whether this writer only checks.
+    pub(crate) fn is_check(&self) -> bool {
+        self.is_check
+    }
+
+    /// Damage that a check has found since it opened the store.
+    pub(crate) fn damage(&self) -> &[Error] {
+        &self.damage
+    }
+
+    /// Adds to the damage that a check has found.
+    pub(crate) fn add_damage(&mut self, error: Error) {
+        self.damage.push(error);
+    }
+
+    /// The journal.
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.journal
+    }
+
+    /// The notes about damaged blocks.
+    pub(crate) fn damaged(&self) -> &DamagedBlocks {
+        &self.damaged
     }
 
     /// Notes that block `id` cannot be read: content that is written again does not become this

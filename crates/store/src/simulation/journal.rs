@@ -28,7 +28,7 @@ fn rows_of(engine: &dyn Engine) -> TableRows {
 /// Compares the rows that the journal has with those of the tables. `must_be_whole` says that
 /// nothing has kept the journal from being written.
 pub(super) fn compare(writer: &StoreWriter, must_be_whole: bool) -> Outcome {
-    if !writer.journal.is_whole() {
+    if !writer.journal().is_whole() {
         let gone = "the journal was given up".to_owned();
         return if must_be_whole { Err(gone) } else { Ok(()) };
     }
@@ -37,8 +37,8 @@ pub(super) fn compare(writer: &StoreWriter, must_be_whole: bool) -> Outcome {
     if let Some(damage) = &rows.damage {
         return Err(format!("journal: {damage}"));
     }
-    if rows.commit != writer.commit_no || *rows.rows() != rows_of(&*writer.engine) {
-        let of = writer.commit_no;
+    if rows.commit != writer.commit_no() || *rows.rows() != rows_of(writer.tables()) {
+        let of = writer.commit_no();
         return Err(format!("rows of commit {} for those of {of}", rows.commit));
     }
     Ok(())
@@ -55,7 +55,7 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
         let mut writer = Some(run.open().map_err(|e| format!("open: {e}"))?);
         if let Some(writer) = &writer {
             compare(writer, was_whole)?;
-            was_whole |= writer.journal.is_whole();
+            was_whole |= writer.journal().is_whole();
         }
         if random.is_one_in(3) {
             let fault = crate::simulated_disk::Fault::PowerCut;
@@ -63,7 +63,7 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
         }
         let done = run.perform(&mut writer, &operation);
         run.disk.cancel_fault();
-        let is_whole = writer.as_ref().is_some_and(|w| w.journal.is_whole());
+        let is_whole = writer.as_ref().is_some_and(|w| w.journal().is_whole());
         was_whole |= is_whole && !run.disk.is_off();
         if done.is_err() || random.is_one_in(4) || run.disk.is_off() {
             writer = None;
@@ -89,7 +89,7 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
         .map_err(|e| format!("import: {e}"))?;
     run.model.insert("kept".to_owned(), kept);
     let is_open = random.is_one_in(2);
-    let before = rows_of(&*writer.engine);
+    let before = rows_of(writer.tables());
     let meta = run.disk.contents()["meta"].clone();
     if is_open {
         // A cut while the writer is open: the journal has to do without its end.
@@ -123,7 +123,7 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
     }
     let writer = run.reopen_and_compare(&Operation::Reopen)?;
     compare(&writer, true)?;
-    let after = rows_of(&*writer.engine);
+    let after = rows_of(writer.tables());
     let of = |rows: &TableRows, table: Table| {
         let mut rows = rows.clone();
         rows.retain(|(of, _), _| *of == table);
@@ -187,7 +187,7 @@ fn damage_and_read(seed: u64) -> Result<bool, String> {
         batch.put(Table::Xattrs, &key, value);
     }
     writer.commit(batch).map_err(|e| format!("commit: {e}"))?;
-    let before = rows_of(&*writer.engine);
+    let before = rows_of(writer.tables());
     drop(writer);
     let mut meta = run.disk.contents()["meta"].clone();
     let at = random.below(meta.len() as u64 - 16) as usize;
@@ -208,7 +208,7 @@ fn damage_and_read(seed: u64) -> Result<bool, String> {
             rows.insert((table, key.to_vec()), value.to_vec());
             Ok(ControlFlow::Continue(()))
         };
-        if writer.engine.scan(table, &[], &mut visit).is_err() {
+        if writer.tables().scan(table, &[], &mut visit).is_err() {
             return Ok(false);
         }
         let mut wanted = before.clone();

@@ -54,8 +54,8 @@ impl LostRun {
     /// Loses or empties a file, or makes it unreadable, but not the segment that the writer appends
     /// to.
     fn lose(&mut self) {
-        let appended = self.writer.as_ref().and_then(|w| w.segment.as_ref());
-        let appended = appended.map(|segment| layout::segment_file(segment.number()));
+        let appended = self.writer.as_ref().and_then(|w| w.open_segment_no());
+        let appended = appended.map(layout::segment_file);
         let is_candidate = |name: &String| {
             let is_map = name.starts_with("images/") && !name.ends_with(".digests");
             let is_hidden = name.starts_with("images/.");
@@ -98,7 +98,7 @@ impl LostRun {
         let number = name.strip_prefix("segments/");
         if let Some(number) = number.and_then(layout::segment_number) {
             let writer = self.opened()?;
-            let row = writer.engine.get(Table::Segments, &key_of(number.0));
+            let row = writer.tables().get(Table::Segments, &key_of(number.0));
             if row.map_err(|e| format!("rows: {e}"))?.is_none() {
                 self.run.trace.push(format!("{name} was collected"));
                 // What lies in its place stays, and a check names it.

@@ -1,10 +1,10 @@
 //! Records and notes that the writer appends to segments.
 
+use super::StoreWriter;
 use crate::engine::{Batch, Table, key_of};
 use crate::faults::Bug;
 use crate::layout;
 use crate::segment::SegmentWriter;
-use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow};
 use weald_format::{BlockId, Error, Result, SegmentNo};

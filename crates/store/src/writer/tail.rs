@@ -19,13 +19,13 @@
 //!    higher number than all others is one of newer tables.
 //! 6. The file `mark` names a commit that the tables have had.
 
+use super::StoreWriter;
 use crate::disk::Object;
 use crate::engine::{Table, key_of};
 use crate::faults::Bug;
 use crate::layout;
 use crate::mark::Mark;
 use crate::segment::{self, read_note};
-use crate::writer::StoreWriter;
 use weald_format::container::{HEADER_LEN, RECORD_MAGIC};
 use weald_format::segment_note::{NOTE_CODE, Note, SegmentItem};
 use weald_format::store::{
