@@ -154,6 +154,11 @@ impl Incoming {
         self.writer.store()
     }
 
+    /// Reads each block that becomes part of the image again, and stores it anew if it is damaged.
+    pub fn verify_duplicates(&mut self) {
+        self.writer.verify_duplicates();
+    }
+
     /// Starts the image again with `parts`, whose blocks are in the store. Blocks that were new to
     /// the store before still count as new.
     pub fn begin_with(&mut self, parts: Vec<Part>) {

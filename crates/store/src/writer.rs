@@ -333,6 +333,11 @@ impl StoreWriter {
         &self.options
     }
 
+    /// From now on as with [`WriteOptions::verifies_duplicates`].
+    pub(crate) fn verify_duplicates(&mut self) {
+        self.options.verifies_duplicates = true;
+    }
+
     /// Whether this writer only checks.
     pub(crate) fn is_check(&self) -> bool {
         self.is_check

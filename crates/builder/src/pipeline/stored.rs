@@ -20,7 +20,7 @@ use std::path::Path;
 use std::sync::Arc;
 use trim::trim;
 use weald_format::{Digest, Error, ErrorKind, ImageNo, Result};
-use weald_image::{Image, OpenOptions};
+use weald_image::{CheckOptions, Image, OpenOptions};
 use weald_io::ReadAt;
 use weald_store::{Imported, Incoming, Store, StoreWriter, StoredImage};
 
@@ -83,33 +83,71 @@ pub fn build_into_store(
     if let Some(problem) = &problem {
         observer.problem(problem);
     }
-    let intake = Intake {
+    let mut problem_count = u64::from(problem.is_some());
+    let mut intake = Intake {
         incoming: Arc::new(Mutex::new(incoming)),
         continued: image,
         spool_dir: target.dir.to_owned(),
         digests: Mutex::default(),
     };
+    let mut built = build(&intake, source, options, observer);
+    if let Err(error) = &built
+        && target.like.is_none()
+        && error.is_unreadable()
+        && let Some(old) = intake.continued.take_if(|old| is_damaged(old))
+    {
+        observer.problem(&not_continued(&old.name, error));
+        problem_count += 1;
+        intake.digests = Mutex::default();
+        let mut incoming = intake.incoming.lock();
+        incoming.begin_with(Vec::new());
+        // New files may have what is damaged.
+        incoming.verify_duplicates();
+        drop(incoming);
+        built = build(&intake, source, options, observer);
+    }
+    let mut report = built?;
+    report.problem_count += problem_count;
+    finish(intake, target.name, report)
+}
+
+/// Whether the image cannot be read.
+fn is_damaged(continued: &Continued) -> bool {
+    let options = CheckOptions {
+        digests_only: true,
+        threads: 1,
+        path_count_max: 0,
+    };
+    let image = Image::open(continued.source.clone(), &OpenOptions::default());
+    image.is_err() || image.is_ok_and(|image| !image.check(&options, &mut |_| {}).is_clean())
+}
+
+/// Builds the image that `intake` receives.
+fn build(
+    intake: &Intake,
+    source: StoreSource<'_>,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> Result<Report> {
     if let Some(continued) = &intake.continued {
         let parts = continued.parts.clone();
         intake.incoming.lock().begin_with(parts);
     }
-    let destination = Destination::Store(&intake);
-    let mut report = match source {
+    let destination = Destination::Store(intake);
+    match source {
         StoreSource::Directory(dir) => {
             build_tree(&destination, options, observer, &|options, _, observer| {
                 scan(dir, options, observer)
-            })?
+            })
         }
         StoreSource::Image(image) => {
             let mut options = options.clone();
             options.keep_fsverity |= image.keeps_fsverity();
             build_tree(&destination, &options, observer, &|options, _, observer| {
                 scan_image(image, options, observer)
-            })?
+            })
         }
-    };
-    report.problem_count += u64::from(problem.is_some());
-    finish(intake, target.name, report)
+    }
 }
 
 /// Publishes the finished image in the store, with the digests of its contents.

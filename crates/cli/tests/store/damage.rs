@@ -557,6 +557,25 @@ fn what_is_no_segment_costs_what_lay_in_it() {
     assert_eq!((*added, *named, *salvaged), ("1", "1", "1"), "{said}");
 }
 
+/// Would catch: a block in the middle of an image that cannot be read, and ends the addition of an
+/// image that would continue it; and a new image that has the damaged block, too.
+#[test]
+fn an_image_that_turns_out_to_be_damaged_is_not_continued() {
+    let ground = Ground::with_store();
+    let said = ground.sh(
+        "mkdir one two; head -c 6000000 /dev/urandom >one/data; cp one/data two/data
+        head -c 300 /dev/urandom | dd of=two/data bs=1 seek=3000000 conv=notrunc status=none
+        $WEALD store create -q own; $WEALD store add -q own one --name i1
+        segment=own/segments/$(ls own/segments)
+        for at in 1000000 2900000 5000000; do head -c 16 /dev/urandom |
+            dd of=$segment bs=1 seek=$at conv=notrunc status=none; done
+        $WEALD store add -q own two --name i2 2>added || echo $?
+        grep -c 'i1: damaged, and not continued' added
+        $WEALD check -q own:i2; $WEALD cat own:i2 data | cmp - two/data; echo same",
+    );
+    assert_eq!(said.lines().collect::<Vec<_>>(), ["1", "1", "same"]);
+}
+
 /// Would catch: a collection that ends the writer, or a writer that does not open, because a
 /// directory lies where a segment that nobody needs, or a map that is not complete, would be
 /// removed; and a check that does not name what is left.
