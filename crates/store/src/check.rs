@@ -18,6 +18,7 @@ use damage::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use weald_format::journal::RowSum;
 use weald_format::store::{
     BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
     check_segment_superblock,
@@ -189,6 +190,18 @@ impl StoreWriter {
     /// Compares the journal with the tables, and the sum of the tables with their rows.
     fn check_journal(&self, state: &mut State) -> Result<()> {
         let tables = self.tables_state()?;
+        // What cannot be read is told elsewhere.
+        if self.sum_of_rows()?.is_some_and(|sum| sum != tables.sum) {
+            let shown = self.store().shown();
+            state.find(
+                None,
+                format!(
+                    "{}: the rows are not those that were written: 'weald store salvage {shown}' \
+                     makes them again from the journal",
+                    layout::META
+                ),
+            );
+        }
         if let Some(error) = self.journal().verify(tables)? {
             let shown = self.store().shown();
             state.find(
@@ -200,6 +213,22 @@ impl StoreWriter {
             );
         }
         Ok(())
+    }
+
+    /// The sum of all rows; `None` if some cannot be read.
+    fn sum_of_rows(&self) -> Result<Option<RowSum>> {
+        let mut sum = RowSum::default();
+        for table in Table::ALL {
+            let scanned = self.tables().scan(table, &[], &mut |key, value| {
+                sum.add(table.code(), key, value);
+                Ok(ControlFlow::Continue(()))
+            });
+            match scanned {
+                Err(error) if error.is_unreadable() => return Ok(None),
+                other => other?,
+            }
+        }
+        Ok(Some(sum))
     }
 
     /// What is wrong with the pages of the tables, which no reader verifies; `None` if nothing is.

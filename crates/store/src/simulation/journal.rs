@@ -214,13 +214,18 @@ fn damage_and_read(seed: u64) -> Result<bool, String> {
         let mut wanted = before.clone();
         wanted.retain(|(of, _), _| *of == table);
         // These have no checksums: the sum of all rows tells.
-        let is_checked = table.is_grouped() || table.has_checksums();
-        if is_checked && rows != wanted {
-            return Err(format!("byte {at}: other rows of {table:?}"));
+        if rows == wanted {
+            continue;
         }
+        return match table {
+            // These have no checksums: a check adds all rows up.
+            Table::Counters | Table::Segments | Table::Images => Ok(false),
+            _ => Err(format!("byte {at}: other rows of {table:?}")),
+        };
     }
     if is_damaged {
-        compare(&writer, true).map_err(|e| format!("byte {at}: {e}"))?;
+        // The sum may be what is damaged: then the journal is made again.
+        compare(&writer, false).map_err(|e| format!("byte {at}: {e}"))?;
     }
     // Unused bytes of a page have its checksum, too, and no reader meets them.
     Ok(is_damaged && Run::check(&writer).is_ok())

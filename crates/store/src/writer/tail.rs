@@ -9,12 +9,13 @@
 //!    durable before the commit. The tables have the number of their last commit, and the epoch of
 //!    the writer that appended last.
 //! 2. So behind the bytes that the tables know, a crash leaves notes of the next commit and of the
-//!    same epoch, or no note. Any other note is one of newer tables: the store is not opened.
+//!    same epoch, or no note. A note of a later commit, or of the next one and another epoch, is one
+//!    of newer tables: the store is not opened.
 //! 3. A tail without such a note that is complete to its end has no committed record. It is
 //!    truncated, and the truncation is durable before the next commit.
 //! 4. A tail that cannot be walked to its end, and one of a store without notes, stays as it is.
 //!    Records go into a new segment. Until there is one, the tail has a note of a commit number
-//!    that a commit without records has taken since.
+//!    that a commit without records has taken since, possibly of a writer with another epoch.
 //! 5. The file of a segment is made after the commit of its row. A segment without a row that has a
 //!    higher number than all others is one of newer tables.
 //! 6. The file `mark` names a commit that the tables have had.
@@ -154,8 +155,12 @@ impl StoreWriter {
             Err(error) => return Err(error),
         };
         let next = self.commit_no.next();
-        // An earlier number is that of a commit that failed, and of which the tail stays.
-        let is_ours = |note: &&Note| note.commit <= next && Some(note.epoch) == self.epoch;
+        // Newer tables have no note of a commit up to theirs behind what older ones know. It is of a
+        // commit that failed, and of which the tail stays; later writers may have committed their
+        // epoch since.
+        let is_ours = |note: &&Note| {
+            note.commit <= self.commit_no || note.commit == next && Some(note.epoch) == self.epoch
+        };
         let is_trusted = self.faults.has(Bug::TailTruncated);
         if let Some(note) = tail.notes.iter().find(|note| !is_ours(note))
             && !is_trusted
