@@ -67,11 +67,19 @@ podman() {
         --cgroup-manager=cgroupfs \"$@\"
 }
 # Without these limits podman asks for more open files than a container may have.
-run=(run --rm --cgroups=disabled --network=none --ulimit nofile=1024:1024
-    --ulimit nproc=1000:1000)
-podman \"${run[@]}\" --rootfs $root:O /bin/dash -c 'echo written > /root/new; cat /root/new'
+run=(run --cgroups=disabled --network=none --ulimit nofile=1024:1024
+    --ulimit nproc=1000:1000 --log-driver k8s-file)
+# What a container that ends at once writes may not reach whoever is attached to it.
+say() {
+    podman logs $1
+    podman rm $1 > removed
+}
+podman \"${run[@]}\" --name one --rootfs $root:O \
+    /bin/dash -c 'echo written > /root/new; cat /root/new' > attached
+say one
 podman pull -q oci:container:v2 > pulled
-podman \"${run[@]}\" $(cat pulled) /usr/bin/hello
+podman \"${run[@]}\" --name two $(cat pulled) /usr/bin/hello > attached
+say two
 podman save -q -o podman.tar $(cat pulled)
 podman rmi -f $(cat pulled) > removed
 END
