@@ -346,7 +346,7 @@ impl Journal {
         let names = logs.map(|base| layout::journal_log(*base));
         let names = names.chain(rows.map(|of| layout::journal_rows(*of)));
         for name in names {
-            disk.remove(&name)?;
+            disk.remove_if_there(&name)?;
         }
         Ok(())
     }

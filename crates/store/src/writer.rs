@@ -266,7 +266,7 @@ impl Store {
             }
             other => other?,
         }
-        if !is_check {
+        if !is_check && !writer.store.keeps_changes_in_memory() {
             let tables = writer.tables_state()?;
             let engine = writer.engine.clone();
             writer.journal.replace_left(tables, &engine)?;

@@ -9,8 +9,8 @@
 //!    durable before the commit. The tables have the number of their last commit, and the epoch of
 //!    the writer that appended last.
 //! 2. So behind the bytes that the tables know, a crash leaves notes of the next commit and of the
-//!    same epoch, or no note. A note of a later commit, or of the next one and another epoch, is one
-//!    of newer tables: the store is not opened.
+//!    same epoch, or no note. A note of a later commit, or of the next one and another epoch, is
+//!    one of newer tables: the store is not opened.
 //! 3. A tail without such a note that is complete to its end has no committed record. It is
 //!    truncated, and the truncation is durable before the next commit.
 //! 4. A tail that cannot be walked to its end, and one of a store without notes, stays as it is.
@@ -155,9 +155,9 @@ impl StoreWriter {
             Err(error) => return Err(error),
         };
         let next = self.commit_no.next();
-        // Newer tables have no note of a commit up to theirs behind what older ones know. It is of a
-        // commit that failed, and of which the tail stays; later writers may have committed their
-        // epoch since.
+        // Newer tables have no note of a commit up to the last of older ones behind what those know.
+        // It is of a commit that failed, and of which the tail stays; later writers may have
+        // committed their epoch since.
         let is_ours = |note: &&Note| {
             note.commit <= self.commit_no || note.commit == next && Some(note.epoch) == self.epoch
         };
