@@ -155,7 +155,7 @@ impl StoreWriter {
             Err(error) => return Err(error),
         };
         let next = self.commit_no.next();
-        // Newer tables have no note of a commit up to the last of older ones behind what those know.
+        // A note of a commit that these tables have, or of an earlier one, is none of newer tables.
         // It is of a commit that failed, and of which the tail stays; later writers may have
         // committed their epoch since.
         let is_ours = |note: &&Note| {
