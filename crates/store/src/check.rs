@@ -4,7 +4,7 @@ mod damage;
 
 use crate::disk::{Access, LocalFiles, Object, ReadOnlyDisk};
 use crate::engine::redb::verify_pages;
-use crate::engine::{Table, VisitRow, number_of};
+use crate::engine::{Table, VisitRow, number_of, sum_of_rows};
 use crate::layout;
 use crate::named_rows::NamedRows;
 use crate::segment::{self, each_noted};
@@ -18,7 +18,6 @@ use damage::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::journal::RowSum;
 use weald_format::store::{
     BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
     check_segment_superblock,
@@ -190,8 +189,12 @@ impl StoreWriter {
     /// Compares the journal with the tables, and the sum of the tables with their rows.
     fn check_journal(&self, state: &mut State) -> Result<()> {
         let tables = self.tables_state()?;
-        // What cannot be read is told elsewhere.
-        if self.sum_of_rows()?.is_some_and(|sum| sum != tables.sum) {
+        let is_sum = match sum_of_rows(self.tables()) {
+            // What cannot be read is told elsewhere.
+            Err(error) if error.is_unreadable() => true,
+            sum => sum? == tables.sum,
+        };
+        if !is_sum {
             let shown = self.store().shown();
             state.find(
                 None,
@@ -213,22 +216,6 @@ impl StoreWriter {
             );
         }
         Ok(())
-    }
-
-    /// The sum of all rows; `None` if some cannot be read.
-    fn sum_of_rows(&self) -> Result<Option<RowSum>> {
-        let mut sum = RowSum::default();
-        for table in Table::ALL {
-            let scanned = self.tables().scan(table, &[], &mut |key, value| {
-                sum.add(table.code(), key, value);
-                Ok(ControlFlow::Continue(()))
-            });
-            match scanned {
-                Err(error) if error.is_unreadable() => return Ok(None),
-                other => other?,
-            }
-        }
-        Ok(Some(sum))
     }
 
     /// What is wrong with the pages of the tables, which no reader verifies; `None` if nothing is.

@@ -268,6 +268,21 @@ pub trait Engine: Debug + Send + Sync {
     fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>>;
 }
 
+/// Adds all rows of an engine up.
+///
+/// # Errors
+/// `Io`; `Corrupt` if some cannot be read.
+pub(crate) fn sum_of_rows(engine: &dyn Engine) -> Result<RowSum> {
+    let mut sum = RowSum::default();
+    for table in Table::ALL {
+        engine.scan(table, &[], &mut |key, value| {
+            sum.add(table.code(), key, value);
+            Ok(ControlFlow::Continue(()))
+        })?;
+    }
+    Ok(sum)
+}
+
 /// All tables as they were at one moment, while commits go on.
 pub trait ReadView: Debug + Send {
     /// As [`Engine::scan`], of the tables at that moment.

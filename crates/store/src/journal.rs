@@ -136,13 +136,24 @@ impl Log {
         Ok(())
     }
 
-    fn append(&mut self, header: FrameHeader, body: &[u8]) -> Result<()> {
+    /// Appends the frames of a commit, or some of them. `sum` says that the last one ends it.
+    fn append(&mut self, commit: CommitNo, bodies: &[Vec<u8>], sum: Option<RowSum>) -> Result<()> {
+        for (index, body) in bodies.iter().enumerate() {
+            let sum = sum.filter(|_| index + 1 == bodies.len());
+            self.append_frame(commit, body, sum)?;
+        }
+        Ok(())
+    }
+
+    fn append_frame(&mut self, commit: CommitNo, body: &[u8], sum: Option<RowSum>) -> Result<()> {
         let body_len = u32::try_from(body.len());
-        let body_len = body_len.map_err(|_| Error::limit("a frame of a journal"))?;
         let header = FrameHeader {
-            body_len,
+            is_last: sum.is_some(),
+            commit,
+            body_len: body_len.map_err(|_| Error::limit("a frame of a journal"))?,
+            time: now(),
+            sum: sum.unwrap_or_default(),
             before: Before::of(&self.end.digest),
-            ..header
         };
         let (bytes, digest) = header.encode(body);
         self.file.write_at(&bytes, self.end.len)?;
@@ -285,19 +296,7 @@ impl Journal {
         let bodies = pack(&self.sealer, batch);
         let appended = bodies.and_then(|bodies| {
             log.cut()?;
-            let count = bodies.len();
-            for (index, body) in bodies.iter().enumerate() {
-                let is_last = index + 1 == count;
-                let header = FrameHeader {
-                    is_last,
-                    commit,
-                    body_len: 0,
-                    time: now(),
-                    sum: if is_last { sum } else { RowSum::default() },
-                    before: Before::default(),
-                };
-                log.append(header, body)?;
-            }
+            log.append(commit, &bodies, Some(sum))?;
             if self.faults.has(Bug::JournalUnsynced) {
                 return Ok(());
             }
@@ -524,19 +523,8 @@ impl Checkpoint {
         }
         let is_done = self.table >= Table::ALL.len();
         bodies.append(&mut packer.finish()?);
-        let body_count = bodies.len();
-        for (index, body) in bodies.iter().enumerate() {
-            let is_last = is_done && index + 1 == body_count;
-            let header = FrameHeader {
-                is_last,
-                commit: self.commit,
-                body_len: 0,
-                time: now(),
-                sum: if is_last { self.sum } else { RowSum::default() },
-                before: Before::default(),
-            };
-            self.log.append(header, body)?;
-        }
+        let sum = is_done.then_some(self.sum);
+        self.log.append(self.commit, &bodies, sum)?;
         Ok(is_done)
     }
 }

@@ -8,6 +8,7 @@ mod header;
 mod readable;
 mod repair;
 mod slot_checksum;
+mod sum;
 mod verify;
 
 pub(crate) use readable::{From, ReadableTables, Stored};
@@ -23,12 +24,11 @@ use crate::disk::LocalFile;
 use ::redb::{
     Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
     ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition, TableError,
-    WriteTransaction,
 };
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
 use std::io;
-use std::ops::{Bound, ControlFlow};
+use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,12 +36,6 @@ use std::time::Duration;
 use weald_format::journal::RowSum;
 use weald_format::row_group::Rows;
 use weald_format::{Error, ErrorKind, Result};
-
-/// The sum of all rows, and the counter [`COMMIT`] as it was then: another program that does not
-/// know the sum changes only the counter.
-const SUM: TableDefinition<'static, &'static str, &'static [u8]> = TableDefinition::new("sum");
-/// The only key of [`SUM`].
-const ALL_ROWS: &str = "rows";
 
 /// Tables in a redb file.
 #[derive(Debug)]
@@ -245,68 +239,6 @@ impl RedbEngine {
             }
         }
         Ok(false)
-    }
-
-    /// The sum of all rows, if the tables have it, and no program has changed them without it.
-    fn known_sum(&self) -> Result<Option<RowSum>> {
-        self.call(|database| {
-            let read = database.begin_read().map_err(|e| self.failed(e))?;
-            let sums = match read.open_table(SUM) {
-                Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-                other => other.map_err(|e| self.failed(e))?,
-            };
-            let stored = sums.get(ALL_ROWS).map_err(|e| self.failed(e))?;
-            let counters = definition(Table::Counters);
-            let counters = read.open_table(counters).map_err(|e| self.failed(e))?;
-            let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
-            let commit = commit.as_ref().map_or(&[][..], |value| value.value());
-            Ok(stored.and_then(|stored| {
-                let (sum, of) = stored.value().split_first_chunk()?;
-                (of == commit).then(|| RowSum::from_bytes(*sum))
-            }))
-        })
-    }
-
-    /// The counter of commits, as it is stored.
-    fn commit_in(&self, read: &ReadTransaction) -> Result<Vec<u8>> {
-        let counters = read.open_table(definition(Table::Counters));
-        let counters = counters.map_err(|e| self.failed(e))?;
-        let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
-        Ok(commit.map_or(Vec::new(), |commit| commit.value().to_vec()))
-    }
-
-    /// Adds all rows up, of tables that an older version has changed. A row that cannot be read
-    /// counts as none; whoever reads it says so.
-    fn add_up(&self) -> Result<()> {
-        let mut sum = RowSum::default();
-        for table in Table::ALL {
-            let mut visit = |key: &[u8], value: &[u8]| {
-                sum.add(table.code(), key, value);
-                Ok(ControlFlow::Continue(()))
-            };
-            self.scan_readable(table, &[], &mut visit, &mut |_, _| Ok(()))?;
-        }
-        self.marked(self.call(|database| {
-            let mut write = database.begin_write().map_err(|e| self.failed(e))?;
-            write.set_quick_repair(true);
-            self.put_sum(&write, sum)?;
-            write.commit().map_err(|e| self.failed(e))
-        }))?;
-        *self.sum.lock() = Some(sum);
-        Ok(())
-    }
-
-    fn put_sum(&self, write: &WriteTransaction, sum: RowSum) -> Result<()> {
-        let counters = write.open_table(definition(Table::Counters));
-        let counters = counters.map_err(|e| self.failed(e))?;
-        let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
-        let mut stored = sum.to_bytes().to_vec();
-        if let Some(commit) = &commit {
-            stored.extend_from_slice(commit.value());
-        }
-        let mut sums = write.open_table(SUM).map_err(|e| self.failed(e))?;
-        let old = sums.insert(ALL_ROWS, &*stored);
-        old.map(drop).map_err(|e| self.failed(e))
     }
 
     fn failed(&self, error: impl Into<::redb::Error>) -> Error {

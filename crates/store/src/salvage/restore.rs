@@ -4,15 +4,13 @@ use super::segments::Segments;
 use super::tables::OldTables;
 use crate::disk::{Access, LocalFiles, ReadOnlyDisk};
 use crate::engine::redb::{RedbEngine, verify_pages};
-use crate::engine::{Engine, Table};
+use crate::engine::{Engine, Table, sum_of_rows};
 use crate::journal::{JournalRows, TablesState};
 use crate::layout;
 use crate::mark::Mark;
 use crate::store::{ENGINE_CACHE_LEN, Store, UUID_KEY, create_engine};
 use crate::writer;
-use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::journal::RowSum;
 use weald_format::{CommitNo, Error, ErrorKind, Result};
 
 /// Tables that were made again.
@@ -142,13 +140,7 @@ impl Store {
         if uuid.as_deref() != Some(self.superblock.uuid.as_slice()) {
             return Err(damaged("belongs to another store"));
         }
-        let mut sum = RowSum::default();
-        for table in Table::ALL {
-            engine.scan(table, &[], &mut |key, value| {
-                sum.add(table.code(), key, value);
-                Ok(ControlFlow::Continue(()))
-            })?;
-        }
+        let sum = sum_of_rows(&engine)?;
         if engine.row_sum()? != sum {
             return Err(damaged("the rows are not those that were written"));
         }
