@@ -41,6 +41,11 @@ impl<'a> Packer<'a> {
             self.seal()?;
             self.table = Some(table);
         }
+        // A long row is a group of its own, as in the tables, which have limits for a group.
+        let len = key.len() + value.map_or(0, <[u8]>::len);
+        if self.puts.byte_len() + len > GROUP_LEN {
+            self.seal()?;
+        }
         match value {
             Some(value) => self.puts.push(key, value)?,
             None => self.removals.push(key, &[])?,
