@@ -33,6 +33,7 @@ pub mod limits;
 pub mod names;
 pub mod pages;
 pub mod recipes;
+pub mod replica;
 pub mod row_group;
 pub mod segment_note;
 pub mod store;

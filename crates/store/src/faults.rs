@@ -88,6 +88,22 @@ pub enum Bug {
     JournalUnsynced,
     /// The journal lacks a row when all are written to it.
     CheckpointLacksRow,
+    /// A replica gets an item although data that it names could not be put.
+    DataUnacknowledged,
+    /// An item that goes to a replica is not noted before it is sent.
+    ItemNotNoted,
+    /// A replica gets an item although something that it needs went while it was read.
+    MovedDataIgnored,
+    /// A replica lacks some maps.
+    ReplicaLacksMap,
+    /// The newest commit of the journal is sent, which the tables may not have.
+    UnsureCommitSent,
+    /// A store that was put back from an older copy sends to its replica.
+    OlderStoreSends,
+    /// A file of a replica is taken for what its name says.
+    ReplicaUnverified,
+    /// Changes are sent although the replica lacks an item before.
+    RowsNotCounted,
     /// An item that is damaged or missing ends the writer.
     ItemEndsWriter,
     /// Rows that a failed change has set are not undone, and go into the next commit.

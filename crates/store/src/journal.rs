@@ -15,9 +15,14 @@
 mod pack;
 mod read;
 mod restore;
+mod since;
+mod summed_rows;
 
+pub(crate) use pack::{Packer, unpack};
 pub(crate) use read::TablesState;
 pub(crate) use restore::{JournalRows, rows_in};
+pub(crate) use since::{Asked, Since, changes_since, last_commit};
+pub(crate) use summed_rows::SummedRows;
 
 use crate::disk::{Access, LocalFile};
 use crate::engine::{Batch, Engine, ReadView, Sealer, Table};
@@ -25,7 +30,7 @@ use crate::faults::{Bug, Faults};
 use crate::layout;
 use crate::steps::Steps;
 use crate::store::Store;
-use pack::{Packer, pack};
+use pack::pack;
 use read::{Chain, CommitEnd, Files};
 use std::hash::{BuildHasher, Hasher};
 use std::ops::ControlFlow;

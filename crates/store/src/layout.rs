@@ -86,6 +86,8 @@ pub const IMAGES: &str = "images";
 pub const VOLUMES: &str = "volumes";
 /// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
 const IMAGE_LOCKS: u64 = 1 << 40;
+/// Directory of what the store remembers of its replicas.
+pub const REPLICAS: &str = "replicas";
 /// Longest name of an image, in bytes.
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 

@@ -38,6 +38,7 @@ mod named_rows;
 mod recover;
 mod remove;
 mod replace;
+mod replica;
 mod reserve;
 pub mod row_cache;
 mod salvage;
@@ -69,6 +70,10 @@ pub use location::StoreLocation;
 pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
+pub use replica::{
+    AsOf, DirPlace, Place, ReplicaState, ReplicaStatus, RestoredStore, SendOptions, Sent, Verified,
+    restore_store, verify_replica,
+};
 pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
 };

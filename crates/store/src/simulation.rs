@@ -6,6 +6,7 @@
 mod journal;
 mod lost;
 mod machine;
+mod replica;
 
 use crate::disk::LocalFiles;
 use crate::faults::{Bug, Faults};
@@ -122,7 +123,11 @@ impl Run {
 
     fn open(&self) -> Result<StoreWriter> {
         let store = Store::open(Arc::new(self.disk.clone()))?;
-        let options = WriteOptions {
+        store.write(self.options())
+    }
+
+    fn options(&self) -> WriteOptions {
+        WriteOptions {
             faults: Faults::of(self.bug),
             index_len: 28 * 64,
             steps: Steps {
@@ -132,8 +137,7 @@ impl Run {
             },
             epoch: self.epoch.replace(self.epoch.get() + 1),
             ..WriteOptions::new("the simulation")
-        };
-        store.write(options)
+        }
     }
 
     fn choose(&mut self) -> Operation {

@@ -7,6 +7,7 @@
 use crate::disk::{Access, Disk, ReadOnlyDisk};
 use crate::engine::redb::RedbEngine;
 use crate::engine::{Batch, Engine, Table};
+use crate::journal::SummedRows;
 use crate::layout::{self, ObjectKind, ObjectName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -84,6 +85,24 @@ impl Store {
     /// `Unsupported` if the file system has no locks or no fsync; `Io`, `Full`. After an error,
     /// files may remain.
     pub fn create(disk: Arc<dyn Disk>, uuid: Uuid, segment_len: u64) -> Result<Self> {
+        let superblock = StoreSuperblock {
+            uuid,
+            incompat: STORE_ROW_GROUPS,
+            segment_len,
+        };
+        Self::create_filled(disk, superblock, |_| Ok(None))
+    }
+
+    /// As [`Store::create`]. `fill` writes objects, and returns the rows of the tables; `None`
+    /// stands for those of an empty store.
+    pub(crate) fn create_filled(
+        disk: Arc<dyn Disk>,
+        superblock: StoreSuperblock,
+        fill: impl FnOnce(&dyn Disk) -> Result<Option<SummedRows>>,
+    ) -> Result<Self> {
+        let StoreSuperblock {
+            uuid, segment_len, ..
+        } = superblock;
         if segment_len < (4 << 10).max(SEGMENT_SUPERBLOCK_LEN as u64) {
             return Err(Error::invalid(format!(
                 "segments of {segment_len} bytes: at least 4 KiB"
@@ -100,18 +119,18 @@ impl Store {
         }
         disk.make_dir(layout::SEGMENTS)?;
         disk.make_dir(layout::IMAGES)?;
-        drop(create_engine(&*disk, layout::META, uuid)?);
+        let rows = fill(&*disk)?;
+        let engine = create_engine(&*disk, layout::META, uuid)?;
+        if let Some(rows) = rows {
+            rows.write(&engine)?;
+        }
+        drop(engine);
         let lock = disk.open(layout::LOCK, Access::CreatePrivate)?;
         // Detects a file system without locks now, before the first writer does.
         lock.try_lock(0, true)?;
         lock.sync()?;
         let mark = MarkRecord::of(uuid, CommitNo::default());
         disk.write_file(layout::MARK, mark.as_bytes())?;
-        let superblock = StoreSuperblock {
-            uuid,
-            incompat: STORE_ROW_GROUPS,
-            segment_len,
-        };
         let bytes = superblock.encode();
         disk.write_file(layout::SUPERBLOCK_COPY, bytes.as_bytes())?;
         disk.write_file("store.new", bytes.as_bytes())?;

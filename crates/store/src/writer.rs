@@ -712,6 +712,19 @@ impl StoreWriter {
         })
     }
 
+    /// Makes the journal, if there is none, or ends the file of rows that is being made.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`. A journal that cannot be written is none.
+    pub(crate) fn begin_journal(&mut self) -> Result<()> {
+        if !self.journal.is_whole() {
+            let tables = self.tables_state()?;
+            self.journal.continue_after(tables, &self.engine);
+            self.journal.finish();
+        }
+        Ok(())
+    }
+
     /// Makes changes durable: syncs the appended bytes first, then commits all waiting rows and
     /// `batch` in one transaction.
     ///

@@ -13,7 +13,7 @@ const GROUP_LEN: usize = 256 << 10;
 const BODY_LEN: usize = 1 << 20;
 
 /// Collects rows in order of table, and packs them.
-pub(super) struct Packer<'a> {
+pub(crate) struct Packer<'a> {
     sealer: &'a Sealer,
     table: Option<Table>,
     puts: Rows,
@@ -33,6 +33,11 @@ impl<'a> Packer<'a> {
             body: Vec::new(),
             bodies: Vec::new(),
         }
+    }
+
+    /// What packs the rows.
+    pub fn sealer(&self) -> &'a Sealer {
+        self.sealer
     }
 
     /// Adds the change of a row, whose key is above that of the row before in the same table.
@@ -116,7 +121,7 @@ pub(super) fn pack(sealer: &Sealer, batch: &Batch) -> Result<Vec<Vec<u8>>> {
 ///
 /// # Errors
 /// `Corrupt`.
-pub(super) fn unpack(sealer: &Sealer, body: &[u8]) -> Result<Vec<Change>> {
+pub(crate) fn unpack(sealer: &Sealer, body: &[u8]) -> Result<Vec<Change>> {
     let mut changes = Vec::new();
     for group in frame_groups(body)? {
         let table = Table::from_code(group.table)

@@ -2,15 +2,15 @@
 
 use super::pack::unpack;
 use super::read::{Chain, CommitEnd, Frames, TablesState};
-use crate::engine::{Batch, Change, Engine, Gap, KeyedRows, Sealer, Table};
+#[cfg(test)]
+use super::summed_rows::RowMap;
+use super::summed_rows::SummedRows;
+use crate::engine::{Change, Engine, Gap, KeyedRows, Sealer, Table};
 use crate::layout;
 use crate::store::Store;
 use std::collections::BTreeMap;
 use weald_format::journal::{JournalKind, RowSum};
 use weald_format::{CommitNo, Error, Result};
-
-/// Changes of one commit of the engine while rows are written to new tables.
-const BATCH_LEN: usize = 1 << 16;
 
 /// All rows of the tables, as the journal has them.
 pub(crate) struct JournalRows {
@@ -20,14 +20,10 @@ pub(crate) struct JournalRows {
     pub damage: Option<Error>,
     /// Why rows are missing, if the file of rows is damaged.
     pub holes: Option<Error>,
-    rows: RowMap,
-    /// Sum of these rows, and of all rows that the tables had.
-    sum: RowSum,
+    rows: SummedRows,
+    /// Sum of all rows that the tables had.
     wanted: RowSum,
 }
-
-/// Rows by table and key.
-pub(crate) type RowMap = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 
 fn wrong_sum(name: &str) -> Error {
     let what = format!("{name}: the rows are not those that the tables had");
@@ -52,8 +48,7 @@ impl JournalRows {
             commit: chain.rows,
             damage: chain.damage,
             holes: chain.rows_damage,
-            rows: RowMap::new(),
-            sum: RowSum::default(),
+            rows: SummedRows::default(),
             wanted: RowSum::default(),
         };
         rows.read_rows(store, &sealer)?;
@@ -79,9 +74,9 @@ impl JournalRows {
         let name = layout::journal_rows(self.commit);
         let (commit, holes) = (self.commit, self.holes.as_ref().map(Error::duplicate));
         let mut visit = |of: CommitNo, sum, changes| {
-            self.apply(changes);
+            self.rows.apply(changes);
             self.wanted = sum;
-            if self.sum == sum && of == commit {
+            if self.rows.sum() == sum && of == commit {
                 Ok(())
             } else {
                 Err(wrong_sum(&name))
@@ -92,16 +87,16 @@ impl JournalRows {
             None => each_commit(store, sealer, &name, &mut visit),
         };
         match done {
-            Ok(()) if !self.rows.is_empty() => return Ok(()),
+            Ok(()) if !self.rows.rows().is_empty() => return Ok(()),
             Ok(()) => self.holes = Some(wrong_sum(&name)),
             Err(error) if error.is_unreadable() => self.holes = Some(error),
             Err(error) => return Err(error),
         }
-        (self.rows, self.sum) = Default::default();
+        self.rows = SummedRows::default();
         let mut frames = Frames::open_damaged(store, name)?;
         while let Some((_, body)) = frames.next_whole()? {
             match unpack(sealer, &body) {
-                Ok(changes) => self.apply(changes),
+                Ok(changes) => self.rows.apply(changes),
                 Err(error) if error.is_unreadable() => {}
                 Err(error) => return Err(error),
             }
@@ -117,59 +112,31 @@ impl JournalRows {
         changes: Vec<Change>,
         name: &str,
     ) -> Result<()> {
-        let mut before = Vec::new();
-        for change in &changes {
-            let key = (change.table, change.key.clone());
-            before.push(Change {
-                table: change.table,
-                key: change.key.clone(),
-                value: self.rows.get(&key).cloned(),
-            });
-        }
-        self.apply(changes);
-        let is_sum = self.sum == sum || self.holes.is_some();
+        let before = self.rows.before(&changes);
+        self.rows.apply(changes);
+        let is_sum = self.rows.sum() == sum || self.holes.is_some();
         if is_sum && commit == self.commit.next() {
             (self.commit, self.wanted) = (commit, sum);
             return Ok(());
         }
-        self.apply(before);
+        self.rows.apply(before);
         Err(wrong_sum(name))
     }
 
     /// Adds rows of damaged tables that the journal lacks.
     pub fn add(&mut self, table: Table, rows: impl IntoIterator<Item = (Vec<u8>, Vec<u8>)>) {
-        for (key, value) in rows {
-            let place = (table, key);
-            if !self.rows.contains_key(&place) {
-                self.sum.add(table.code(), &place.1, &value);
-                self.rows.insert(place, value);
-            }
-        }
+        self.rows.add(table, rows);
     }
 
     /// Whether these are all rows that the tables had.
     pub fn is_all(&self) -> bool {
-        self.sum == self.wanted
+        self.rows.sum() == self.wanted
     }
 
     /// The rows.
     #[cfg(test)]
     pub fn rows(&self) -> &RowMap {
-        &self.rows
-    }
-
-    fn apply(&mut self, changes: Vec<Change>) {
-        for Change { table, key, value } in changes {
-            let code = table.code();
-            let place = (table, key);
-            if let Some(old) = self.rows.remove(&place) {
-                self.sum.remove(code, &place.1, &old);
-            }
-            if let Some(value) = value {
-                self.sum.add(code, &place.1, &value);
-                self.rows.insert(place, value);
-            }
-        }
+        self.rows.rows()
     }
 
     /// Writes all rows to empty tables.
@@ -177,19 +144,7 @@ impl JournalRows {
     /// # Errors
     /// Those of the engine.
     pub fn write(self, engine: &dyn Engine) -> Result<()> {
-        let mut batch = Batch::default();
-        for ((table, key), value) in self.rows {
-            batch.put(table, &key, value);
-            if batch.0.len() >= BATCH_LEN {
-                engine.commit(&std::mem::take(&mut batch))?;
-            }
-        }
-        engine.commit(&batch)?;
-        if engine.row_sum()? == self.sum {
-            Ok(())
-        } else {
-            Err(wrong_sum(layout::JOURNAL))
-        }
+        self.rows.write(engine)
     }
 }
 
@@ -233,13 +188,13 @@ pub(crate) fn rows_in(
 }
 
 /// Callback that receives a commit, the sum of all rows after it, and its changes.
-type VisitCommit<'a> = dyn FnMut(CommitNo, RowSum, Vec<Change>) -> Result<()> + 'a;
+pub(super) type VisitCommit<'a> = dyn FnMut(CommitNo, RowSum, Vec<Change>) -> Result<()> + 'a;
 
 /// Visits the complete commits of a file of the journal.
 ///
 /// # Errors
 /// `Corrupt`, `Io`, those of `visit`.
-fn each_commit(
+pub(super) fn each_commit(
     store: &Store,
     sealer: &Sealer,
     name: &str,

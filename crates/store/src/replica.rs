@@ -1,0 +1,26 @@
+//! Replicas: what a store has committed, in another place (`docs/design/0033-replicas.md`).
+//!
+//! A place has files of data, named by their digests, and items. An item leads from one state of
+//! the tables to another: it has the rows that changed, or all rows, and names the bytes of
+//! segments and the maps that came with them. Items form a chain, and each says the sum of all rows
+//! before and after it, so that nothing can be missing, doubled or out of order unnoticed.
+//!
+//! [`Store::send_replica`] reads the journal, the segments and the maps, beside the writer of the
+//! store if there is one. [`restore_store`] makes a store of any state, and [`verify_replica`]
+//! reads everything.
+
+mod gather;
+mod items;
+mod place;
+mod record;
+mod restore;
+mod rows;
+mod send;
+mod status;
+mod verify;
+
+pub use place::{DirPlace, Place};
+pub use restore::{AsOf, RestoredStore, restore_store};
+pub use send::{SendOptions, Sent};
+pub use status::ReplicaStatus;
+pub use verify::{ReplicaState, Verified, verify_replica};

@@ -1,0 +1,318 @@
+//! What a store remembers of a replica: the file `replicas/NAME`, and the item that is on its way
+//! there. They are text, which ends with its digest.
+
+use crate::journal::TablesState;
+use crate::layout;
+use crate::store::Store;
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use weald_format::journal::RowSum;
+use weald_format::replica::{ItemNo, PlaceIdentity};
+use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
+
+/// First line of the file.
+const FIRST_LINE: &str = "weald replica 1";
+/// Most bytes of the file: 10 million segments.
+const RECORD_LEN_MAX: u64 = 300 << 20;
+
+/// What was sent last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct LastSent {
+    pub number: ItemNo,
+    pub digest: Digest,
+    /// The state of the tables to which it leads.
+    pub commit: CommitNo,
+    pub sum: RowSum,
+    /// When it was sent, in nanoseconds since 1970.
+    pub time: i64,
+    /// Bytes of the rows of the last item with all rows, and of those since then.
+    pub all_rows_len: u64,
+    pub changes_len: u64,
+    /// Bytes of segments that are there.
+    pub segments: BTreeMap<SegmentNo, u64>,
+}
+
+impl LastSent {
+    pub fn state(&self) -> TablesState {
+        TablesState {
+            commit: self.commit,
+            sum: self.sum,
+        }
+    }
+}
+
+/// A replica, as its store knows it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Record {
+    /// Where it lies, as the user gave it.
+    pub place: String,
+    pub identity: PlaceIdentity,
+    pub last: Option<LastSent>,
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for byte in bytes {
+        // Writing to a string does not fail.
+        let _ = write!(out, "{byte:02x}");
+    }
+    out
+}
+
+fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
+    let bytes = text.as_bytes();
+    if bytes.len() != LEN * 2 || !text.is_ascii() {
+        return None;
+    }
+    let mut out = [0; LEN];
+    for (byte, digits) in out.iter_mut().zip(bytes.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
+    }
+    Some(out)
+}
+
+impl Record {
+    fn encode(&self) -> String {
+        let mut text = format!(
+            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\n",
+            self.place,
+            hex(&self.identity.uuid),
+            hex(&self.identity.lineage)
+        );
+        if let Some(last) = &self.last {
+            text.push_str(&format!(
+                "item {} {}\ncommit {} {}\ntime {}\nrows {} {}\n",
+                last.number.0,
+                last.digest,
+                last.commit,
+                hex(&last.sum.to_bytes()),
+                last.time,
+                last.all_rows_len,
+                last.changes_len
+            ));
+            for (number, len) in &last.segments {
+                text.push_str(&format!("segment {} {len}\n", number.0));
+            }
+        }
+        let digest = Digest::of(text.as_bytes());
+        text.push_str(&format!("digest {digest}\n"));
+        text
+    }
+
+    /// Parses the text, and returns what follows it.
+    fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        const DIGEST_LINE_LEN: usize = 7 + 64 + 1;
+        let at = bytes.windows(8).position(|w| w == b"\ndigest ")? + 1;
+        let (text, rest) = bytes.split_at_checked(at)?;
+        let (digest, rest) = rest.split_at_checked(DIGEST_LINE_LEN)?;
+        let digest = std::str::from_utf8(digest).ok()?;
+        let digest = digest.strip_prefix("digest ")?.strip_suffix('\n')?;
+        if Digest::from_hex(digest)? != Digest::of(text) {
+            return None;
+        }
+        let text = std::str::from_utf8(text).ok()?;
+        let mut lines = text.lines();
+        if lines.next()? != FIRST_LINE {
+            return None;
+        }
+        let mut next = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+        let mut record = Self {
+            place: next("place")?.to_owned(),
+            identity: PlaceIdentity {
+                uuid: unhex(next("store")?)?,
+                lineage: unhex(next("lineage")?)?,
+            },
+            last: None,
+        };
+        let Some(item) = next("item") else {
+            return Some((record, rest));
+        };
+        let (number, digest) = item.split_once(' ')?;
+        let (commit, sum) = next("commit")?.split_once(' ')?;
+        let time = next("time")?.parse().ok()?;
+        let (all_rows_len, changes_len) = next("rows")?.split_once(' ')?;
+        let mut last = LastSent {
+            number: ItemNo(number.parse().ok()?),
+            digest: Digest::from_hex(digest)?,
+            commit: CommitNo(commit.parse().ok()?),
+            sum: RowSum::from_bytes(unhex(sum)?),
+            time,
+            all_rows_len: all_rows_len.parse().ok()?,
+            changes_len: changes_len.parse().ok()?,
+            segments: BTreeMap::new(),
+        };
+        for line in lines {
+            let (number, len) = line.strip_prefix("segment ")?.split_once(' ')?;
+            let number = SegmentNo(number.parse().ok()?);
+            last.segments.insert(number, len.parse().ok()?);
+        }
+        record.last = Some(last);
+        Some((record, rest))
+    }
+}
+
+/// Path of the record of a replica.
+fn path(name: &str) -> String {
+    format!("{}/{name}", layout::REPLICAS)
+}
+
+/// Path of an item on its way, behind the record that holds when it has arrived.
+fn pending_path(name: &str) -> String {
+    format!("{}/.{name}.next", layout::REPLICAS)
+}
+
+/// Path of the lock of those who send to a replica.
+pub(super) fn lock_path(name: &str) -> String {
+    format!("{}/.{name}.lock", layout::REPLICAS)
+}
+
+fn damaged(store: &Store, path: &str, name: &str) -> Error {
+    let shown = store.disk.shown();
+    let what = format!(
+        "{shown}/{path}: what the store remembers of this replica is damaged: 'weald replica remove \
+         {shown} {name}' forgets it, and 'weald replica add' begins another one, in another place"
+    );
+    Error::corrupt("replica", 0, "S-9.8", what)
+}
+
+fn write(store: &Store, path: &str, bytes: &[u8]) -> Result<()> {
+    let disk = &*store.disk;
+    match disk.make_dir(layout::REPLICAS) {
+        Ok(()) => disk.sync_dir("")?,
+        Err(error) if error.kind() == ErrorKind::Busy => {}
+        Err(error) => return Err(error),
+    }
+    let new = format!("{path}.new").replacen("replicas/", "replicas/.", 1);
+    disk.write_file(&new, bytes)?;
+    disk.rename(&new, path)?;
+    disk.sync_dir(layout::REPLICAS)
+}
+
+impl Store {
+    /// Names of the replicas, sorted.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn replica_names(&self) -> Result<Vec<String>> {
+        let mut names = match self.disk.list(layout::REPLICAS) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other?,
+        };
+        names.retain(|name| layout::check_name(name).is_ok());
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    /// What the store remembers of the replica `name`.
+    pub(super) fn replica_record(&self, name: &str) -> Result<Record> {
+        layout::check_name(name)?;
+        let path = path(name);
+        let bytes = match self.disk.read_file(&path, RECORD_LEN_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                let shown = self.disk.shown();
+                let what = format!(
+                    "{shown}: has no replica {name:?}: 'weald replica ls {shown}' lists them, and \
+                     'weald replica add {shown} PLACE --name {name}' makes one"
+                );
+                return Err(Error::not_found(what));
+            }
+            other => other?,
+        };
+        match Record::parse(&bytes) {
+            Some((record, [])) => Ok(record),
+            _ => Err(damaged(self, &path, name)),
+        }
+    }
+
+    pub(super) fn write_replica_record(&self, name: &str, record: &Record) -> Result<()> {
+        write(self, &path(name), record.encode().as_bytes())
+    }
+
+    /// The item on its way to a replica, and the record that holds when it is there.
+    pub(super) fn pending_item(&self, name: &str) -> Result<Option<(Record, Vec<u8>)>> {
+        let path = pending_path(name);
+        let bytes = match self.disk.read_file(&path, RECORD_LEN_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            other => other?,
+        };
+        match Record::parse(&bytes) {
+            Some((record, item)) => Ok(Some((record, item.to_vec()))),
+            None => Err(damaged(self, &path, name)),
+        }
+    }
+
+    /// Notes an item that goes to a replica, durably.
+    pub(super) fn put_pending_item(&self, name: &str, record: &Record, item: &[u8]) -> Result<()> {
+        let mut bytes = record.encode().into_bytes();
+        bytes.extend_from_slice(item);
+        write(self, &pending_path(name), &bytes)
+    }
+
+    /// The item on its way has arrived.
+    pub(super) fn settle_pending_item(&self, name: &str, record: &Record) -> Result<()> {
+        self.write_replica_record(name, record)?;
+        self.disk.remove_if_there(&pending_path(name))
+    }
+
+    /// Forgets a replica; its files stay where they are.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`.
+    pub fn remove_replica(&self, name: &str) -> Result<()> {
+        layout::check_name(name)?;
+        let path = path(name);
+        match self.disk.remove(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                self.replica_record(name).map(drop)?;
+            }
+            other => other?,
+        }
+        self.disk.remove_if_there(&pending_path(name))?;
+        self.disk.remove_if_there(&lock_path(name))?;
+        self.disk.sync_dir(layout::REPLICAS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // Would catch a damaged record that is taken for another state of the replica.
+    #[test]
+    fn no_damaged_record_is_accepted() {
+        let record = Record {
+            place: "/a place".to_owned(),
+            identity: PlaceIdentity {
+                uuid: [1; 16],
+                lineage: [0xab; 16],
+            },
+            last: Some(LastSent {
+                number: ItemNo(7),
+                digest: Digest([3; 32]),
+                commit: CommitNo(99),
+                sum: RowSum::from_bytes([5; 32]),
+                time: -4,
+                all_rows_len: 1,
+                changes_len: 2,
+                segments: [(SegmentNo(1), 4096), (SegmentNo(9), 1)].into(),
+            }),
+        };
+        for record in [
+            Record {
+                last: None,
+                ..record.clone()
+            },
+            record,
+        ] {
+            let mut bytes = record.encode().into_bytes();
+            bytes.extend(b"item");
+            let (parsed, rest) = Record::parse(&bytes).expect("a record");
+            assert_eq!((parsed, rest), (record, &b"item"[..]));
+            for at in 0..bytes.len() - 4 {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1;
+                assert!(Record::parse(&bytes).is_none(), "byte {at}");
+            }
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Makes a store of what a replica has.
+
+use super::gather::needs_map;
+use super::items::{Items, find_identity};
+use super::place::{Place, read_data};
+use super::rows::each_change;
+use crate::disk::{Access, Disk, LocalFile};
+use crate::engine::{Sealer, Table, number_of};
+use crate::journal::SummedRows;
+use crate::layout;
+use crate::segment;
+use crate::store::Store;
+use crate::writer::WriteOptions;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use weald_format::replica::{DataFile, DataKind, Item, ItemKind, Lacking, unpack_segment};
+use weald_format::store::{BlockRow, ImageRow, SegmentRow};
+use weald_format::{CommitNo, Error, Result, SegmentNo};
+
+/// Number of segments that are kept open while they are written.
+const OPEN_MAX: usize = 64;
+
+/// Which state of a replica is meant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AsOf {
+    /// The last one.
+    #[default]
+    Last,
+    /// The last one that is not after this commit.
+    Commit(CommitNo),
+    /// The last one that was sent at this time or before, in nanoseconds since 1970.
+    Time(i64),
+}
+
+/// A store that was made of a replica.
+#[derive(Debug)]
+pub struct RestoredStore {
+    /// The store.
+    pub store: Store,
+    /// Its last commit.
+    pub commit: CommitNo,
+    /// When this state was sent, in nanoseconds since 1970.
+    pub time: i64,
+    /// Bytes of segments and maps that were written.
+    pub written_len: u64,
+    /// What is not there, because the store had lost it when it was sent, or the replica has lost
+    /// it.
+    pub damage: Vec<String>,
+}
+
+/// Items that lead to a state, the one with all rows first.
+#[derive(Debug)]
+pub(super) struct Path<'a>(pub VecDeque<&'a Item>);
+
+impl<'a> Path<'a> {
+    /// The items that lead to `to`; `None` if one is missing.
+    pub fn to(items: &'a Items, to: &'a Item) -> Option<Self> {
+        let mut path = VecDeque::from([to]);
+        loop {
+            let first = *path.front()?;
+            if first.header.kind == ItemKind::AllRows {
+                return Some(Self(path));
+            }
+            path.push_front(items.before(first)?);
+        }
+    }
+
+    /// The rows to which the items lead.
+    ///
+    /// # Errors
+    /// `Corrupt` if they have another sum than the items say, or are damaged; `NotFound`, `Io`.
+    pub fn rows(&self, place: &dyn Place, sealer: &Sealer) -> Result<SummedRows> {
+        let mut rows = SummedRows::default();
+        for item in &self.0 {
+            if item.header.kind == ItemKind::AllRows {
+                rows = SummedRows::default();
+            }
+            each_change(place, sealer, item, &mut |changes| {
+                rows.apply(changes);
+                Ok(())
+            })?;
+            if rows.sum() != item.header.after {
+                let what = format!(
+                    "{}: item {} leads to other rows than it says",
+                    place.shown(),
+                    item.header.number.0
+                );
+                return Err(Error::corrupt("replica", 0, "S-9.7", what));
+            }
+        }
+        Ok(rows)
+    }
+
+    /// All files and ranges that the items name.
+    pub fn files(&self) -> impl Iterator<Item = &'a DataFile> {
+        self.0.iter().flat_map(|item| item.list.files.iter())
+    }
+
+    /// What the store could not read.
+    pub fn lacking(&self) -> impl Iterator<Item = &'a Lacking> {
+        self.0.iter().flat_map(|item| item.list.lacking.iter())
+    }
+}
+
+/// Chooses a state.
+pub(super) fn choose<'a>(items: &'a Items, as_of: AsOf) -> Option<&'a Item> {
+    let is_meant = |item: &&Item| match as_of {
+        AsOf::Last => true,
+        AsOf::Commit(commit) => item.header.commit <= commit,
+        AsOf::Time(time) => item.header.time <= time,
+    };
+    // By their order: clocks may have been wrong.
+    items.all().into_iter().rfind(is_meant)
+}
+
+/// Makes a store on `disk` of what `place` has. Its directory must be missing or empty. What cannot
+/// be read is left out, and told. Its first writer completes what was unfinished.
+///
+/// # Errors
+/// `NotFound` if the place is no replica, or has no such state; `Corrupt` if its items or rows are
+/// damaged: an earlier state may be whole; `Busy` if the directory is not empty; `Io`, `Full`.
+/// After an error, files may remain that are no store.
+///
+/// # Cost
+/// Memory for all rows: about 100 bytes for each, and its length.
+pub fn restore_store(
+    place: &dyn Place,
+    disk: Arc<dyn Disk>,
+    as_of: AsOf,
+    options: WriteOptions,
+) -> Result<RestoredStore> {
+    let shown = place.shown();
+    let none = |what: &str| Error::not_found(format!("{shown}: {what}"));
+    let identity = find_identity(place)?.ok_or_else(|| none("there is no replica here"))?;
+    let items = Items::read(place, &identity)?;
+    for bad in &items.bad {
+        log::warn!("{}", bad.why);
+    }
+    let to = choose(&items, as_of).ok_or_else(|| none("the replica has no such state"))?;
+    // A damaged item may be the one that was asked for.
+    let later = items.bad.iter().find(|bad| bad.number > to.header.number);
+    let mut damage: Vec<String> = Vec::new();
+    if let (AsOf::Last, Some(bad)) = (as_of, later) {
+        damage.push(format!("a later state is lost: {}", bad.why));
+    }
+    let path = Path::to(&items, to).ok_or_else(|| {
+        let what = format!(
+            "{shown}: an item between the last one with all rows and item {} is missing or \
+             damaged: 'weald replica verify' lists the states that are whole, and --at takes one",
+            to.header.number.0
+        );
+        Error::corrupt("replica", 0, "S-9.6", what)
+    })?;
+    let rows = path.rows(place, &Sealer::new()?)?;
+    damage.extend(missing_blocks(&path, &rows));
+    let header = to.header;
+    let mut written_len = 0;
+    let fill = |disk: &dyn Disk| -> Result<Option<SummedRows>> {
+        written_len = write_objects(place, disk, &path, &rows, &mut damage)?;
+        Ok(Some(rows))
+    };
+    let superblock = weald_format::store::StoreSuperblock {
+        uuid: identity.uuid,
+        incompat: header.incompat,
+        segment_len: header.segment_len,
+    };
+    let store = Store::create_filled(disk, superblock, fill)?;
+    // It shows the maps, and makes the journal.
+    let mut writer = store.write(options)?;
+    writer.begin_journal()?;
+    drop(writer);
+    Ok(RestoredStore {
+        store,
+        commit: header.commit,
+        time: header.time,
+        written_len,
+        damage,
+    })
+}
+
+/// Segments that are written, of which the last ones are open.
+struct Segments<'a> {
+    disk: &'a dyn Disk,
+    /// Those that have a file, and how long they must become.
+    made: BTreeSet<SegmentNo>,
+    lens: BTreeMap<SegmentNo, u64>,
+    open: VecDeque<(SegmentNo, Box<dyn LocalFile>)>,
+}
+
+impl Segments<'_> {
+    fn file(&mut self, number: SegmentNo) -> Result<&dyn LocalFile> {
+        if let Some(index) = self.open.iter().position(|(no, _)| *no == number) {
+            let found = self.open.remove(index);
+            self.open.extend(found);
+        } else {
+            let is_new = self.made.insert(number);
+            let access = if is_new {
+                Access::Create
+            } else {
+                Access::Write
+            };
+            let file = self.disk.open(&layout::segment_file(number), access)?;
+            if let Some(len) = self.lens.get(&number).filter(|_| is_new) {
+                file.set_len(*len)?;
+            }
+            self.open.push_back((number, file));
+            if self.open.len() > OPEN_MAX
+                && let Some((_, file)) = self.open.pop_front()
+            {
+                file.sync()?;
+            }
+        }
+        match self.open.back() {
+            Some((_, file)) => Ok(&**file),
+            None => Err(Error::limit("no segment is open")),
+        }
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        for (_, file) in &self.open {
+            file.sync()?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes segments, and maps under their hidden names. Returns their bytes.
+fn write_objects(
+    place: &dyn Place,
+    disk: &dyn Disk,
+    path: &Path<'_>,
+    rows: &SummedRows,
+    damage: &mut Vec<String>,
+) -> Result<u64> {
+    let (mut lens, mut maps) = (BTreeMap::new(), BTreeMap::new());
+    for ((table, key), value) in rows.rows() {
+        match table {
+            Table::Segments => {
+                let row = SegmentRow::parse(value)?;
+                if let Some(number) = number_of(key)
+                    && !row.is_emptied
+                {
+                    lens.insert(SegmentNo(number), row.len);
+                }
+            }
+            Table::Images => {
+                let row = ImageRow::parse(value)?;
+                if !needs_map(&row) {
+                    continue;
+                }
+                maps.insert(row.map_digest.0, (row.image_no, key.clone()));
+            }
+            _ => {}
+        }
+    }
+    let mut segments = Segments {
+        disk,
+        made: BTreeSet::new(),
+        lens,
+        open: VecDeque::new(),
+    };
+    let mut written_len = 0;
+    for file in path.files() {
+        let done = match file.kind {
+            DataKind::Rows => Ok(()),
+            DataKind::Segment {
+                number,
+                offset,
+                len,
+            } => match segments.lens.get(&number) {
+                Some(segment_len) if offset.saturating_add(len) <= *segment_len => {
+                    let target = segments.file(number)?;
+                    read_data(place, file).and_then(|bytes| {
+                        for (from, run) in unpack_segment(&bytes, len)? {
+                            target.write_at(run, offset + from)?;
+                            written_len += run.len() as u64;
+                        }
+                        Ok(())
+                    })
+                }
+                _ => Ok(()),
+            },
+            DataKind::Map(image_no) => match maps.remove(&file.digest.0) {
+                Some((of, _)) if of == image_no => read_data(place, file).and_then(|bytes| {
+                    written_len += bytes.len() as u64;
+                    crate::disk::Objects::put(disk, &layout::hidden_map(image_no), &bytes)
+                }),
+                _ => Ok(()),
+            },
+        };
+        match done {
+            Err(error) if error.is_failed_write() => return Err(error),
+            Err(error) => damage.push(error.to_string()),
+            Ok(()) => {}
+        }
+    }
+    segments.sync()?;
+    disk.sync_dir(layout::SEGMENTS)?;
+    drop(segments.open);
+    damage.extend(damaged_blocks(disk, rows)?);
+    for (_, (_, key)) in maps {
+        let name = String::from_utf8_lossy(&key);
+        damage.push(format!("the map of image {name} is not in the replica"));
+    }
+    for lacking in path
+        .lacking()
+        .filter(|l| segments.lens.contains_key(&l.number))
+    {
+        damage.push(format!(
+            "{}, bytes {} to {}: the store could not read them itself",
+            layout::segment(lacking.number),
+            lacking.offset,
+            lacking.offset.saturating_add(lacking.len)
+        ));
+    }
+    Ok(written_len)
+}
+
+/// Blocks in use that are not what their rows say: number of them, and one of them. Parts of two
+/// histories would each be whole, and not be one store.
+fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> {
+    let mut places = Vec::new();
+    for ((table, _), value) in rows.rows() {
+        if *table == Table::Blocks {
+            let row = BlockRow::parse(value)?;
+            if row.references > 0 {
+                places.push((row.location.segment, row.location.offset, row));
+            }
+        }
+    }
+    places.sort_unstable_by_key(|(segment, offset, _)| (*segment, *offset));
+    let (mut count, mut first) = (0u64, None);
+    for of_segment in places.chunk_by(|a, b| a.0 == b.0) {
+        let Some((number, ..)) = of_segment.first() else {
+            continue;
+        };
+        let opened = segment::open(disk, *number);
+        for (_, _, row) in of_segment {
+            let read = match &opened {
+                Ok(object) => segment::read_record(&**object, row.location, &row.record),
+                Err(error) => Err(error.duplicate()),
+            };
+            if let Err(error) = read {
+                count += 1;
+                first.get_or_insert(error);
+            }
+        }
+    }
+    Ok(first.map(|error| format!("{count} blocks cannot be read: {error}")))
+}
+
+/// A range of a segment: where it lies, and its end.
+type Range = ((u64, u64), u64);
+
+/// The ranges of segments that files of data have, without overlaps.
+fn ranges(path: &Path<'_>) -> BTreeMap<(u64, u64), u64> {
+    let of_file = |file: &DataFile| match file.kind {
+        DataKind::Segment {
+            number,
+            offset,
+            len,
+        } => Some(((number.0, offset), offset.saturating_add(len))),
+        _ => None,
+    };
+    let mut all: Vec<Range> = path.files().filter_map(of_file).collect();
+    all.sort_unstable();
+    let mut merged: Vec<Range> = Vec::new();
+    for ((number, from), to) in all {
+        match merged.last_mut() {
+            Some(((last, _), end)) if *last == number && from <= *end => *end = to.max(*end),
+            _ => merged.push(((number, from), to)),
+        }
+    }
+    merged.into_iter().collect()
+}
+
+/// Blocks in use of a state that no file of data has: number of them, and one of them.
+pub(super) fn missing_blocks(path: &Path<'_>, rows: &SummedRows) -> Option<String> {
+    let ranges = ranges(path);
+    let (mut count, mut first) = (0u64, None);
+    for ((table, key), value) in rows.rows() {
+        if *table != Table::Blocks {
+            continue;
+        }
+        let Ok(row) = BlockRow::parse(value) else {
+            continue;
+        };
+        let (segment, offset) = (row.location.segment, row.location.offset);
+        let before = ranges.range(..=(segment.0, offset)).next_back();
+        let is_there = before.is_some_and(|((of, _), end)| {
+            *of == segment.0 && *end >= offset.saturating_add(row.len())
+        });
+        if !is_there && row.references > 0 {
+            count += 1;
+            let id = number_of(key).unwrap_or_default();
+            let shown = layout::segment(segment);
+            first.get_or_insert_with(|| format!("block {id} at {offset} of {shown}"));
+        }
+    }
+    let first = first?;
+    Some(format!(
+        "{count} blocks are in no file of the replica, such as {first}"
+    ))
+}

@@ -1,0 +1,42 @@
+//! How far a replica is.
+
+use crate::journal::last_commit;
+use crate::store::Store;
+use weald_format::{CommitNo, Result};
+
+/// What a store knows of one of its replicas.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplicaStatus {
+    /// Its name.
+    pub name: String,
+    /// Where it lies, as the user gave it.
+    pub place: String,
+    /// The last commit that it has, and when that was sent, in nanoseconds since 1970.
+    pub sent: Option<(CommitNo, i64)>,
+    /// Commits of the store that it does not have; `None` if the journal does not tell.
+    pub behind: Option<u64>,
+    /// Whether an item is on its way, which a sending that was interrupted left.
+    pub has_pending: bool,
+}
+
+impl Store {
+    /// What the store knows of the replica `name`. The place is not asked.
+    ///
+    /// # Errors
+    /// `NotFound`; `Corrupt` if what the store remembers is damaged; `Io`.
+    pub fn replica_status(&self, name: &str) -> Result<ReplicaStatus> {
+        let record = self.replica_record(name)?;
+        let sent = record.last.map(|last| (last.commit, last.time));
+        let last = last_commit(self).ok();
+        Ok(ReplicaStatus {
+            name: name.to_owned(),
+            place: record.place,
+            sent,
+            behind: last.map(|last| {
+                let sent = sent.map_or(0, |(commit, _)| commit.0);
+                last.0.saturating_sub(sent)
+            }),
+            has_pending: self.pending_item(name)?.is_some(),
+        })
+    }
+}
