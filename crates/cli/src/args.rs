@@ -91,6 +91,7 @@ pub enum Command {
     Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
     Store(commands::store::StoreArgs),
+    Replica(commands::replica::ReplicaArgs),
     Volume(commands::volume::VolumeArgs),
     Export(commands::export::ExportArgs),
     Import(commands::import::ImportArgs),
@@ -123,6 +124,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Recover(args) => commands::recover::run(&args),
         Command::Rewrite(args) => commands::rewrite::run(&args),
         Command::Store(args) => commands::store::run(&args),
+        Command::Replica(args) => commands::replica::run(&args),
         Command::Volume(args) => commands::volume::run(&args),
         Command::Export(args) => commands::export::run(&args),
         Command::Import(args) => commands::import::run(&args),
@@ -164,6 +166,7 @@ fn help_of(name: &str) -> Option<&'static Help> {
         "recover" => &commands::recover::HELP,
         "rewrite" => &commands::rewrite::HELP,
         "store" => &commands::store::HELP,
+        "replica" => &commands::replica::HELP,
         "volume" => &commands::volume::HELP,
         "export" => &commands::export::HELP,
         "import" => &commands::import::HELP,
@@ -177,6 +180,7 @@ fn help_of(name: &str) -> Option<&'static Help> {
 fn help_in_group(group: &str, name: &str) -> Option<&'static Help> {
     match group {
         "store" => commands::store::help_of(name),
+        "replica" => commands::replica::help_of(name),
         "volume" => commands::volume::help_of(name),
         "export" => commands::export::help_of(name),
         "import" => commands::import::help_of(name),

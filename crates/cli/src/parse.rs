@@ -99,6 +99,21 @@ pub fn time(text: &str) -> Result<Timestamp, String> {
     weald_vfs::parse_time(text).map_err(|_| expected.to_owned())
 }
 
+/// A time in seconds: a whole number, and s, m, h or d.
+pub fn seconds(text: &str) -> Result<u64, String> {
+    let expected = || "expected a whole number and s, m, h or d, such as 10s".to_owned();
+    let (number, unit) = match text.char_indices().next_back() {
+        Some((at, 's')) => (text.get(..at), 1),
+        Some((at, 'm')) => (text.get(..at), 60),
+        Some((at, 'h')) => (text.get(..at), 3600),
+        Some((at, 'd')) => (text.get(..at), 86_400),
+        _ => return Err(expected()),
+    };
+    let number: Option<u64> = number.and_then(|number| number.parse().ok());
+    let seconds = number.and_then(|number| number.checked_mul(unit));
+    seconds.filter(|seconds| *seconds > 0).ok_or_else(expected)
+}
+
 /// A whole number.
 pub fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
     text.parse()

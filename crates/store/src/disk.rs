@@ -244,6 +244,14 @@ pub trait LocalFiles: Debug + Send + Sync {
         false
     }
 
+    /// User to whom the file `name` belongs; `None` on a disk without users.
+    ///
+    /// # Errors
+    /// As [`LocalFiles::open`].
+    fn owner(&self, _name: &str) -> Result<Option<u32>> {
+        Ok(None)
+    }
+
     /// Processes that hold a lock on the byte at `offset` of the file `name`, as far as this user
     /// may see them.
     fn holders_of_lock(&self, _name: &str, _offset: u64) -> Vec<u32> {

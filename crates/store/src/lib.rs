@@ -71,8 +71,8 @@ pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
 pub use replica::{
-    AsOf, DirPlace, Place, ReplicaState, ReplicaStatus, RestoredStore, SendOptions, Sent, Verified,
-    restore_store, verify_replica,
+    AsOf, DirPlace, Place, PlaceLocation, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus,
+    RestoredStore, SendOptions, Sent, Verified, receive, restore_store, verify_replica,
 };
 pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,

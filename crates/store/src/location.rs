@@ -2,7 +2,9 @@
 //! one knows which disk serves it.
 
 use crate::disk::{Disk, HostDisk};
+use crate::replica::{AsOf, Place, RestoredStore, restore_store};
 use crate::store::Store;
+use crate::writer::WriteOptions;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,5 +53,18 @@ impl StoreLocation {
     /// As [`Store::create`].
     pub fn create(self, uuid: Uuid, segment_len: u64) -> Result<Store> {
         Store::create(self.disk(), uuid, segment_len)
+    }
+
+    /// Makes a store here of what a replica has.
+    ///
+    /// # Errors
+    /// As [`crate::restore_store`].
+    pub fn restore(
+        self,
+        place: &dyn Place,
+        as_of: AsOf,
+        options: WriteOptions,
+    ) -> Result<RestoredStore> {
+        restore_store(place, self.disk(), as_of, options)
     }
 }

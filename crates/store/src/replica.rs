@@ -11,6 +11,8 @@
 
 mod gather;
 mod items;
+mod location;
+mod pipe;
 mod place;
 mod record;
 mod restore;
@@ -19,7 +21,10 @@ mod send;
 mod status;
 mod verify;
 
+pub use location::PlaceLocation;
+pub use pipe::{Receiving, receive};
 pub use place::{DirPlace, Place};
+pub use record::ReplicaSettings;
 pub use restore::{AsOf, RestoredStore, restore_store};
 pub use send::{SendOptions, Sent};
 pub use status::ReplicaStatus;

@@ -24,6 +24,7 @@ pub mod mount_overlay;
 pub mod mounts;
 pub mod recover;
 mod remount;
+pub mod replica;
 pub mod rewrite;
 mod sent_image;
 pub mod serve;

@@ -10,6 +10,7 @@ mod salvage;
 mod show;
 mod views;
 
+use super::replica::{BACKUP_HELP, BackupArgs, backup};
 use crate::help::Help;
 use crate::open_store::silence_engine;
 use clap::{Args, Subcommand};
@@ -79,6 +80,7 @@ enum StoreCommand {
     Gc(collect::GcArgs),
     Check(show::CheckArgs),
     Salvage(salvage::SalvageArgs),
+    Backup(BackupArgs),
 }
 
 /// Runs the command.
@@ -95,6 +97,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         StoreCommand::Gc(args) => collect::gc(args),
         StoreCommand::Check(args) => show::check(args),
         StoreCommand::Salvage(args) => salvage::run(args),
+        StoreCommand::Backup(args) => backup(args),
     }
 }
 
@@ -111,6 +114,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "gc" => &collect::GC_HELP,
         "check" => &show::CHECK_HELP,
         "salvage" => &salvage::HELP,
+        "backup" => &BACKUP_HELP,
         _ => return None,
     })
 }

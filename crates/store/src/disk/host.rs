@@ -247,6 +247,15 @@ impl LocalFiles for HostDisk {
         Some([stat.dev, stat.ino])
     }
 
+    fn owner(&self, name: &str) -> Result<Option<u32>> {
+        use std::os::unix::fs::MetadataExt;
+        let file = self.open_file(name, Access::Read);
+        let metadata = file.and_then(|file| file.metadata());
+        metadata
+            .map(|metadata| Some(metadata.uid()))
+            .map_err(|e| self.failed(name, e))
+    }
+
     fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
         crate::lock_holders::holders(&self.shown.join(name), offset)
     }

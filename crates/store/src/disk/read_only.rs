@@ -192,6 +192,10 @@ impl LocalFiles for ReadOnlyDisk {
         true
     }
 
+    fn owner(&self, name: &str) -> Result<Option<u32>> {
+        self.below.owner(name)
+    }
+
     fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
         self.below.holders_of_lock(name, offset)
     }

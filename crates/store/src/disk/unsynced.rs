@@ -60,6 +60,10 @@ impl LocalFiles for UnsyncedDisk {
         self.0.is_in_memory()
     }
 
+    fn owner(&self, name: &str) -> Result<Option<u32>> {
+        self.0.owner(name)
+    }
+
     fn holders_of_lock(&self, name: &str, offset: u64) -> Vec<u32> {
         self.0.holders_of_lock(name, offset)
     }

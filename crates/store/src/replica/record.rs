@@ -41,12 +41,22 @@ impl LastSent {
     }
 }
 
+/// What a user has set for a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ReplicaSettings {
+    /// Seconds after which a server that has the store open sends again; 0: it does not send.
+    pub every_s: u64,
+    /// Whether nothing is sent for the time being.
+    pub is_paused: bool,
+}
+
 /// A replica, as its store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     /// Where it lies, as the user gave it.
     pub place: String,
     pub identity: PlaceIdentity,
+    pub settings: ReplicaSettings,
     pub last: Option<LastSent>,
 }
 
@@ -74,10 +84,12 @@ fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
 impl Record {
     fn encode(&self) -> String {
         let mut text = format!(
-            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\n",
+            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nevery {}\npaused {}\n",
             self.place,
             hex(&self.identity.uuid),
-            hex(&self.identity.lineage)
+            hex(&self.identity.lineage),
+            self.settings.every_s,
+            self.settings.is_paused
         );
         if let Some(last) = &self.last {
             text.push_str(&format!(
@@ -122,6 +134,10 @@ impl Record {
                 uuid: unhex(next("store")?)?,
                 lineage: unhex(next("lineage")?)?,
             },
+            settings: ReplicaSettings {
+                every_s: next("every")?.parse().ok()?,
+                is_paused: next("paused")?.parse().ok()?,
+            },
             last: None,
         };
         let Some(item) = next("item") else {
@@ -159,6 +175,11 @@ fn path(name: &str) -> String {
 /// Path of an item on its way, behind the record that holds when it has arrived.
 fn pending_path(name: &str) -> String {
     format!("{}/.{name}.next", layout::REPLICAS)
+}
+
+/// Path of the reason why nothing could be sent.
+fn error_path(name: &str) -> String {
+    format!("{}/.{name}.error", layout::REPLICAS)
 }
 
 /// Path of the lock of those who send to a replica.
@@ -218,10 +239,51 @@ impl Store {
             }
             other => other?,
         };
+        self.refuse_others_record(&path)?;
         match Record::parse(&bytes) {
             Some((record, [])) => Ok(record),
             _ => Err(damaged(self, &path, name)),
         }
+    }
+
+    /// A record says where to write, and what to run: that of another user is not followed.
+    fn refuse_others_record(&self, path: &str) -> Result<()> {
+        let me = rustix::process::geteuid().as_raw();
+        match self.disk.owner(path)? {
+            Some(owner) if owner != me => Err(Error::invalid(format!(
+                "{}/{path}: belongs to user {owner}, who says with it where to write and what to \
+                 run: only that user sends to this replica",
+                self.disk.shown()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes what a user has set for the replica `name`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Corrupt`, `Io`.
+    pub fn set_replica(&self, name: &str, settings: ReplicaSettings) -> Result<()> {
+        let record = self.replica_record(name)?;
+        let record = Record { settings, ..record };
+        self.write_replica_record(name, &record)
+    }
+
+    /// Notes why nothing could be sent, for [`crate::ReplicaStatus`]; `None` if it could.
+    pub fn note_replica_error(&self, name: &str, error: Option<&str>) {
+        let path = error_path(name);
+        let done = match error {
+            Some(error) => self.disk.write_file(&path, error.as_bytes()),
+            None => self.disk.remove_if_there(&path),
+        };
+        if let Err(error) = done {
+            log::debug!("{}/{path}: {error}", self.disk.shown());
+        }
+    }
+
+    pub(super) fn replica_error(&self, name: &str) -> Option<String> {
+        let bytes = self.disk.read_file(&error_path(name), 1 << 16).ok()?;
+        Some(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     pub(super) fn write_replica_record(&self, name: &str, record: &Record) -> Result<()> {
@@ -269,6 +331,7 @@ impl Store {
         }
         self.disk.remove_if_there(&pending_path(name))?;
         self.disk.remove_if_there(&lock_path(name))?;
+        self.disk.remove_if_there(&error_path(name))?;
         self.disk.sync_dir(layout::REPLICAS)
     }
 }
@@ -285,6 +348,10 @@ mod tests {
             identity: PlaceIdentity {
                 uuid: [1; 16],
                 lineage: [0xab; 16],
+            },
+            settings: ReplicaSettings {
+                every_s: 10,
+                is_paused: true,
             },
             last: Some(LastSent {
                 number: ItemNo(7),

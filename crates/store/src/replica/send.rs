@@ -12,7 +12,7 @@
 use super::gather::{Gatherer, Wanted};
 use super::items::{find_identity, list_items, read_identity, read_item};
 use super::place::{DATA, IDENTITY, Place, item_path};
-use super::record::{LastSent, Record, lock_path};
+use super::record::{LastSent, Record, ReplicaSettings, lock_path};
 use super::rows::RowsSender;
 use crate::disk::{Access, LocalFile};
 use crate::engine::{Sealer, Table};
@@ -97,6 +97,7 @@ impl Store {
         name: &str,
         place: &dyn Place,
         (shown, lineage): (&str, Uuid),
+        settings: ReplicaSettings,
     ) -> Result<()> {
         crate::layout::check_name(name)?;
         if shown.contains('\n') {
@@ -126,6 +127,7 @@ impl Store {
         let record = Record {
             place: shown.to_owned(),
             identity,
+            settings,
             last: None,
         };
         self.write_replica_record(name, &record)
@@ -188,6 +190,8 @@ impl Store {
         };
         let next = Record {
             last: Some(attempt.last),
+            // They may have been changed meanwhile.
+            settings: self.replica_record(name)?.settings,
             ..sending.record
         };
         if !faults.has(Bug::ItemNotNoted) {

@@ -1,5 +1,6 @@
 //! How far a replica is.
 
+use super::record::ReplicaSettings;
 use crate::journal::last_commit;
 use crate::store::Store;
 use weald_format::{CommitNo, Result};
@@ -15,6 +16,10 @@ pub struct ReplicaStatus {
     pub sent: Option<(CommitNo, i64)>,
     /// Commits of the store that it does not have; `None` if the journal does not tell.
     pub behind: Option<u64>,
+    /// What the user has set.
+    pub settings: ReplicaSettings,
+    /// Why the last attempt of a server to send failed; `None` if it did not.
+    pub error: Option<String>,
     /// Whether an item is on its way, which a sending that was interrupted left.
     pub has_pending: bool,
 }
@@ -36,6 +41,8 @@ impl Store {
                 let sent = sent.map_or(0, |(commit, _)| commit.0);
                 last.0.saturating_sub(sent)
             }),
+            settings: record.settings,
+            error: self.replica_error(name),
             has_pending: self.pending_item(name)?.is_some(),
         })
     }

@@ -4,7 +4,8 @@
 use super::{Model, Operation, Outcome, Random, Run, seeds};
 use crate::faults::Bug;
 use crate::replica::{
-    AsOf, DirPlace, Place, RestoredStore, SendOptions, Sent, Verified, restore_store,
+    AsOf, DirPlace, Place, ReplicaSettings, RestoredStore, SendOptions, Sent, Verified,
+    restore_store,
 };
 use crate::simulated_disk::{Fault, SimDisk};
 use crate::{Store, StoreWriter};
@@ -191,7 +192,9 @@ impl Pair {
             random: Random::new(random.next()),
         };
         let store = told("store", pair.store())?;
-        let added = store.add_replica(NAME, &pair.network, ("the place", [seed as u8; 16]));
+        let lineage = [seed as u8; 16];
+        let settings = ReplicaSettings::default();
+        let added = store.add_replica(NAME, &pair.network, ("the place", lineage), settings);
         told("add", added)?;
         Ok(pair)
     }

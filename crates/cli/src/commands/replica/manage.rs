@@ -1,0 +1,368 @@
+//! `weald replica add`, `ls`, `status`, `pause`, `resume` and `remove`.
+
+use super::YES_OR_NO;
+use crate::help::Help;
+use crate::json::{Object, put_time};
+use crate::open_store::{StoreDir, open, show_path};
+use crate::output::Output;
+use crate::progress::{count, duration};
+use crate::uuid::random_uuid;
+use anyhow::bail;
+use clap::Args;
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weald_format::Timestamp;
+use weald_store::{PlaceLocation, ReplicaSettings, ReplicaStatus, Store};
+use weald_vfs::utc_seconds;
+
+/// Sections of the help.
+pub const ADD_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "The place gets a file that says of which store it is a replica; a directory is made if it \
+         is missing. Nothing is sent yet: weald replica send does that, or with --every the server \
+         of a mounted volume.",
+        "A place belongs to one replica. Another replica, or one of a restored store, needs another \
+         place.",
+    ],
+    examples: &[
+        (
+            "Make a replica on another disk",
+            "weald replica add /srv/store backup",
+        ),
+        (
+            "Let the server of a mounted volume send every 10 seconds",
+            "weald replica add /srv/store backup-2 --name near --every 10s",
+        ),
+    ],
+    exit_status: YES_OR_NO,
+};
+
+/// The name of a replica.
+const DEFAULT_NAME: &str = "replica";
+
+/// Make a replica of a store
+#[derive(Args, Debug)]
+#[command(after_help = ADD_HELP.short(), after_long_help = ADD_HELP.long())]
+pub(super) struct AddArgs {
+    #[command(flatten)]
+    location: StoreDir,
+    /// Where it lies: a directory, ssh://HOST/PATH, or command:COMMAND
+    #[arg(value_name = "PLACE")]
+    place: String,
+    /// Name of the replica
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
+    name: String,
+    /// Let the server of a mounted volume send after each such time, such as 10s, 5m or 1h
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::seconds)]
+    every: Option<u64>,
+    /// Print nothing
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// The place that a command line names, by its whole path.
+pub(super) fn location_of(text: &str) -> anyhow::Result<PlaceLocation> {
+    Ok(match PlaceLocation::parse(text)? {
+        PlaceLocation::Dir(path) => PlaceLocation::Dir(std::path::absolute(path)?),
+        other => other,
+    })
+}
+
+/// Makes a replica.
+pub(crate) fn add_replica(
+    store: &Store,
+    (name, place): (&str, &str),
+    every_s: u64,
+) -> anyhow::Result<PlaceLocation> {
+    let location = location_of(place)?;
+    if let PlaceLocation::Dir(path) = &location
+        && weald_store::is_store(path)
+    {
+        let words = show_path(path);
+        bail!(
+            "{words}: is a store, and a replica needs a place of its own, such as {words}-replica"
+        );
+    }
+    let place = location.open()?;
+    let settings = ReplicaSettings {
+        every_s,
+        is_paused: false,
+    };
+    let shown = location.text();
+    store.add_replica(name, &*place, (&shown, random_uuid()?), settings)?;
+    Ok(location)
+}
+
+pub(super) fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.location.store)?;
+    let every = args.every.unwrap_or(0);
+    let location = add_replica(&store, (&args.name, &args.place), every)?;
+    if !args.quiet {
+        let mut output = Output::new();
+        let words = show_path(&args.location.store);
+        writeln!(
+            output,
+            "{words}: replica {} in {}",
+            args.name,
+            location.text()
+        )?;
+        output.finish()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sections of the help.
+pub const LS_HELP: Help = Help {
+    lists: &[],
+    notes: &["Each line has the name of a replica and its place."],
+    examples: &[(
+        "List the replicas of a store",
+        "weald replica ls /srv/store",
+    )],
+    exit_status: YES_OR_NO,
+};
+
+/// List the replicas of a store
+#[derive(Args, Debug)]
+#[command(after_help = LS_HELP.short(), after_long_help = LS_HELP.long())]
+pub(super) struct LsArgs {
+    #[command(flatten)]
+    location: StoreDir,
+}
+
+pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.location.store)?;
+    let mut output = Output::new();
+    for name in store.replica_names()? {
+        let place = match store.replica_status(&name) {
+            Ok(status) => status.place,
+            Err(error) => error.to_string(),
+        };
+        write!(output, "{name}\t")?;
+        output.name(place.as_bytes())?;
+        writeln!(output)?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sections of the help.
+pub const STATUS_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Behind is the number of commits of the store that the replica does not have. The place \
+         itself is not asked: weald replica verify reads it.",
+    ],
+    examples: &[
+        (
+            "Show how far replicas are",
+            "weald replica status /srv/store",
+        ),
+        (
+            "Print how many commits a replica lacks",
+            "weald replica status --json /srv/store | jq .behind",
+        ),
+    ],
+    exit_status: YES_OR_NO,
+};
+
+/// Show how far the replicas of a store are
+#[derive(Args, Debug)]
+#[command(after_help = STATUS_HELP.short(), after_long_help = STATUS_HELP.long())]
+pub(super) struct StatusArgs {
+    #[command(flatten)]
+    location: StoreDir,
+    /// Print one JSON object per replica
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn timestamp(time: i64) -> Timestamp {
+    Timestamp {
+        seconds: time.div_euclid(1_000_000_000),
+        nanoseconds: time.rem_euclid(1_000_000_000) as u32,
+    }
+}
+
+/// Whole seconds since a time in nanoseconds since 1970.
+fn seconds_since(time: i64) -> Option<u64> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+    let seconds = now
+        .as_secs()
+        .checked_sub(u64::try_from(time).ok()? / 1_000_000_000)?;
+    Some(seconds)
+}
+
+pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.location.store)?;
+    let mut output = Output::new();
+    for name in store.replica_names()? {
+        let status = store.replica_status(&name)?;
+        if args.json {
+            output.json(&json_of(&status).into())?;
+        } else {
+            output.text(&text_of(&status))?;
+        }
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn json_of(status: &ReplicaStatus) -> Object {
+    let mut object = Object::new();
+    object.insert("name".into(), status.name.as_str().into());
+    object.insert("place".into(), status.place.as_str().into());
+    object.insert("every".into(), status.settings.every_s.into());
+    object.insert("is_paused".into(), status.settings.is_paused.into());
+    object.insert(
+        "commit".into(),
+        status.sent.map(|(commit, _)| commit.0).into(),
+    );
+    if let Some((_, time)) = status.sent {
+        put_time(&mut object, "sent", timestamp(time));
+    }
+    object.insert("behind".into(), status.behind.into());
+    object.insert("is_interrupted".into(), status.has_pending.into());
+    object.insert("error".into(), status.error.clone().into());
+    object
+}
+
+fn text_of(status: &ReplicaStatus) -> String {
+    let mut text = format!("{}: {}\n", status.name, status.place);
+    match status.sent {
+        None => text.push_str("  nothing was sent yet\n"),
+        Some((commit, time)) => {
+            let ago = match seconds_since(time) {
+                Some(seconds) => format!(", {} ago", duration(seconds)),
+                None => String::new(),
+            };
+            let time = utc_seconds(timestamp(time));
+            text.push_str(&format!("  has commit {commit}, sent {time}{ago}\n"));
+        }
+    }
+    match status.behind {
+        Some(0) => text.push_str("  has all that the store has committed\n"),
+        Some(behind) => {
+            let commits = count(behind);
+            text.push_str(&format!("  behind by {commits} commits\n"));
+        }
+        None => {
+            text.push_str("  how far it is behind is not known: the store has no journal now\n")
+        }
+    }
+    let settings = status.settings;
+    if settings.is_paused {
+        text.push_str("  paused\n");
+    } else if settings.every_s > 0 {
+        let every = duration(settings.every_s);
+        text.push_str(&format!(
+            "  the server of a mounted volume sends every {every}\n"
+        ));
+    }
+    if status.has_pending {
+        text.push_str("  a sending was interrupted: the next one completes it\n");
+    }
+    if let Some(error) = &status.error {
+        text.push_str(&format!("  the last try failed: {error}\n"));
+    }
+    text
+}
+
+/// Sections of the help.
+pub const PAUSE_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "The server of a mounted volume sends nothing to a replica that is paused, nor does weald \
+         replica send without --name.",
+    ],
+    examples: &[(
+        "Pause a replica",
+        "weald replica pause /srv/store --name disk2",
+    )],
+    exit_status: YES_OR_NO,
+};
+
+/// A replica of a store.
+#[derive(Args, Debug)]
+struct Named {
+    #[command(flatten)]
+    location: StoreDir,
+    /// Name of the replica
+    #[arg(long, value_name = "NAME", default_value = DEFAULT_NAME)]
+    name: String,
+}
+
+/// Send nothing to a replica for the time being
+#[derive(Args, Debug)]
+#[command(after_help = PAUSE_HELP.short(), after_long_help = PAUSE_HELP.long())]
+pub(super) struct PauseArgs {
+    #[command(flatten)]
+    named: Named,
+}
+
+pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<ExitCode> {
+    set_paused(&args.named, true)
+}
+
+/// Sections of the help.
+pub const RESUME_HELP: Help = Help {
+    lists: &[],
+    notes: &["The next sending has all that was committed meanwhile."],
+    examples: &[(
+        "Send again to a replica that is paused",
+        "weald replica resume /srv/store --name disk2",
+    )],
+    exit_status: YES_OR_NO,
+};
+
+/// Send to a replica again
+#[derive(Args, Debug)]
+#[command(after_help = RESUME_HELP.short(), after_long_help = RESUME_HELP.long())]
+pub(super) struct ResumeArgs {
+    #[command(flatten)]
+    named: Named,
+}
+
+pub(super) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
+    set_paused(&args.named, false)
+}
+
+fn set_paused(named: &Named, is_paused: bool) -> anyhow::Result<ExitCode> {
+    let store = open(&named.location.store)?;
+    let status = store.replica_status(&named.name)?;
+    let settings = ReplicaSettings {
+        is_paused,
+        ..status.settings
+    };
+    store.set_replica(&named.name, settings)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Sections of the help.
+pub const REMOVE_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "The store forgets the replica. Its files stay where they are, and can be restored; the \
+         place does not become a replica of the store again.",
+    ],
+    examples: &[(
+        "Forget a replica",
+        "weald replica remove /srv/store --name near",
+    )],
+    exit_status: YES_OR_NO,
+};
+
+/// Forget a replica; its files stay
+#[derive(Args, Debug)]
+#[command(after_help = REMOVE_HELP.short(), after_long_help = REMOVE_HELP.long())]
+pub(super) struct RemoveArgs {
+    #[command(flatten)]
+    named: Named,
+}
+
+pub(super) fn remove(args: &RemoveArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.named.location.store)?;
+    store.remove_replica(&args.named.name)?;
+    Ok(ExitCode::SUCCESS)
+}
