@@ -63,6 +63,9 @@ gpg-agent gpg-agent
 /usr/lib/postgresql postgresql
 losetup mount
 fstrim util-linux
+ssh openssh-client
+ssh-keygen openssh-client
+/usr/sbin/sshd openssh-server
 TABLE
     exports) cat <<'TABLE' ;;
 ganesha.nfsd nfs-ganesha

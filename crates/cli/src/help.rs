@@ -27,6 +27,13 @@ pub const DONE_OR_FAILED: &[Item] = &[
     ("2", "The command failed; standard error says why."),
 ];
 
+/// Exit status of a command that tells what is damaged or missing.
+pub const DONE_OR_DAMAGED: &[Item] = &[
+    ("0", "The command did its work."),
+    ("1", "Something is damaged or missing; the rest is done."),
+    ("2", "The command failed; standard error says why."),
+];
+
 /// Exit status of a command that continues after a problem with one path.
 pub const DONE_OR_PARTLY: &[Item] = &[
     ("0", "The command did its work."),

@@ -72,7 +72,8 @@ pub use remove::Removal;
 pub use replace::ImageLock;
 pub use replica::{
     AsOf, DirPlace, Place, PlaceLocation, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus,
-    RestoredStore, SendOptions, Sent, Verified, receive, restore_store, verify_replica,
+    RestoredStore, SendOptions, Sent, Verified, receive, replica_states, restore_store,
+    verify_replica,
 };
 pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,

@@ -65,6 +65,11 @@ impl StoreLocation {
         as_of: AsOf,
         options: WriteOptions,
     ) -> Result<RestoredStore> {
-        restore_store(place, self.disk(), as_of, options)
+        let disk: Arc<dyn Disk> = match self {
+            // The store that was sent may have been private.
+            Self::Path(path) => Arc::new(HostDisk::private(&path)),
+            other => other.disk(),
+        };
+        restore_store(place, disk, as_of, options)
     }
 }

@@ -7,7 +7,6 @@
 use crate::disk::{Access, Disk, ReadOnlyDisk};
 use crate::engine::redb::RedbEngine;
 use crate::engine::{Batch, Engine, Table};
-use crate::journal::SummedRows;
 use crate::layout::{self, ObjectKind, ObjectName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -90,15 +89,15 @@ impl Store {
             incompat: STORE_ROW_GROUPS,
             segment_len,
         };
-        Self::create_filled(disk, superblock, |_| Ok(None))
+        Self::create_filled(disk, superblock, |_, _| Ok(()))
     }
 
-    /// As [`Store::create`]. `fill` writes objects, and returns the rows of the tables; `None`
-    /// stands for those of an empty store.
+    /// As [`Store::create`]. `fill` writes objects, and rows to the tables, before the directory is
+    /// a store.
     pub(crate) fn create_filled(
         disk: Arc<dyn Disk>,
         superblock: StoreSuperblock,
-        fill: impl FnOnce(&dyn Disk) -> Result<Option<SummedRows>>,
+        fill: impl FnOnce(&dyn Disk, &dyn Engine) -> Result<()>,
     ) -> Result<Self> {
         let StoreSuperblock {
             uuid, segment_len, ..
@@ -119,11 +118,8 @@ impl Store {
         }
         disk.make_dir(layout::SEGMENTS)?;
         disk.make_dir(layout::IMAGES)?;
-        let rows = fill(&*disk)?;
         let engine = create_engine(&*disk, layout::META, uuid)?;
-        if let Some(rows) = rows {
-            rows.write(&engine)?;
-        }
+        fill(&*disk, &engine)?;
         drop(engine);
         let lock = disk.open(layout::LOCK, Access::CreatePrivate)?;
         // Detects a file system without locks now, before the first writer does.

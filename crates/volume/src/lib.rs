@@ -41,6 +41,7 @@ pub mod properties;
 mod quotas;
 mod reader;
 mod rebuild;
+mod replicate;
 mod salvage;
 mod signal;
 #[cfg(test)]

@@ -90,6 +90,8 @@ pub struct OpenStore {
     members: RwLock<Vec<Member>>,
     /// Whether all volumes were closed.
     is_closed: AtomicBool,
+    /// Whether a thread sends to replicas.
+    sends: AtomicBool,
     /// A deliberate bug that a simulation must find.
     pub(crate) faults: Faults<PlantedBug>,
 }
@@ -153,6 +155,7 @@ impl OpenStore {
             failure: Mutex::default(),
             members: RwLock::default(),
             is_closed: AtomicBool::new(false),
+            sends: AtomicBool::new(false),
             faults: options.faults,
         })
     }
@@ -307,6 +310,12 @@ impl OpenStore {
     /// Whether all volumes were closed.
     pub(crate) fn is_closed(&self) -> bool {
         self.is_closed.load(Ordering::Relaxed)
+    }
+
+    /// Whether a thread has to be started that sends to the replicas of the store: not where writes
+    /// are not synced, so that nobody knows what the disk has.
+    pub(crate) fn begins_to_send(&self) -> bool {
+        !self.ignores_barriers && !self.sends.swap(true, Ordering::SeqCst)
     }
 
     /// Bytes that can still be written, as of the last look at the disk.

@@ -11,6 +11,7 @@ use crate::open_store::{Committing, OpenStore, Writing};
 use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
+use crate::replicate;
 use crate::signal::Signal;
 use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
@@ -187,6 +188,9 @@ impl Volume {
                 .spawn(move || run(&weak, &signal, interval));
             let spawned = spawned.map_err(|e| Error::io("a thread", e))?;
             *self.thread.lock() = Some(spawned);
+            if shared.begins_to_send() {
+                replicate::start(shared)?;
+            }
         }
         if options.is_preloaded {
             preload::start(self)?;

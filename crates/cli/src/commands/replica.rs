@@ -8,7 +8,7 @@ mod verify;
 
 pub use send::{BACKUP_HELP, BackupArgs, backup};
 
-use crate::help::{DONE_OR_FAILED, Help};
+use crate::help::Help;
 use crate::open_store::silence_engine;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
@@ -25,7 +25,8 @@ pub const HELP: Help = Help {
             (
                 "ssh://[USER@]HOST[:PORT]/PATH",
                 "A directory of another machine, which needs weald, too: ssh starts weald replica \
-                 receive PATH there. The login must work without a password.",
+                 receive PATH there. The login must work without a password. The environment variable \
+                 WEALD_SSH names another program than ssh, with options.",
             ),
             (
                 "command:COMMAND",
@@ -68,13 +69,6 @@ pub const HELP: Help = Help {
     ],
 };
 
-/// Exit status of a command that tells damage.
-const DONE_OR_DAMAGED: &[crate::help::Item] = &[
-    ("0", "The command did its work."),
-    ("1", "Something is damaged or missing; the rest is done."),
-    ("2", "The command failed; standard error says why."),
-];
-
 /// Keep what a store has committed in other places
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
@@ -93,6 +87,7 @@ enum ReplicaCommand {
     Resume(manage::ResumeArgs),
     Remove(manage::RemoveArgs),
     Send(send::SendArgs),
+    States(verify::StatesArgs),
     Verify(verify::VerifyArgs),
     Restore(restore::RestoreArgs),
     Receive(receive::ReceiveArgs),
@@ -109,6 +104,7 @@ pub fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
         ReplicaCommand::Resume(args) => manage::resume(args),
         ReplicaCommand::Remove(args) => manage::remove(args),
         ReplicaCommand::Send(args) => send::run(args),
+        ReplicaCommand::States(args) => verify::states(args),
         ReplicaCommand::Verify(args) => verify::run(args),
         ReplicaCommand::Restore(args) => restore::run(args),
         ReplicaCommand::Receive(args) => receive::run(args),
@@ -125,12 +121,10 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "resume" => &manage::RESUME_HELP,
         "remove" => &manage::REMOVE_HELP,
         "send" => &send::HELP,
+        "states" => &verify::STATES_HELP,
         "verify" => &verify::HELP,
         "restore" => &restore::HELP,
         "receive" => &receive::HELP,
         _ => return None,
     })
 }
-
-/// Exit status of commands that only say yes or no.
-const YES_OR_NO: &[crate::help::Item] = DONE_OR_FAILED;

@@ -40,6 +40,10 @@ const STORE_EMPTY: &str = "weald store create -q srv/store";
 const STORE_FULL: &str = "weald store create -q srv/store
     weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
 
+/// A replica of it, for the examples of most commands.
+const REPLICA: &str = "weald replica add -q srv/store backup --name disk2
+    weald replica add -q srv/store near --name near; weald replica send -q srv/store";
+
 /// Inputs of `weald import`.
 const COMPOSEFS: &str = "weald export composefs -q forest.weald --image root.cfs --objects objects
     weald export dump forest.weald > root.dump";
@@ -113,7 +117,7 @@ fn every_example_works() {
         let help = bench.weald(words).expect(0, "").text();
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{command}: no examples");
-        if ["store", "export", "import"]
+        if ["store", "export", "import", "replica"]
             .iter()
             .any(|group| command.starts_with(group))
         {
@@ -126,6 +130,14 @@ fn every_example_works() {
         }
         if command.starts_with("import") {
             must(&bench, COMPOSEFS);
+        }
+        // The examples of the group make the replica that they use.
+        if command.starts_with("replica ") {
+            let named = match command {
+                "replica add" | "replica receive" => "true",
+                _ => REPLICA,
+            };
+            must(&bench, named);
         }
         if command == "mount" || command.starts_with("volume") {
             must(&bench, "weald store create -q srv/store");

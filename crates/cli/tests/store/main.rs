@@ -12,4 +12,6 @@ mod many;
 mod missing;
 mod mounted;
 mod older;
+mod replica_places;
+mod replicas;
 mod rows;

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 49] = [
+pub const COMMANDS: [&str; 62] = [
     "build",
     "mount",
     "umount",
@@ -45,6 +45,19 @@ pub const COMMANDS: [&str; 49] = [
     "store gc",
     "store check",
     "store salvage",
+    "store backup",
+    "replica",
+    "replica add",
+    "replica ls",
+    "replica status",
+    "replica pause",
+    "replica resume",
+    "replica remove",
+    "replica send",
+    "replica states",
+    "replica verify",
+    "replica restore",
+    "replica receive",
     "volume",
     "volume create",
     "volume ls",

@@ -24,6 +24,8 @@ pub struct HostDisk {
     path: PathBuf,
     /// Path of the directory in messages.
     shown: PathBuf,
+    /// Permissions of the directory, if this makes it.
+    mode: u32,
     dir: Arc<OnceLock<OwnedFd>>,
 }
 
@@ -48,7 +50,16 @@ impl HostDisk {
         Self {
             path: path.to_owned(),
             shown: path.to_owned(),
+            mode: 0o777,
             dir: Arc::default(),
+        }
+    }
+
+    /// As [`HostDisk::new`]; if it makes the directory, nobody else may enter that.
+    pub fn private(path: &Path) -> Self {
+        Self {
+            mode: 0o700,
+            ..Self::new(path)
         }
     }
 
@@ -58,6 +69,7 @@ impl HostDisk {
         Self {
             path: shown.to_owned(),
             shown: shown.to_owned(),
+            mode: 0o777,
             dir: Arc::new(OnceLock::from(dir)),
         }
     }
@@ -192,7 +204,9 @@ impl LocalFiles for HostDisk {
 
     fn make_dir(&self, dir: &str) -> Result<()> {
         if dir.is_empty() {
-            return of_change(fs::create_dir(&self.path).map_err(|e| self.failed(dir, e)));
+            use std::os::unix::fs::DirBuilderExt;
+            let made = fs::DirBuilder::new().mode(self.mode).create(&self.path);
+            return of_change(made.map_err(|e| self.failed(dir, e)));
         }
         let made = self.parent_of(dir).and_then(|(parent, name)| {
             Ok(rustix::fs::mkdirat(

@@ -51,6 +51,18 @@ pub(crate) fn last_commit(store: &Store) -> Result<CommitNo> {
     Ok(settled(store, &chain))
 }
 
+/// Whether the journal alone tells what the tables have: all that it has.
+pub(crate) fn is_settled(store: &Store) -> bool {
+    match Chain::read(store, false) {
+        Ok(Some(chain)) => {
+            let is_whole = chain.damage.is_none() && chain.rows_damage.is_none();
+            let last = chain.last().map(|end| end.commit);
+            is_whole && last.is_some_and(|last| settled(store, &chain) == last)
+        }
+        _ => false,
+    }
+}
+
 /// The journal may have one commit more than the tables.
 fn settled(store: &Store, chain: &Chain) -> CommitNo {
     let last = chain.last().map_or(chain.rows, |end| end.commit);
@@ -117,11 +129,6 @@ pub(crate) fn changes_since(store: &Store, asked: Asked) -> Result<SinceCommit> 
         until,
     };
     match known.filter(|_| !is_all) {
-        // Its last commit is the one more that the tables may lack.
-        Some(known) if known.commit >= until && tables.is_none() => Ok(SinceCommit {
-            rows: Since::Changes(LastChanges::new()),
-            state: known,
-        }),
         Some(known) if known.commit >= chain.rows => reader.changes(known),
         _ => reader.all_rows(chain.rows),
     }

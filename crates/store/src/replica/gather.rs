@@ -246,7 +246,7 @@ fn record_len(record: &RecordRef) -> u64 {
 }
 
 /// Reads a range; what cannot be read is zero.
-fn read_range(object: &dyn Object, from: u64, to: u64) -> Result<Vec<u8>> {
+pub(super) fn read_range(object: &dyn Object, from: u64, to: u64) -> Result<Vec<u8>> {
     let len = usize::try_from(to - from).map_err(|_| Error::limit("a range of a segment"))?;
     let mut bytes = vec![0; len];
     match object.read_at(&mut bytes, from) {

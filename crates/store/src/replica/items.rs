@@ -32,8 +32,8 @@ pub(super) fn read_identity(place: &dyn Place) -> Result<Option<PlaceIdentity>> 
     }
 }
 
-/// As [`read_identity`]. If the file that says it is damaged or missing, the items say it, which all
-/// do.
+/// As [`read_identity`]. If the file that says it is damaged or missing, the items say it, which
+/// all do.
 ///
 /// # Errors
 /// Those of [`read_identity`], if no item can be read.

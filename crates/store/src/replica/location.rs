@@ -10,6 +10,8 @@ use weald_format::{Error, Result};
 
 /// Prefix of a place on another machine.
 const SSH: &str = "ssh://";
+/// Environment variable with the program to use in place of ssh, and options of it.
+const SSH_VARIABLE: &str = "WEALD_SSH";
 /// Prefix of a place behind a command, in what a store remembers.
 const COMMAND: &str = "command:";
 
@@ -82,10 +84,13 @@ impl PlaceLocation {
     pub fn open(&self) -> Result<Box<dyn Place>> {
         let command = match self {
             Self::Dir(path) => {
-                return Ok(Box::new(DirPlace::new(Arc::new(HostDisk::new(path)))));
+                return Ok(Box::new(DirPlace::new(Arc::new(HostDisk::private(path)))));
             }
             Self::Ssh { host, port, path } => {
-                let mut command = Command::new("ssh");
+                let own = std::env::var(SSH_VARIABLE).unwrap_or_default();
+                let mut words = own.split_whitespace();
+                let mut command = Command::new(words.next().unwrap_or("ssh"));
+                command.args(words);
                 // A machine that is gone is noticed within a minute, and nobody is asked.
                 command.args(["-o", "BatchMode=yes", "-o", "ConnectTimeout=20"]);
                 command.args([
@@ -103,7 +108,8 @@ impl PlaceLocation {
             }
             Self::Command(text) => {
                 let mut command = Command::new("sh");
-                command.arg("-c").arg(text);
+                // The same wherever it is started from, as by a server.
+                command.arg("-c").arg(text).current_dir("/");
                 command
             }
         };

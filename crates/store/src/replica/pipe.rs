@@ -319,8 +319,8 @@ fn answer(place: &dyn Place, receiving: Receiving, request: &Message) -> Result<
     }
 }
 
-/// Puts a file that is what its name says. Where all files are kept, one that is there stays, unless
-/// it is damaged.
+/// Puts a file that is what its name says. Where all files are kept, one that is there stays,
+/// unless it is damaged.
 fn put(place: &dyn Place, receiving: Receiving, name: &str, bytes: &[u8]) -> Result<()> {
     let differs = |digest: Digest| Digest::of(bytes) != digest;
     if data_digest(name).is_some_and(differs) {

@@ -190,8 +190,9 @@ pub(super) fn lock_path(name: &str) -> String {
 fn damaged(store: &Store, path: &str, name: &str) -> Error {
     let shown = store.disk.shown();
     let what = format!(
-        "{shown}/{path}: what the store remembers of this replica is damaged: 'weald replica remove \
-         {shown} {name}' forgets it, and 'weald replica add' begins another one, in another place"
+        "{shown}/{path}: what the store remembers of this replica is damaged: 'weald replica \
+         remove {shown} --name {name}' forgets it, and 'weald replica add' begins another one, in \
+         another place"
     );
     Error::corrupt("replica", 0, "S-9.8", what)
 }

@@ -5,7 +5,7 @@ use super::items::{Items, find_identity};
 use super::place::{Place, read_data};
 use super::rows::each_change;
 use crate::disk::{Access, Disk, LocalFile};
-use crate::engine::{Sealer, Table, number_of};
+use crate::engine::{Engine, Sealer, Table, number_of};
 use crate::journal::SummedRows;
 use crate::layout;
 use crate::segment;
@@ -136,7 +136,13 @@ pub fn restore_store(
     for bad in &items.bad {
         log::warn!("{}", bad.why);
     }
-    let to = choose(&items, as_of).ok_or_else(|| none("the replica has no such state"))?;
+    let to = choose(&items, as_of).ok_or_else(|| {
+        none(if items.all().is_empty() {
+            "nothing was sent to this replica yet"
+        } else {
+            "the replica has no such state: 'weald replica states' lists those that it has"
+        })
+    })?;
     // A damaged item may be the one that was asked for.
     let later = items.bad.iter().find(|bad| bad.number > to.header.number);
     let mut damage: Vec<String> = Vec::new();
@@ -155,9 +161,9 @@ pub fn restore_store(
     damage.extend(missing_blocks(&path, &rows));
     let header = to.header;
     let mut written_len = 0;
-    let fill = |disk: &dyn Disk| -> Result<Option<SummedRows>> {
+    let fill = |disk: &dyn Disk, engine: &dyn Engine| -> Result<()> {
         written_len = write_objects(place, disk, &path, &rows, &mut damage)?;
-        Ok(Some(rows))
+        rows.write(engine)
     };
     let superblock = weald_format::store::StoreSuperblock {
         uuid: identity.uuid,

@@ -17,7 +17,7 @@ use super::rows::RowsSender;
 use crate::disk::{Access, LocalFile};
 use crate::engine::{Sealer, Table};
 use crate::faults::{Bug, Faults};
-use crate::journal::{Asked, Since, TablesState, changes_since, last_commit};
+use crate::journal::{Asked, Since, TablesState, changes_since, is_settled, last_commit};
 use crate::store::Store;
 use crate::writer::WriteOptions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -37,11 +37,14 @@ const CHANGES_LEN: u64 = 1 << 20;
 /// How to send.
 #[derive(Debug, Clone)]
 pub struct SendOptions {
-    /// The writer, which completes what an earlier one left unfinished.
-    pub write: WriteOptions,
+    /// A writer, which opens the tables for a moment if nobody else does and the journal alone does
+    /// not tell what they have. Without one, that is then an error.
+    pub writer: Option<WriteOptions>,
     /// Send everything that the store has, also what was sent before: the place has lost some of
     /// it.
     pub is_anew: bool,
+    /// A deliberate bug, if a simulation must find it.
+    pub faults: Faults<Bug>,
 }
 
 /// What was sent.
@@ -148,7 +151,7 @@ impl Store {
         place: &dyn Place,
         options: &SendOptions,
     ) -> Result<Sent> {
-        let faults = options.write.faults;
+        let faults = options.faults;
         let mut record = self.replica_record(name)?;
         let _lock = self.lock_replica(name)?;
         check_identity(place, &record, options.is_anew)?;
@@ -223,10 +226,13 @@ impl Store {
         Err(Error::new(ErrorKind::Busy, what))
     }
 
-    /// The state of the tables, if nobody writes to the store: what an earlier writer left
-    /// unfinished is completed, and there is a journal then.
-    fn settled_tables(&self, options: &WriteOptions) -> Result<Option<TablesState>> {
+    /// The state of the tables, if the journal does not tell it and nobody writes to the store:
+    /// what an earlier writer left unfinished is completed, and there is a journal then.
+    fn settled_tables(&self, options: Option<&WriteOptions>) -> Result<Option<TablesState>> {
         use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
+        let Some(options) = options.filter(|_| !is_settled(self)) else {
+            return Ok(None);
+        };
         let denied = |error: &Error| {
             let cause = error.io_source().map(std::io::Error::kind);
             matches!(cause, Some(PermissionDenied | ReadOnlyFilesystem))
@@ -302,7 +308,7 @@ impl Sending<'_> {
         let mut tries = 0;
         loop {
             tries += 1;
-            self.tables = self.store.settled_tables(&options.write)?;
+            self.tables = self.store.settled_tables(options.writer.as_ref())?;
             let (state, damage, attempt) = match self.attempt() {
                 Ok(None) => return Ok(None),
                 Ok(Some(attempt)) if attempt.damage.is_empty() => return Ok(Some(attempt)),

@@ -19,7 +19,7 @@ pub struct ReplicaState {
     pub commit: CommitNo,
     /// When it was sent, in nanoseconds since 1970.
     pub time: i64,
-    /// Whether all that belongs to it is there.
+    /// Whether all that belongs to it is there, as far as it was read.
     pub is_whole: bool,
 }
 
@@ -36,6 +36,31 @@ pub struct Verified {
     pub verified_len: u64,
     /// Paths of files of data that are there and damaged.
     pub damaged_files: Vec<String>,
+    /// Files of data that are damaged or missing.
+    pub bad_files: Vec<DataFile>,
+}
+
+/// The states of the replica at `place`, in order. Whether they are whole is not looked at: its
+/// items are read alone.
+///
+/// # Errors
+/// As [`verify_replica`].
+pub fn replica_states(place: &dyn Place) -> Result<Vec<ReplicaState>> {
+    let identity = find_identity(place)?.ok_or_else(|| no_replica(place))?;
+    let items = Items::read(place, &identity)?;
+    for bad in &items.bad {
+        log::warn!("{}", bad.why);
+    }
+    let states = items.all().into_iter().map(|item| ReplicaState {
+        commit: item.header.commit,
+        time: item.header.time,
+        is_whole: Path::to(&items, item).is_some(),
+    });
+    Ok(states.collect())
+}
+
+fn no_replica(place: &dyn Place) -> Error {
+    Error::not_found(format!("{}: there is no replica here", place.shown()))
 }
 
 /// Reads all of the replica at `place`.
@@ -46,10 +71,7 @@ pub struct Verified {
 /// # Cost
 /// Reads everything. Memory for all rows of a state: about 100 bytes for each, and its length.
 pub fn verify_replica(place: &dyn Place) -> Result<Verified> {
-    let identity = find_identity(place)?.ok_or_else(|| {
-        let what = format!("{}: there is no replica here", place.shown());
-        Error::not_found(what)
-    })?;
+    let identity = find_identity(place)?.ok_or_else(|| no_replica(place))?;
     let damage = read_identity(place).err();
     let items = Items::read(place, &identity)?;
     let mut verified = Verified {
@@ -177,6 +199,7 @@ impl Verified {
                     if error.kind() != weald_format::ErrorKind::NotFound {
                         self.damaged_files.push(data_path(&file.digest));
                     }
+                    self.bad_files.push(*file);
                     self.findings.push(format!("{}: {error}", of(file)));
                     true
                 }

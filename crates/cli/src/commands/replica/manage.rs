@@ -1,7 +1,6 @@
 //! `weald replica add`, `ls`, `status`, `pause`, `resume` and `remove`.
 
-use super::YES_OR_NO;
-use crate::help::Help;
+use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_time};
 use crate::open_store::{StoreDir, open, show_path};
 use crate::output::Output;
@@ -12,7 +11,7 @@ use clap::Args;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::Timestamp;
-use weald_store::{PlaceLocation, ReplicaSettings, ReplicaStatus, Store};
+use weald_store::{Place, PlaceLocation, ReplicaSettings, ReplicaStatus, Store};
 use weald_vfs::utc_seconds;
 
 /// Sections of the help.
@@ -22,8 +21,8 @@ pub const ADD_HELP: Help = Help {
         "The place gets a file that says of which store it is a replica; a directory is made if it \
          is missing. Nothing is sent yet: weald replica send does that, or with --every the server \
          of a mounted volume.",
-        "A place belongs to one replica. Another replica, or one of a restored store, needs another \
-         place.",
+        "A place belongs to one replica. Another replica, or one of a restored store, needs a \
+         place of its own.",
     ],
     examples: &[
         (
@@ -35,7 +34,7 @@ pub const ADD_HELP: Help = Help {
             "weald replica add /srv/store backup-2 --name near --every 10s",
         ),
     ],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// The name of a replica.
@@ -67,6 +66,20 @@ pub(super) fn location_of(text: &str) -> anyhow::Result<PlaceLocation> {
         PlaceLocation::Dir(path) => PlaceLocation::Dir(std::path::absolute(path)?),
         other => other,
     })
+}
+
+/// Opens the place of a replica that is there.
+pub(super) fn open_place(text: &str) -> anyhow::Result<Box<dyn Place>> {
+    let location = PlaceLocation::parse(text)?;
+    match &location {
+        PlaceLocation::Dir(path) if weald_store::is_store(path) => {
+            bail!("{}: is a store, and no replica of one", show_path(path))
+        }
+        PlaceLocation::Dir(path) if !path.is_dir() => {
+            bail!("{}: no such directory", show_path(path))
+        }
+        _ => Ok(location.open()?),
+    }
 }
 
 /// Makes a replica.
@@ -120,7 +133,7 @@ pub const LS_HELP: Help = Help {
         "List the replicas of a store",
         "weald replica ls /srv/store",
     )],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// List the replicas of a store
@@ -164,7 +177,7 @@ pub const STATUS_HELP: Help = Help {
             "weald replica status --json /srv/store | jq .behind",
         ),
     ],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// Show how far the replicas of a store are
@@ -280,7 +293,7 @@ pub const PAUSE_HELP: Help = Help {
         "Pause a replica",
         "weald replica pause /srv/store --name disk2",
     )],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// A replica of a store.
@@ -313,7 +326,7 @@ pub const RESUME_HELP: Help = Help {
         "Send again to a replica that is paused",
         "weald replica resume /srv/store --name disk2",
     )],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// Send to a replica again
@@ -350,7 +363,7 @@ pub const REMOVE_HELP: Help = Help {
         "Forget a replica",
         "weald replica remove /srv/store --name near",
     )],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// Forget a replica; its files stay

@@ -1,7 +1,6 @@
 //! `weald replica receive`.
 
-use super::YES_OR_NO;
-use crate::help::Help;
+use crate::help::{DONE_OR_FAILED, Help};
 use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,17 +10,18 @@ use weald_store::{PlaceLocation, Receiving, receive};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "This is the other side of a replica: it answers requests on its standard input and output, \
-         and touches the files of a replica in DIR only. ssh starts it for a place ssh://HOST/DIR.",
+        "This is the other side of a replica: it answers requests on its standard input and \
+         output, and touches the files of a replica in DIR only. ssh starts it for a place \
+         ssh://HOST/DIR.",
         "With --keep-all, it neither removes nor replaces a file. A machine that was broken into \
          then cannot destroy the replica. To make a key good for nothing else, put command=\"weald \
          replica receive --keep-all DIR\",restrict in front of it in authorized_keys.",
     ],
     examples: &[(
         "Make a replica by a command of one's own",
-        "weald replica add /srv/store 'command:weald replica receive backup-3' --name piped",
+        "weald replica add /srv/store 'command:weald replica receive /mnt/far' --name far",
     )],
-    exit_status: YES_OR_NO,
+    exit_status: DONE_OR_FAILED,
 };
 
 /// Answer the requests of another machine for a replica here

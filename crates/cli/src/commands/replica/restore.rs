@@ -1,8 +1,7 @@
 //! `weald replica restore`.
 
-use super::DONE_OR_DAMAGED;
-use super::manage::timestamp;
-use crate::help::Help;
+use super::manage::{open_place, timestamp};
+use crate::help::{DONE_OR_DAMAGED, Help};
 use crate::json::{self, put_time};
 use crate::messages;
 use crate::open_store::show_path;
@@ -15,16 +14,16 @@ use clap::{Args, ValueHint};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_format::CommitNo;
-use weald_store::{AsOf, PlaceLocation, StoreLocation, WriteOptions};
+use weald_store::{AsOf, StoreLocation, WriteOptions};
 use weald_vfs::utc_seconds;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "The new store has the images and volumes that the store had when the state was sent. It is \
-         a store like any other, which can be mounted and written to; for a replica of its own it \
-         needs another place.",
+        "The new store has the images and volumes that the store had when the state was sent. It \
+         is a store like any other, which can be mounted and written to; for a replica of its own \
+         it needs another place.",
         "What the replica has lost, or the store had lost itself, is named, and the rest is \
          restored: weald volume check tells the files that it belongs to. If the last state is \
          damaged, --at restores an earlier one; weald replica verify lists those that are whole.",
@@ -80,13 +79,7 @@ pub(super) fn run(args: &RestoreArgs) -> anyhow::Result<ExitCode> {
         bail!("{words}: a store is here already: a restored store needs a directory of its own");
     }
     let was_there = args.store.exists();
-    let location = PlaceLocation::parse(&args.place)?;
-    if let PlaceLocation::Dir(path) = &location
-        && !path.is_dir()
-    {
-        bail!("{}: no such directory", show_path(path));
-    }
-    let place = location.open()?;
+    let place = open_place(&args.place)?;
     let options = WriteOptions::new(writer_name("replica restore"));
     let target = StoreLocation::from(args.store.as_path());
     let as_of = args.at.unwrap_or_default();

@@ -1,8 +1,7 @@
 //! `weald replica send`, and `weald store backup`.
 
-use super::DONE_OR_DAMAGED;
 use super::manage::{add_replica, location_of};
-use crate::help::Help;
+use crate::help::{DONE_OR_DAMAGED, Help};
 use crate::json::{self, Object};
 use crate::messages;
 use crate::open_store::{StoreDir, open, show_path};
@@ -13,6 +12,7 @@ use crate::writer_name::writer_name;
 use anyhow::bail;
 use clap::Args;
 use std::process::ExitCode;
+use weald_store::faults::Faults;
 use weald_store::{PlaceLocation, SendOptions, Sent, Store, WriteOptions};
 
 /// Sections of the help.
@@ -20,8 +20,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "Sends what was committed since the last time: the rows that changed, new bytes of \
-         segments, and maps of images. It works beside mounted volumes. Interrupted, it is repeated \
-         without harm.",
+         segments, and maps of images. It works beside mounted volumes. Interrupted, it is \
+         repeated without harm.",
         "What the store itself cannot read is named, and the rest is sent.",
         "If a replica has lost files, --anew sends everything that it does not have, whatever was \
          sent before; weald replica verify --repair does that after a look at all of them.",
@@ -64,8 +64,9 @@ pub(super) fn send_to(store: &Store, name: &str, is_anew: bool) -> weald_format:
     let status = store.replica_status(name)?;
     let place = PlaceLocation::parse(&status.place)?.open()?;
     let options = SendOptions {
-        write: WriteOptions::new(writer_name("replica send")),
+        writer: Some(WriteOptions::new(writer_name("replica send"))),
         is_anew,
+        faults: Faults::default(),
     };
     store.send_replica(name, &*place, &options)
 }
@@ -146,8 +147,9 @@ pub const BACKUP_HELP: Help = Help {
     notes: &[
         "The first time, this makes a replica of the store in the place; each time, it sends what \
          is new. It is weald replica add and weald replica send in one.",
-        "A backup that was never restored is none: weald replica restore PLACE DIR makes a store of \
-         it, of the last state or of any before it, and weald replica verify PLACE reads all of it.",
+        "A backup that was never restored is none: weald replica restore PLACE DIR makes a store \
+         of it, of the last state or of any before it, and weald replica verify PLACE reads all of \
+         it.",
     ],
     examples: &[
         ("Back a store up", "weald store backup /srv/store backup"),

@@ -1,9 +1,8 @@
 //! `weald replica verify`.
 
-use super::DONE_OR_DAMAGED;
-use super::manage::timestamp;
+use super::manage::{open_place, timestamp};
 use super::send::send_to;
-use crate::help::Help;
+use crate::help::{DONE_OR_DAMAGED, DONE_OR_FAILED, Help};
 use crate::json::{self, hex, put_time};
 use crate::messages;
 use crate::open_store::{open_dir, show_path};
@@ -14,7 +13,9 @@ use anyhow::bail;
 use clap::Args;
 use std::path::Path;
 use std::process::ExitCode;
-use weald_store::{PlaceLocation, ReplicaState, Store, Verified, is_store, verify_replica};
+use weald_store::{
+    PlaceLocation, ReplicaState, Store, Verified, is_store, replica_states, verify_replica,
+};
 use weald_vfs::utc_seconds;
 
 /// Sections of the help.
@@ -22,8 +23,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "Verify reads all files of a replica, compares them with their digests, and the rows of \
-         each item with what the item says. It lists what is wrong, and which state is the last one \
-         that is whole.",
+         each item with what the item says. It lists what is wrong, and which state is the last \
+         one that is whole.",
         "With the directory of a store, it verifies the replicas of the store, or one of them with \
          --name, and knows what was sent last. --repair then removes damaged files and sends \
          everything again that is missing: the last state is whole after that. Earlier states may \
@@ -65,13 +66,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         if args.repair || args.name.is_some() {
             bail!("--repair and --name need the directory of a store, which this is not");
         }
-        let location = PlaceLocation::parse(&args.place)?;
-        if let PlaceLocation::Dir(path) = &location
-            && !path.is_dir()
-        {
-            bail!("{}: no such directory", show_path(path));
-        }
-        let verified = verify_replica(&*location.open()?)?;
+        let verified = verify_replica(&*open_place(&args.place)?)?;
         finding_count += tell(&mut output, &args.place, &verified, args.json)?;
         output.finish()?;
         return Ok(exit_code(finding_count));
@@ -96,19 +91,15 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(finding_count))
 }
 
-/// Removes damaged files, and sends all that is missing. Returns what is wrong after that.
+/// Puts files again that are damaged or missing. Returns what is wrong after that.
 fn repair(store: &Store, name: &str, verified: &Verified) -> anyhow::Result<Verified> {
     let place = PlaceLocation::parse(&store.replica_status(name)?.place)?.open()?;
-    for path in &verified.damaged_files {
-        // Where nothing can be removed, a damaged file is replaced when it is sent again.
-        if let Err(error) = place.remove(path) {
-            log::info!("{}/{path}: {error}", place.shown());
-        }
-    }
     for what in &verified.findings {
         messages::error(&anyhow::anyhow!("replica {name}: {what}"));
     }
-    send_to(store, name, true)?;
+    if !store.repair_replica(&*place, verified)? {
+        send_to(store, name, true)?;
+    }
     Ok(store.verify_replica(name, &*place)?)
 }
 
@@ -161,4 +152,43 @@ fn tell(
         (Some(_), None) => writeln!(output, "  no state is whole")?,
     }
     Ok(verified.findings.len() as u64)
+}
+
+/// Sections of the help.
+pub const STATES_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Each line has a commit of the store, and when it was sent: restore takes either with \
+         --at. Whether all that belongs to a state is there, weald replica verify tells.",
+    ],
+    examples: &[(
+        "List the states of a replica",
+        "weald replica states backup",
+    )],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// List the states that a replica has
+#[derive(Args, Debug)]
+#[command(after_help = STATES_HELP.short(), after_long_help = STATES_HELP.long())]
+pub(super) struct StatesArgs {
+    /// The replica: a directory, ssh://HOST/PATH, or command:COMMAND
+    #[arg(value_name = "PLACE")]
+    place: String,
+}
+
+pub(super) fn states(args: &StatesArgs) -> anyhow::Result<ExitCode> {
+    let place = open_place(&args.place)?;
+    let mut output = Output::new();
+    for state in replica_states(&*place)? {
+        let time = utc_seconds(timestamp(state.time));
+        let note = if state.is_whole {
+            ""
+        } else {
+            "  an item before it is missing"
+        };
+        writeln!(output, "{:>12}  {time}{note}", state.commit)?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
 }

@@ -1,0 +1,180 @@
+//! Places of replicas: which are refused, which are full or gone, and another machine.
+
+use crate::ground::Ground;
+use crate::replicas::{assert_restored, with_volume};
+use std::fs;
+use std::path::Path;
+use weald_testkit::mounts::Server;
+
+/// Would catch: a place that gets the state of another store, or of an older copy of this one, and
+/// a store that other users make root write elsewhere.
+#[test]
+fn places_of_others_are_refused_and_stay_as_they_are() {
+    let ground = Ground::with_store();
+    ground.weald(&["replica", "add", "-q", "store", "place"]);
+    ground.weald(&["replica", "send", "-q", "store"]);
+    ground.sh("cp -a store older; cp -a place place-before");
+    ground.weald(&["store", "rm", "store:v1"]);
+    ground.weald(&["replica", "send", "-q", "store"]);
+    ground.sh("cp -a place place-after");
+    ground.weald(&["store", "create", "-q", "other"]);
+    ground.refused(
+        &["replica", "add", "other", "place"],
+        &["place", "is a replica of another store"],
+    );
+    ground.refused(
+        &["replica", "add", "store", "place", "--name", "second"],
+        &["place", "is a replica of this store already"],
+    );
+    ground.refused(
+        &["replica", "add", "store", "other", "--name", "second"],
+        &["other", "is a store"],
+    );
+    // The older copy is put back, and goes its own way.
+    ground.sh("mv store newer; cp -a older store");
+    let words = [
+        "has later items",
+        "put back from an older copy",
+        "weald replica restore",
+    ];
+    ground.refused(&["replica", "send", "store"], &words);
+    ground.weald(&[
+        "store", "import", "-q", "store", "v1.weald", "--name", "third",
+    ]);
+    ground.refused(&["replica", "send", "store"], &words);
+    ground.refused(&["replica", "send", "--anew", "store"], &words);
+    ground.sh("diff -r place place-after");
+    // The older replica, beside the newer store.
+    ground.sh("rm -r store place; mv newer store; mv place-before place");
+    ground.refused(
+        &["replica", "send", "store"],
+        &["item 2, which was sent last, is missing", "--anew"],
+    );
+    ground.weald(&["replica", "send", "-q", "--anew", "store"]);
+    ground.weald(&["replica", "restore", "-q", "place", "restored"]);
+    ground.assert_clean("restored");
+    ground.assert_exported("restored", "v2");
+    // A place that is not mounted.
+    ground.sh("mv place elsewhere; mkdir place");
+    ground.refused(
+        &["replica", "send", "store"],
+        &["place", "is empty, or not mounted"],
+    );
+    ground.sh("rmdir place; mv elsewhere place");
+    // Who writes the record says where root writes, and what it runs.
+    ground.sh("chown 65534 store/replicas/replica");
+    ground.refused(
+        &["replica", "send", "store"],
+        &["belongs to user 65534", "only that user"],
+    );
+    ground.sh(
+        "chown 0 store/replicas/replica; printf x | dd of=store/replicas/replica bs=1 \
+               seek=40 conv=notrunc status=none",
+    );
+    ground.refused(
+        &["replica", "send", "store"],
+        &["is damaged", "weald replica remove"],
+    );
+    ground.weald(&["replica", "remove", "store"]);
+    ground.refused(
+        &["replica", "send", "store"],
+        &["has no replica", "weald replica add"],
+    );
+    ground.assert_clean("store");
+}
+
+/// Would catch: a full place or a full store that loses what was there, or a sending that does not
+/// go on when there is space.
+#[test]
+fn a_full_disk_on_either_side_costs_nothing() {
+    let (ground, dir) = with_volume();
+    ground.sh("mkdir small; mount -t tmpfs -o size=400k tmpfs small");
+    ground.weald(&["replica", "add", "-q", "store", "small/place"]);
+    ground.sh("cp -a v1 v2 home/; sync -f home");
+    ground.refused(
+        &["replica", "send", "store"],
+        &["small/place", "No space left"],
+    );
+    ground.sh("mount -o remount,size=40m small; cp -a home tree");
+    ground.0.umount(&dir);
+    ground.weald(&["replica", "send", "store"]);
+    ground.weald(&["replica", "verify", "small/place"]);
+    assert_restored(&ground, "small/place", None, &ground.at("tree"));
+    ground.sh("rm -r restored; mkdir tight; mount -t tmpfs -o size=300k tmpfs tight");
+    let words = ["No space left"];
+    ground.refused(
+        &["replica", "restore", "small/place", "tight/store"],
+        &words,
+    );
+    assert_eq!(
+        fs::read_dir(ground.at("tight"))
+            .expect("a directory")
+            .count(),
+        0
+    );
+    ground.sh("umount small tight");
+}
+
+/// The server of ssh in a directory of its own, and what a client has to say to reach it.
+fn ssh(ground: &Ground) -> (Server, String) {
+    let here = ground.0.path().display();
+    let weald = Path::new(weald_testkit::command::weald_bin());
+    let bin = weald.parent().expect("a directory").display();
+    ground.sh(&format!(
+        "mkdir -p /run/sshd; mkdir ssh; cd ssh; chmod 700 .
+         for key in host client; do ssh-keygen -q -t ed25519 -N '' -f $key; done
+         python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0))
+print(s.getsockname()[1])' > port
+         echo \"command=\\\"PATH={bin}:$PATH exec weald replica receive {here}/far/place\\\",restrict \\
+             $(cat client.pub)\" > authorized
+         printf '%s\\n' \"Port $(cat port)\" 'ListenAddress 127.0.0.1' 'HostKey {here}/ssh/host' \\
+             'AuthorizedKeysFile {here}/ssh/authorized' 'StrictModes no' 'UsePAM no' \\
+             'PermitRootLogin yes' 'PidFile none' > config
+         echo \"[127.0.0.1]:$(cat port) $(cut -d' ' -f1,2 host.pub)\" > known"
+    ));
+    let mut command = std::process::Command::new("/usr/sbin/sshd");
+    command
+        .args(["-D", "-e", "-f"])
+        .arg(ground.at("ssh/config"));
+    let server = Server::start(&mut command);
+    let options = format!(
+        "ssh -F none -i {here}/ssh/client -o UserKnownHostsFile={here}/ssh/known \
+         -o IdentitiesOnly=yes"
+    );
+    (server, options)
+}
+
+/// Would catch: a replica on another machine that is not the same as one here, and a link that is
+/// cut in the middle and leaves one that is damaged, or cannot be continued.
+#[test]
+fn a_replica_is_sent_through_ssh_and_its_link_may_be_cut() {
+    let (ground, dir) = with_volume();
+    ground.sh("mkdir far");
+    let (mut server, options) = ssh(&ground);
+    let port = fs::read_to_string(ground.at("ssh/port")).expect("a port");
+    let place = format!("ssh://root@127.0.0.1:{}/ignored", port.trim());
+    let far = |script: &str| {
+        let mut command = ground.0.script(script);
+        command.env("WEALD_SSH", &options).env("PLACE", &place);
+        weald_testkit::mounts::finish(&mut command)
+    };
+    let added = || far("$WEALD replica add -q store $PLACE").code == Some(0);
+    weald_testkit::mounts::eventually("sshd answers", added);
+    ground.sh("cp -a v1 home/; sync -f home");
+    far("$WEALD replica send store").expect(0);
+    // The link is cut while 64 MB are on their way.
+    ground.sh("head -c 64000000 /dev/urandom > home/much; sync -f home; cp -a home tree");
+    far("$WEALD replica send store 2> cut-errors & sleep 0.15
+         pkill -KILL -f 'replica [r]eceive .*far/place' || true; wait $! || echo cut > cut")
+    .expect(0);
+    ground.0.umount(&dir);
+    far("$WEALD replica send store").expect(0);
+    far("$WEALD replica verify $PLACE").expect(0);
+    far("$WEALD replica restore -q $PLACE by-ssh").expect(0);
+    ground.assert_clean("by-ssh");
+    assert_restored(&ground, "far/place", None, &ground.at("tree"));
+    server.kill();
+    let refused = far("$WEALD replica verify $PLACE");
+    assert_eq!(refused.code, Some(2), "{}", refused.stderr);
+    assert!(refused.stderr.contains("the other side of the replica"));
+}
