@@ -25,8 +25,8 @@ pub const HELP: Help = Help {
             (
                 "ssh://[USER@]HOST[:PORT]/PATH",
                 "A directory of another machine, which needs weald, too: ssh starts weald replica \
-                 receive PATH there. The login must work without a password. The environment variable \
-                 WEALD_SSH names another program than ssh, with options.",
+                 receive PATH there. The login must work without a password. The environment \
+                 variable WEALD_SSH names another program than ssh, with options.",
             ),
             (
                 "command:COMMAND",

@@ -125,10 +125,10 @@ fn ssh(ground: &Ground) -> (Server, String) {
          for key in host client; do ssh-keygen -q -t ed25519 -N '' -f $key; done
          python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0))
 print(s.getsockname()[1])' > port
-         echo \"command=\\\"PATH={bin}:$PATH exec weald replica receive {here}/far/place\\\",restrict \\
-             $(cat client.pub)\" > authorized
-         printf '%s\\n' \"Port $(cat port)\" 'ListenAddress 127.0.0.1' 'HostKey {here}/ssh/host' \\
-             'AuthorizedKeysFile {here}/ssh/authorized' 'StrictModes no' 'UsePAM no' \\
+         echo \"command=\\\"PATH='{bin}':$PATH exec weald replica receive '{here}/far/place'\\\",\\
+restrict $(cat client.pub)\" > authorized
+         printf '%s\\n' \"Port $(cat port)\" 'ListenAddress 127.0.0.1' 'HostKey \"{here}/ssh/host\"' \\
+             'AuthorizedKeysFile \"{here}/ssh/authorized\"' 'StrictModes no' 'UsePAM no' \\
              'PermitRootLogin yes' 'PidFile none' > config
          echo \"[127.0.0.1]:$(cat port) $(cut -d' ' -f1,2 host.pub)\" > known"
     ));
@@ -137,11 +137,9 @@ print(s.getsockname()[1])' > port
         .args(["-D", "-e", "-f"])
         .arg(ground.at("ssh/config"));
     let server = Server::start(&mut command);
-    let options = format!(
-        "ssh -F none -i {here}/ssh/client -o UserKnownHostsFile={here}/ssh/known \
-         -o IdentitiesOnly=yes"
-    );
-    (server, options)
+    // From the directory of the test: options are divided at spaces.
+    let options = "ssh -F none -i ssh/client -o UserKnownHostsFile=ssh/known -o IdentitiesOnly=yes";
+    (server, options.to_owned())
 }
 
 /// Would catch: a replica on another machine that is not the same as one here, and a link that is

@@ -67,7 +67,7 @@ pub fn assert_restored(ground: &Ground, place: &str, at: Option<u64>, tree: &Pat
 fn servers_send_what_mounted_volumes_commit() {
     let (ground, dir) = with_volume();
     let far = format!(
-        "command:{} replica receive --keep-all {}",
+        "command:'{}' replica receive --keep-all '{}'",
         weald_testkit::command::weald_bin(),
         ground.at("far").display()
     );
@@ -195,12 +195,12 @@ fn both_sides_may_be_killed_at_any_moment() {
     // The other side is killed after a while, which differs.
     ground.sh(&format!(
         "echo 0.010 > delay; printf '%s\\n' '#!/bin/sh' \
-         'exec timeout -s KILL $(cat {here}/delay) {weald} replica receive {here}/place' > side; \
+         'exec timeout -s KILL $(cat \"{here}/delay\") \"{weald}\" replica receive \"{here}/place\"' > side; \
          chmod +x side",
         here = ground.0.path().display()
     ));
     ground.sh("echo 60 > delay");
-    let place = format!("command:{}", ground.at("side").display());
+    let place = format!("command:'{}'", ground.at("side").display());
     ground.weald(&["replica", "add", "-q", "store", &place]);
     let mut rng = Rng::new(44);
     for round in 0..20u64 {
@@ -221,7 +221,7 @@ fn both_sides_may_be_killed_at_any_moment() {
             theirs % 1000
         ));
         ground.sh(&format!(
-            "timeout -s KILL {}.{:03} {weald} replica send -q store 2>> errors || true",
+            "timeout -s KILL {}.{:03} '{weald}' replica send -q store 2>> errors || true",
             mine / 1000,
             mine % 1000
         ));
