@@ -170,6 +170,24 @@ volume() {
     "$weald" volume check --data "$work/volumes:demo"
 }
 
+# Backs the volume's store up, removes the store, and restores it from the backup.
+replica() {
+    step "weald store backup: all that the volume's store has, in another place"
+    "$weald" store backup "$work/volumes" "$work/backup"
+    "$weald" replica verify "$work/backup"
+    step "rm -r: the store is lost"
+    rm -r "$work/volumes"
+    step "weald replica restore: the store again"
+    "$weald" replica restore "$work/backup" "$work/volumes"
+    "$weald" mount "$work/volumes:demo" "$work/volume"
+    rsync_differences "$tree" "$work/volume/first" --hard-links || {
+        head -n 50 <<<"$differences" >&2
+        die "the volume that was restored differs from $tree"
+    }
+    say "nothing differs after the store was restored from its replica"
+    "$weald" umount "$work/volume"
+}
+
 need cargo rsync mksquashfs mountpoint python3
 need_fuse
 build_programs
@@ -187,4 +205,5 @@ table
 store
 kernel_mount
 volume
+replica
 say "demo: done in $(since "$start") s"

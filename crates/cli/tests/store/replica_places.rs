@@ -1,9 +1,10 @@
 //! Places of replicas: which are refused, which are full or gone, and another machine.
 
 use crate::ground::Ground;
-use crate::replicas::{assert_restored, with_volume};
+use crate::replicas::{ALL, assert_restored, with_volume};
 use std::fs;
 use std::path::Path;
+use weald_testkit::compare::assert_same;
 use weald_testkit::mounts::Server;
 
 /// Would catch: a place that gets the state of another store, or of an older copy of this one, and
@@ -125,10 +126,11 @@ fn ssh(ground: &Ground) -> (Server, String) {
          for key in host client; do ssh-keygen -q -t ed25519 -N '' -f $key; done
          python3 -c 'import socket; s = socket.socket(); s.bind((\"127.0.0.1\", 0))
 print(s.getsockname()[1])' > port
-         echo \"command=\\\"PATH='{bin}':$PATH exec weald replica receive '{here}/far/place'\\\",\\
-restrict $(cat client.pub)\" > authorized
-         printf '%s\\n' \"Port $(cat port)\" 'ListenAddress 127.0.0.1' 'HostKey \"{here}/ssh/host\"' \\
-             'AuthorizedKeysFile \"{here}/ssh/authorized\"' 'StrictModes no' 'UsePAM no' \\
+         receive=\"weald replica receive '{here}/far/place'\"
+         echo \"command=\\\"PATH='{bin}':$PATH exec $receive\\\",restrict $(cat client.pub)\" \\
+             > authorized
+         printf '%s\\n' \"Port $(cat port)\" 'ListenAddress 127.0.0.1' \\
+             'HostKey \"{here}/ssh/host\"' 'AuthorizedKeysFile \"{here}/ssh/authorized\"' 'StrictModes no' 'UsePAM no' \\
              'PermitRootLogin yes' 'PidFile none' > config
          echo \"[127.0.0.1]:$(cat port) $(cut -d' ' -f1,2 host.pub)\" > known"
     ));
@@ -175,4 +177,48 @@ fn a_replica_is_sent_through_ssh_and_its_link_may_be_cut() {
     let refused = far("$WEALD replica verify $PLACE");
     assert_eq!(refused.code, Some(2), "{}", refused.stderr);
     assert!(refused.stderr.contains("the other side of the replica"));
+}
+
+/// Would catch: a command of the manual that does not work, in the order in which it stands there:
+/// a second disk, the loss of the store, the loss of the replica.
+#[test]
+fn the_manual_of_replicas_works_from_beginning_to_end() {
+    let (ground, dir) = with_volume();
+    ground.sh("cp -a v1 home/; sync -f home; cp -a home tree; sleep 6");
+    ground.0.umount(&dir);
+    ground.sh("mkdir -p srv backup disk2 disk3 home/data; mv store srv/");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/replicas.md");
+    let manual = fs::read_to_string(path).expect("the manual");
+    let here = ground.0.path().display().to_string();
+    let (mut is_code, mut count) = (false, 0);
+    for line in manual.lines() {
+        if line.starts_with("```") {
+            is_code = !is_code;
+        }
+        match line {
+            "## When the store is lost" => drop(ground.sh("rm -r srv/store")),
+            "## When the replica is lost" => drop(ground.sh("rm -r disk2")),
+            _ => {}
+        }
+        // Other tests have another machine.
+        let is_far = ["ssh", "--name far", "podman"]
+            .iter()
+            .any(|word| line.contains(word));
+        if !is_code || !line.starts_with("weald ") || is_far {
+            continue;
+        }
+        let mut line = line.replacen("weald", "\"$WEALD\"", 1);
+        for root in ["/srv/", "/backup/", "/disk2/", "/disk3/", "/home/"] {
+            line = line.replace(&format!(" {root}"), &format!(" '{here}'{root}"));
+        }
+        // The states of this test are of today.
+        line = line.replace("2026-11-26 18:00", "2099-01-01 00:00");
+        ground.sh(&line);
+        count += 1;
+    }
+    assert!(count >= 14, "{count} commands");
+    assert_same(&ground.at("tree/v1"), &ground.at("home/data/v1"), &ALL);
+    ground.0.umount(&ground.at("home/data"));
+    ground.assert_clean("srv/yesterday");
+    ground.weald(&["replica", "verify", "disk3/store"]);
 }

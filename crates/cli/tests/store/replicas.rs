@@ -195,7 +195,8 @@ fn both_sides_may_be_killed_at_any_moment() {
     // The other side is killed after a while, which differs.
     ground.sh(&format!(
         "echo 0.010 > delay; printf '%s\\n' '#!/bin/sh' \
-         'exec timeout -s KILL $(cat \"{here}/delay\") \"{weald}\" replica receive \"{here}/place\"' > side; \
+         'exec timeout -s KILL $(cat \"{here}/delay\") \"{weald}\" replica receive \
+         \"{here}/place\"' > side; \
          chmod +x side",
         here = ground.0.path().display()
     ));
