@@ -565,9 +565,10 @@ mod tests {
             for bit in 0..bytes.len() * 8 {
                 let mut bytes = bytes.clone();
                 bytes[bit / 8] ^= 1 << (bit % 8);
-                let is_refused = match is_item {
-                    true => Item::parse(&bytes).is_err(),
-                    false => PlaceIdentity::parse(&bytes).is_err(),
+                let is_refused = if is_item {
+                    Item::parse(&bytes).is_err()
+                } else {
+                    PlaceIdentity::parse(&bytes).is_err()
                 };
                 assert!(is_refused, "bit {bit}");
             }

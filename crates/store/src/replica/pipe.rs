@@ -282,9 +282,9 @@ pub fn receive(
                     ErrorKind::Full => FULL,
                     _ => FAILED,
                 };
-                let mut text = error.with_causes();
-                text.truncate(text.floor_char_boundary(ERROR_LEN_MAX as usize));
-                write_message(out, code, "", text.as_bytes())?;
+                let mut text = error.with_causes().into_bytes();
+                text.truncate(ERROR_LEN_MAX as usize);
+                write_message(out, code, "", &text)?;
             }
         }
     }

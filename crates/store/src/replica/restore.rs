@@ -11,12 +11,16 @@ use crate::layout;
 use crate::segment;
 use crate::store::Store;
 use crate::writer::WriteOptions;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use weald_format::replica::{DataFile, DataKind, Item, ItemKind, Lacking, unpack_segment};
 use weald_format::store::{BlockRow, ImageRow, SegmentRow};
 use weald_format::{CommitNo, Error, Result, SegmentNo};
 
+/// Files of data that are read ahead of what is written.
+const READ_AHEAD: usize = 2;
 /// Number of segments that are kept open while they are written.
 const OPEN_MAX: usize = 64;
 
@@ -103,7 +107,7 @@ impl<'a> Path<'a> {
 }
 
 /// Chooses a state.
-pub(super) fn choose<'a>(items: &'a Items, as_of: AsOf) -> Option<&'a Item> {
+pub(super) fn choose(items: &Items, as_of: AsOf) -> Option<&Item> {
     let is_meant = |item: &&Item| match as_of {
         AsOf::Last => true,
         AsOf::Commit(commit) => item.header.commit <= commit,
@@ -230,6 +234,31 @@ impl Segments<'_> {
     }
 }
 
+/// Callback that receives a file of data and its bytes, or why it cannot be read.
+type VisitRead<'a> = dyn FnMut(&DataFile, Result<Vec<u8>>) -> Result<()> + 'a;
+
+/// Reads files of data ahead of `visit`, in order.
+fn each_read(place: &dyn Place, files: &[&DataFile], visit: &mut VisitRead<'_>) -> Result<()> {
+    std::thread::scope(|scope| {
+        let (sender, receiver) = std::sync::mpsc::sync_channel(READ_AHEAD);
+        let reading = move || {
+            for &file in files {
+                // Nobody waits for it after an error.
+                if sender.send((file, read_data(place, file))).is_err() {
+                    return;
+                }
+            }
+        };
+        let builder = std::thread::Builder::new().name("weald-read".into());
+        let spawned = builder.spawn_scoped(scope, reading);
+        spawned.map_err(|error| Error::io("a thread", error))?;
+        for (file, read) in receiver {
+            visit(file, read)?;
+        }
+        Ok(())
+    })
+}
+
 /// Writes segments, and maps under their hidden names. Returns their bytes.
 fn write_objects(
     place: &dyn Place,
@@ -262,44 +291,61 @@ fn write_objects(
     let mut segments = Segments {
         disk,
         made: BTreeSet::new(),
-        lens,
+        lens: lens.clone(),
         open: VecDeque::new(),
     };
+    let is_wanted = |file: &&DataFile| match file.kind {
+        DataKind::Rows => false,
+        DataKind::Segment {
+            number,
+            offset,
+            len,
+        } => {
+            let end = offset.saturating_add(len);
+            lens.get(&number)
+                .is_some_and(|of_segment| end <= *of_segment)
+        }
+        DataKind::Map(image_no) => {
+            let of_digest = maps.get(&file.digest.0);
+            of_digest.is_some_and(|(of, _): &(_, Vec<u8>)| *of == image_no)
+        }
+    };
+    let wanted: Vec<&DataFile> = path.files().filter(is_wanted).collect();
     let mut written_len = 0;
-    for file in path.files() {
-        let done = match file.kind {
-            DataKind::Rows => Ok(()),
+    let mut write = |file: &DataFile, bytes: &[u8]| -> Result<()> {
+        match file.kind {
+            DataKind::Rows => {}
             DataKind::Segment {
                 number,
                 offset,
                 len,
-            } => match segments.lens.get(&number) {
-                Some(segment_len) if offset.saturating_add(len) <= *segment_len => {
-                    let target = segments.file(number)?;
-                    read_data(place, file).and_then(|bytes| {
-                        for (from, run) in unpack_segment(&bytes, len)? {
-                            target.write_at(run, offset + from)?;
-                            written_len += run.len() as u64;
-                        }
-                        Ok(())
-                    })
+            } => {
+                let target = segments.file(number)?;
+                for (from, run) in unpack_segment(bytes, len)? {
+                    target.write_at(run, offset + from)?;
+                    written_len += run.len() as u64;
                 }
-                _ => Ok(()),
-            },
-            DataKind::Map(image_no) => match maps.remove(&file.digest.0) {
-                Some((of, _)) if of == image_no => read_data(place, file).and_then(|bytes| {
-                    written_len += bytes.len() as u64;
-                    crate::disk::Objects::put(disk, &layout::hidden_map(image_no), &bytes)
-                }),
-                _ => Ok(()),
-            },
-        };
-        match done {
-            Err(error) if error.is_failed_write() => return Err(error),
-            Err(error) => damage.push(error.to_string()),
-            Ok(()) => {}
+            }
+            DataKind::Map(image_no) => {
+                crate::disk::Objects::put(disk, &layout::hidden_map(image_no), bytes)?;
+                maps.remove(&file.digest.0);
+                written_len += bytes.len() as u64;
+            }
         }
-    }
+        Ok(())
+    };
+    each_read(
+        place,
+        &wanted,
+        &mut |file, read| match read.and_then(|bytes| write(file, &bytes)) {
+            Err(error) if error.is_failed_write() => Err(error),
+            Err(error) => {
+                damage.push(error.to_string());
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        },
+    )?;
     segments.sync()?;
     disk.sync_dir(layout::SEGMENTS)?;
     drop(segments.open);
@@ -308,10 +354,7 @@ fn write_objects(
         let name = String::from_utf8_lossy(&key);
         damage.push(format!("the map of image {name} is not in the replica"));
     }
-    for lacking in path
-        .lacking()
-        .filter(|l| segments.lens.contains_key(&l.number))
-    {
+    for lacking in path.lacking().filter(|l| lens.contains_key(&l.number)) {
         damage.push(format!(
             "{}, bytes {} to {}: the store could not read them itself",
             layout::segment(lacking.number),
@@ -335,23 +378,40 @@ fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> 
         }
     }
     places.sort_unstable_by_key(|(segment, offset, _)| (*segment, *offset));
-    let (mut count, mut first) = (0u64, None);
-    for of_segment in places.chunk_by(|a, b| a.0 == b.0) {
-        let Some((number, ..)) = of_segment.first() else {
-            continue;
-        };
-        let opened = segment::open(disk, *number);
-        for (_, _, row) in of_segment {
-            let read = match &opened {
-                Ok(object) => segment::read_record(&**object, row.location, &row.record),
-                Err(error) => Err(error.duplicate()),
+    let segments: Vec<_> = places.chunk_by(|a, b| a.0 == b.0).collect();
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new((0u64, None));
+    let verify = || {
+        while let Some(of_segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let Some((number, ..)) = of_segment.first() else {
+                continue;
             };
-            if let Err(error) = read {
-                count += 1;
-                first.get_or_insert(error);
+            let opened = segment::open(disk, *number);
+            for (_, _, row) in *of_segment {
+                let read = match &opened {
+                    Ok(object) => segment::read_record(&**object, row.location, &row.record),
+                    Err(error) => Err(error.duplicate()),
+                };
+                if let Err(error) = read {
+                    let mut found = found.lock();
+                    found.0 += 1;
+                    found.1.get_or_insert(error);
+                }
             }
         }
-    }
+    };
+    let others = std::thread::available_parallelism().map_or(0, |count| count.get() - 1);
+    std::thread::scope(|scope| {
+        for _ in 0..others.min(segments.len()) {
+            let builder = std::thread::Builder::new().name("weald-verify".into());
+            // A thread that does not start leaves its work to the others.
+            if let Err(error) = builder.spawn_scoped(scope, verify) {
+                log::debug!("a thread: {error}");
+            }
+        }
+        verify();
+    });
+    let (count, first) = found.into_inner();
     Ok(first.map(|error| format!("{count} blocks cannot be read: {error}")))
 }
 
