@@ -72,7 +72,7 @@ pub use remove::Removal;
 pub use replace::ImageLock;
 pub use replica::{
     AsOf, DirPlace, Place, PlaceLocation, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus,
-    RestoredStore, SendOptions, Sent, Verified, receive, replica_states, restore_store,
+    RestoredStore, Scrubbed, SendOptions, Sent, Verified, receive, replica_states, restore_store,
     verify_replica,
 };
 pub use salvage::{

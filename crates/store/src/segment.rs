@@ -182,6 +182,14 @@ impl SegmentWriter {
     }
 }
 
+/// Writes the first bytes of a segment again.
+///
+/// # Errors
+/// `Io`, `Full`.
+pub fn write_superblock(file: &dyn LocalFile, uuid: Uuid, number: SegmentNo) -> Result<()> {
+    file.write_at(encode_segment_superblock(uuid, number).as_bytes(), 0)
+}
+
 /// Reads the record at `location`, compares it with `record` and verifies its digest. Returns the
 /// stored bytes.
 ///

@@ -7,6 +7,7 @@ mod export;
 mod import_target;
 pub(super) mod remover;
 mod salvage;
+mod scrub;
 mod show;
 mod views;
 
@@ -80,6 +81,7 @@ enum StoreCommand {
     Gc(collect::GcArgs),
     Check(show::CheckArgs),
     Salvage(salvage::SalvageArgs),
+    Scrub(scrub::ScrubArgs),
     Backup(BackupArgs),
 }
 
@@ -97,6 +99,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         StoreCommand::Gc(args) => collect::gc(args),
         StoreCommand::Check(args) => show::check(args),
         StoreCommand::Salvage(args) => salvage::run(args),
+        StoreCommand::Scrub(args) => scrub::run(args),
         StoreCommand::Backup(args) => backup(args),
     }
 }
@@ -114,6 +117,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "gc" => &collect::GC_HELP,
         "check" => &show::CHECK_HELP,
         "salvage" => &salvage::HELP,
+        "scrub" => &scrub::HELP,
         "backup" => &BACKUP_HELP,
         _ => return None,
     })

@@ -248,6 +248,12 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store salvage --json s@", Nothing),
             ("store salvage @", Nothing),
         ],
+        "store scrub" => &[
+            ("store scrub s@", Nothing),
+            ("store scrub --json s@", Nothing),
+            ("store scrub s@ --from @", Nothing),
+            ("store scrub @", Nothing),
+        ],
         "store backup" => &[
             ("store backup s@ b@", Nothing),
             ("store backup s@ place", Nothing),

@@ -132,7 +132,7 @@ fn every_example_works() {
             must(&bench, COMPOSEFS);
         }
         // The examples of the group make the replica that they use.
-        if command.starts_with("replica ") {
+        if command.starts_with("replica ") || command == "store scrub" {
             let named = match command {
                 "replica add" | "replica receive" => "true",
                 _ => REPLICA,

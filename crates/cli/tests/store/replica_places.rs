@@ -130,7 +130,8 @@ print(s.getsockname()[1])' > port
          echo \"command=\\\"PATH='{bin}':$PATH exec $receive\\\",restrict $(cat client.pub)\" \\
              > authorized
          printf '%s\\n' \"Port $(cat port)\" 'ListenAddress 127.0.0.1' \\
-             'HostKey \"{here}/ssh/host\"' 'AuthorizedKeysFile \"{here}/ssh/authorized\"' 'StrictModes no' 'UsePAM no' \\
+             'HostKey \"{here}/ssh/host\"' 'AuthorizedKeysFile \"{here}/ssh/authorized\"' \\
+             'StrictModes no' 'UsePAM no' \\
              'PermitRootLogin yes' 'PidFile none' > config
          echo \"[127.0.0.1]:$(cat port) $(cut -d' ' -f1,2 host.pub)\" > known"
     ));
@@ -196,6 +197,9 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
             is_code = !is_code;
         }
         match line {
+            "## When the store is damaged" => drop(ground.sh("\"$WEALD\" umount home/data
+                 printf 0123456789abcdef | dd of=srv/store/segments/0000000000000001 bs=1 \
+                     seek=100000 conv=notrunc status=none")),
             "## When the store is lost" => drop(ground.sh("rm -r srv/store")),
             "## When the replica is lost" => drop(ground.sh("rm -r disk2")),
             _ => {}
@@ -217,8 +221,71 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
         count += 1;
     }
     assert!(count >= 14, "{count} commands");
+    ground
+        .0
+        .mount(Path::new("srv/store:home"), &ground.at("home/data"), &[]);
     assert_same(&ground.at("tree/v1"), &ground.at("home/data/v1"), &ALL);
     ground.0.umount(&ground.at("home/data"));
+    ground.assert_clean("srv/store");
     ground.assert_clean("srv/yesterday");
     ground.weald(&["replica", "verify", "disk3/store"]);
+}
+
+/// Would catch: a scrub that leaves something damaged which a replica has, or writes something that
+/// is not what the store had, for each segment and map, damaged and missing.
+#[test]
+fn damaged_blocks_segments_and_maps_come_back_from_a_replica() {
+    let (ground, dir) = with_volume();
+    ground.sh("cp -a v1 v2 home/; sync -f home; cp -a home tree");
+    ground.0.umount(&dir);
+    ground.weald(&["store", "create", "-q", "--segment-size", "256K", "small"]);
+    ground.weald(&["store", "import", "-q", "small", "v1.weald", "v2.weald"]);
+    for store in ["store", "small"] {
+        ground.weald(&["store", "backup", "-q", store, &format!("{store}-place")]);
+        let mut objects = Vec::new();
+        for dir in ["segments", "images"] {
+            for entry in fs::read_dir(ground.at(store).join(dir)).expect("a directory") {
+                let name = entry.expect("an entry").file_name();
+                let name = name.to_str().expect("UTF-8").to_owned();
+                if !name.starts_with('.') {
+                    objects.push(format!("{store}/{dir}/{name}"));
+                }
+            }
+        }
+        assert!(objects.len() >= 3, "{objects:?}");
+        for object in objects {
+            ground.sh(&format!("cp -a {object} good"));
+            let len = fs::metadata(ground.at(&object)).expect("stat").len();
+            for damage in [
+                "rm {}",
+                "dd of={} bs=1 seek=SEEK conv=notrunc status=none < noise",
+            ] {
+                let damage = damage.replace("SEEK", &(len / 2).to_string());
+                let damage = damage.replace("{}", &object);
+                ground.sh(&format!("head -c 2000 v1/noise > noise; {damage}"));
+                let scrubbed = ground.json(&["store", "scrub", "--json", store]);
+                let scrubbed = scrubbed.first().expect("an object");
+                assert_eq!(scrubbed["damage"], serde_json::json!([]), "{damage}");
+                ground.assert_clean(store);
+                let is_segment = object.contains("/segments/");
+                let repaired = scrubbed["repaired_count"].as_u64() > Some(0);
+                assert_eq!(repaired, is_segment, "{damage}");
+            }
+            if object.contains("/images/") {
+                ground.sh(&format!("cmp good {object}"));
+            }
+            ground.sh("rm good");
+        }
+    }
+    // Without a replica that has it, it is told.
+    ground.sh("rm -r small-place small/segments/0000000000000001");
+    let scrubbed = ground.0.weald(["store", "scrub", "small"]);
+    assert_eq!(scrubbed.code, Some(1), "{}", scrubbed.text());
+    assert!(
+        scrubbed.text().contains("still damaged"),
+        "{}",
+        scrubbed.text()
+    );
+    ground.0.mount(Path::new("store:home"), &dir, &[]);
+    assert_same(&ground.at("tree"), &dir, &ALL);
 }

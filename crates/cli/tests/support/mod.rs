@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 62] = [
+pub const COMMANDS: [&str; 63] = [
     "build",
     "mount",
     "umount",
@@ -45,6 +45,7 @@ pub const COMMANDS: [&str; 62] = [
     "store gc",
     "store check",
     "store salvage",
+    "store scrub",
     "store backup",
     "replica",
     "replica add",

@@ -87,9 +87,20 @@ pub(super) fn needs_map(row: &ImageRow) -> bool {
 
 /// Bytes of a segment in memory.
 #[derive(Debug)]
-struct SegmentPart {
-    offset: u64,
-    bytes: Vec<u8>,
+pub(super) struct SegmentPart {
+    pub offset: u64,
+    pub bytes: Vec<u8>,
+}
+
+impl SegmentPart {
+    /// Bytes of the segment; none if they are not all in this part.
+    pub fn range(&self, offset: u64, len: u64) -> &[u8] {
+        let from = offset.checked_sub(self.offset).map(|from| from as usize);
+        let range = from.and_then(|from| Some(from..from.checked_add(len as usize)?));
+        range
+            .and_then(|range| self.bytes.get(range))
+            .unwrap_or_default()
+    }
 }
 
 impl Object for SegmentPart {

@@ -12,10 +12,8 @@ use weald_format::limits::BLOCK_LEN_MAX;
 use weald_format::segment_note::SegmentItem;
 use weald_format::store::{
     BlockRow, Location, SEGMENT_SUPERBLOCK_LEN, Uuid, check_segment_superblock,
-    encode_segment_superblock,
 };
 use weald_format::{BlockId, CommitNo, Error, ErrorKind, Result, SegmentNo};
-use zerocopy::IntoBytes;
 
 /// Bytes of a segment that are searched for a header at once.
 const SEARCH_LEN: usize = 1 << 20;
@@ -116,8 +114,7 @@ impl Segments {
             let file = store
                 .disk
                 .open(&layout::segment_file(number), Access::Write)?;
-            let superblock = encode_segment_superblock(store.superblock.uuid, number);
-            file.write_at(superblock.as_bytes(), 0)?;
+            crate::segment::write_superblock(&*file, store.superblock.uuid, number)?;
             file.sync()?;
         }
         Ok(())
