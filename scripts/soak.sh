@@ -3,6 +3,7 @@
 #   trees    packs random trees with random options for MINUTES (30), compares each with its source
 #            and the images of one thread and of many threads. WEALD_SEED: the first seed
 #   stores   stores on a simulated disk with faults. WEALD_SEEDS (0..100000)
+#   replicas a store and its replica on two machines, WEALD_SEEDS (0..100000); both sides killed, WEALD_KILLS (500)
 #   volumes  volumes on a simulated disk with faults. WEALD_SEEDS (0..1000000); an hour on two cores
 #   rows     volumes whose rows were changed: no hang, no panic. WEALD_MUTATIONS (0..100000)
 #   crashes  real servers killed and disks shut down. WEALD_KILLS (500), WEALD_CUTS (50)
@@ -61,6 +62,12 @@ simulate() {
 
 soak_stores() { simulate weald-store a_store_equals_its_model_after_every_fault "${WEALD_SEEDS:-0..100000}"; }
 
+soak_replicas() {
+    simulate weald-store simulation::replica::a_replica "${WEALD_SEEDS:-0..100000}"
+    step "both sides of a replica are killed"
+    (cd "$root" && WEALD_KILLS=${WEALD_KILLS:-500} cargo test --quiet --release --locked -p weald-cli --test store replicas::both)
+}
+
 soak_volumes() { simulate weald-volume a_volume_is_a_prefix "${WEALD_SEEDS:-0..1000000}"; }
 
 soak_rows() {
@@ -96,10 +103,10 @@ need_root "making trees with devices, foreign owners and capabilities"
 need_fuse
 build_programs
 make_work
-[ $# -gt 0 ] || set -- trees stores volumes rows crashes fsx drill
+[ $# -gt 0 ] || set -- trees stores replicas volumes rows crashes fsx drill
 for part in "$@"; do
     case $part in
-    trees | stores | volumes | rows | crashes | fsx | drill) "soak_$part" ;;
-    *) die "soak.sh has no part \"$part\": trees, stores, volumes, rows, crashes, fsx, drill" ;;
+    trees | stores | replicas | volumes | rows | crashes | fsx | drill) "soak_$part" ;;
+    *) die "soak.sh has no part \"$part\": trees, stores, replicas, volumes, rows, crashes, fsx, drill" ;;
     esac
 done

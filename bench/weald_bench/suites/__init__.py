@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from weald_bench.bench import Bench
-from weald_bench.suites import build, forest, main, mount, store, views, volume
+from weald_bench.suites import build, forest, main, mount, replica, store, views, volume
 
 
 @dataclass(frozen=True)
@@ -93,6 +93,7 @@ ALL = {
             (),
             volume.run,
         ),
+        Suite("replica", "Replicas", replica.PARTS, (), (), (), replica.run),
         Suite("forest", "Forests", forest.PARTS, (), (), (), forest.run),
         Suite("forest-soak", "Forests of up to 10^9 files", forest.PARTS, (), (), (), forest.run),
     )

@@ -71,9 +71,9 @@ pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
 pub use replica::{
-    AsOf, DirPlace, Place, PlaceLocation, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus,
-    RestoredStore, Scrubbed, SendOptions, Sent, Verified, receive, replica_states, restore_store,
-    verify_replica,
+    AsOf, DirPlace, Place, PlaceLocation, Pruned, Receiving, ReplicaSettings, ReplicaState,
+    ReplicaStatus, RestoredStore, Scrubbed, SendOptions, Sent, Verified, receive, replica_states,
+    restore_store, verify_replica,
 };
 pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,

@@ -108,6 +108,7 @@ fn send(store: &Store, name: &str) {
     let options = SendOptions {
         writer: None,
         is_anew: false,
+        has_all_rows: false,
         faults: Faults::default(),
     };
     let sent = store.replica_status(name).and_then(|status| {

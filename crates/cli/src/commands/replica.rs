@@ -1,6 +1,7 @@
 //! `weald replica`: what a store has committed, in another place.
 
 mod manage;
+mod prune;
 mod receive;
 mod restore;
 mod send;
@@ -90,6 +91,7 @@ enum ReplicaCommand {
     States(verify::StatesArgs),
     Verify(verify::VerifyArgs),
     Restore(restore::RestoreArgs),
+    Prune(prune::PruneArgs),
     Receive(receive::ReceiveArgs),
 }
 
@@ -107,6 +109,7 @@ pub fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
         ReplicaCommand::States(args) => verify::states(args),
         ReplicaCommand::Verify(args) => verify::run(args),
         ReplicaCommand::Restore(args) => restore::run(args),
+        ReplicaCommand::Prune(args) => prune::run(args),
         ReplicaCommand::Receive(args) => receive::run(args),
     }
 }
@@ -124,6 +127,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "states" => &verify::STATES_HELP,
         "verify" => &verify::HELP,
         "restore" => &restore::HELP,
+        "prune" => &prune::HELP,
         "receive" => &receive::HELP,
         _ => return None,
     })

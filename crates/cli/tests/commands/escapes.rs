@@ -310,6 +310,11 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("replica restore --at @ plain re3@", Nothing),
             ("replica restore @gone re3@", Nothing),
         ],
+        "replica prune" => &[
+            ("replica prune s@ --name r --keep 3", Nothing),
+            ("replica prune s@ --name @ --keep 3", Nothing),
+            ("replica prune s@ --name r --keep @", Nothing),
+        ],
         "replica receive" => &[
             ("replica receive plain", Nothing),
             ("replica receive @gone", Nothing),

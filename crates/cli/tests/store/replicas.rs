@@ -204,11 +204,16 @@ fn both_sides_may_be_killed_at_any_moment() {
     let place = format!("command:'{}'", ground.at("side").display());
     ground.weald(&["replica", "add", "-q", "store", &place]);
     let mut rng = Rng::new(44);
-    for round in 0..20u64 {
+    let kills = std::env::var("WEALD_KILLS").ok();
+    let kills = kills.and_then(|count| count.parse().ok()).unwrap_or(20u64);
+    for round in 0..kills {
         ground.sh(&format!(
             "cp -a v{} home/{round}; sync -f home",
             1 + round % 2
         ));
+        if round > 20 {
+            ground.sh(&format!("rm -rf home/{}", round - 20));
+        }
         if round % 5 == 4 {
             ground.sh(&format!("rm -r home/{}", round - 2));
         }

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 63] = [
+pub const COMMANDS: [&str; 64] = [
     "build",
     "mount",
     "umount",
@@ -57,6 +57,7 @@ pub const COMMANDS: [&str; 63] = [
     "replica states",
     "replica verify",
     "replica restore",
+    "replica prune",
     "replica receive",
     "replica remove",
     "volume",

@@ -1,6 +1,6 @@
 //! The items of a replica, and the chain that they form.
 
-use super::place::{IDENTITY, ITEMS, Place, item_path, parse_item_name};
+use super::place::{FIRST, IDENTITY, ITEMS, Place, item_path, parse_first_name, parse_item_name};
 use std::collections::BTreeMap;
 use weald_format::replica::{ITEM_HEADER_LEN, ITEM_LIST_LEN_MAX, Item, ItemNo, PlaceIdentity};
 use weald_format::{Digest, Error, ErrorKind, Result};
@@ -89,11 +89,23 @@ pub(super) fn read_item(
     Ok(item)
 }
 
+/// The item with which the items of a place begin, as far as older ones were removed on purpose.
+///
+/// # Errors
+/// `Io`.
+pub(super) fn first_item(place: &dyn Place) -> Result<ItemNo> {
+    let names = place.list(FIRST)?;
+    let first = names.iter().filter_map(|name| parse_first_name(name)).max();
+    Ok(first.unwrap_or(ItemNo(1)))
+}
+
 /// What is wrong with an item.
 #[derive(Debug)]
 pub(super) struct BadItem {
     pub number: ItemNo,
     pub why: String,
+    /// Whether it may be read another time: the place failed, or cannot be reached.
+    pub is_of_place: bool,
 }
 
 /// The items that can be read.
@@ -112,11 +124,17 @@ impl Items {
     /// `Io` if the place cannot be listed.
     pub fn read(place: &dyn Place, of: &PlaceIdentity) -> Result<Self> {
         let mut items = Self::default();
+        let first = first_item(place)?;
         for (number, digest) in list_items(place)? {
+            // One that was removed may be put once more by a sender of that time.
+            if number < first {
+                continue;
+            }
             match read_item(place, of, (number, &digest)) {
                 Ok(item) => drop(items.items.insert(digest.0, item)),
                 Err(error) => items.bad.push(BadItem {
                     number,
+                    is_of_place: error.kind() == ErrorKind::Io,
                     why: error.to_string(),
                 }),
             }

@@ -4,7 +4,9 @@
 //! A request is a code, a name and bytes; an answer is a code and bytes. Both end with a digest, so
 //! that what a broken program or line does to them is an error and never other data.
 
-use super::place::{DATA, IDENTITY, ITEMS, Place, data_path, parse_item_name};
+use super::place::{
+    DATA, FIRST, IDENTITY, ITEMS, Place, data_path, parse_first_name, parse_item_name,
+};
 use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::io::{Read, Write};
@@ -251,6 +253,7 @@ fn is_name(name: &str) -> bool {
     match name.split_once('/') {
         None => name == IDENTITY,
         Some((ITEMS, item)) => parse_item_name(item).is_some(),
+        Some((FIRST, number)) => parse_first_name(number).is_some(),
         Some((DATA, _)) => data_digest(name).is_some(),
         Some(_) => false,
     }
@@ -294,7 +297,7 @@ pub fn receive(
 fn answer(place: &dyn Place, receiving: Receiving, request: &Message) -> Result<Vec<u8>> {
     let Message { code, name, bytes } = request;
     let is_good = match *code {
-        LIST => [ITEMS, DATA].contains(&name.as_str()),
+        LIST => [ITEMS, DATA, FIRST].contains(&name.as_str()),
         _ => is_name(name),
     };
     if !is_good {

@@ -16,6 +16,9 @@ pub(super) const ITEMS: &str = "items";
 /// Directory of files of data.
 pub(super) const DATA: &str = "data";
 
+/// Directory of files that say with which item the items begin.
+pub(super) const FIRST: &str = "first";
+
 /// A place for a replica. It needs no more than a bucket has.
 pub trait Place: Debug + Send + Sync {
     /// Its name in messages.
@@ -146,6 +149,17 @@ pub(super) fn parse_item_name(name: &str) -> Option<(ItemNo, Digest)> {
         Digest::from_hex(digest)?,
     );
     (item_path(found.0, &found.1).strip_prefix(ITEMS)?.get(1..) == Some(name)).then_some(found)
+}
+
+/// Path of the file that says that the items begin with this one.
+pub(super) fn first_path(number: ItemNo) -> String {
+    format!("{FIRST}/{:016x}", number.0)
+}
+
+/// The item that a file with this name says; `None` if it says none.
+pub(super) fn parse_first_name(name: &str) -> Option<ItemNo> {
+    let number = ItemNo(u64::from_str_radix(name, 16).ok()?);
+    (first_path(number).strip_prefix(FIRST)?.strip_prefix('/')? == name).then_some(number)
 }
 
 /// Path of the file of data with this digest.

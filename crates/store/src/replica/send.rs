@@ -43,6 +43,8 @@ pub struct SendOptions {
     /// Send everything that the store has, also what was sent before: the place has lost some of
     /// it.
     pub is_anew: bool,
+    /// Send all rows, also those that were sent before, so that earlier items can go.
+    pub has_all_rows: bool,
     /// A deliberate bug, if a simulation must find it.
     pub faults: Faults<Bug>,
 }
@@ -77,6 +79,7 @@ struct Sending<'a> {
     /// The tables, if nobody writes to the store.
     tables: Option<TablesState>,
     is_anew: bool,
+    has_all_rows: bool,
     faults: Faults<Bug>,
 }
 
@@ -152,19 +155,10 @@ impl Store {
         options: &SendOptions,
     ) -> Result<Sent> {
         let faults = options.faults;
-        let mut record = self.replica_record(name)?;
+        let record = self.replica_record(name)?;
         let _lock = self.lock_replica(name)?;
         check_identity(place, &record, options.is_anew)?;
-        if let Some((next, item)) = self.pending_item(name)? {
-            let last = next.last.as_ref();
-            let last = last.ok_or_else(|| Error::invalid("an item without a number"))?;
-            let sent = record.last.as_ref().map(|last| last.number);
-            if Some(last.number) > sent {
-                place.put(&item_path(last.number, &last.digest), &item)?;
-                record = next;
-            }
-            self.settle_pending_item(name, &record)?;
-        }
+        let record = self.complete_pending(name, place, record)?;
         if !faults.has(Bug::OlderStoreSends) {
             check_items(self, place, &record, options.is_anew)?;
         }
@@ -174,6 +168,7 @@ impl Store {
             record,
             tables: None,
             is_anew: options.is_anew,
+            has_all_rows: options.has_all_rows,
             faults,
         };
         let Some(attempt) = sending.attempts(options)? else {
@@ -205,8 +200,30 @@ impl Store {
         Ok(sent)
     }
 
+    /// Puts the item that an interrupted sending has left. Returns the record that holds then.
+    pub(super) fn complete_pending(
+        &self,
+        name: &str,
+        place: &dyn Place,
+        record: Record,
+    ) -> Result<Record> {
+        let Some((next, item)) = self.pending_item(name)? else {
+            return Ok(record);
+        };
+        let last = next.last.as_ref();
+        let last = last.ok_or_else(|| Error::invalid("an item without a number"))?;
+        let sent = record.last.as_ref().map(|last| last.number);
+        if Some(last.number) <= sent {
+            self.settle_pending_item(name, &record)?;
+            return Ok(record);
+        }
+        place.put(&item_path(last.number, &last.digest), &item)?;
+        self.settle_pending_item(name, &next)?;
+        Ok(next)
+    }
+
     /// Keeps other processes from sending to the same replica.
-    fn lock_replica(&self, name: &str) -> Result<Box<dyn LocalFile>> {
+    pub(super) fn lock_replica(&self, name: &str) -> Result<Box<dyn LocalFile>> {
         let path = lock_path(name);
         let file = match self.disk.open(&path, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -353,21 +370,22 @@ impl Sending<'_> {
         });
         let asked = Asked {
             known: since,
-            is_all: is_due || self.is_anew,
+            is_all: is_due || self.is_anew || self.has_all_rows,
             tables: self.tables,
             faults: self.faults,
         };
         let found = changes_since(self.store, asked);
         let found = found.map_err(|error| self.explain(error))?;
         let state = found.state;
-        if since.is_some_and(|since| since.commit >= state.commit) && !self.is_anew {
+        let is_sent = since.is_some_and(|since| since.commit >= state.commit);
+        if is_sent && !self.is_anew && !self.has_all_rows {
             return Ok(None);
         }
         let sealer = Sealer::new()?;
         let is_all = matches!(found.rows, Since::AllRows(_));
         let mut carried = Carried::default();
         if is_all && !self.is_anew {
-            carried = self.carried();
+            carried = self.carried()?;
         }
         // Where earlier files cannot be named, everything is sent.
         let there = match (is_all, last) {
@@ -515,18 +533,20 @@ impl Sending<'_> {
     }
 
     /// The files of earlier items, back to the last one with all rows.
-    fn carried(&self) -> Carried {
+    fn carried(&self) -> Result<Carried> {
         let mut carried = Carried::default();
         let Some(last) = &self.record.last else {
-            return carried;
+            return Ok(carried);
         };
         let (mut number, mut digest) = (last.number, last.digest);
         loop {
             let item = match read_item(self.place, &self.record.identity, (number, &digest)) {
                 Ok(item) => item,
+                // It may be read another time.
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
                 Err(error) => {
                     log::warn!("{error}: everything is sent again");
-                    return Carried::default();
+                    return Ok(Carried::default());
                 }
             };
             for file in &item.list.files {
@@ -537,7 +557,7 @@ impl Sending<'_> {
             carried.files.extend(item.list.files);
             if item.header.kind == ItemKind::AllRows {
                 carried.is_complete = true;
-                return carried;
+                return Ok(carried);
             }
             (number, digest) = (ItemNo(number.0.saturating_sub(1)), item.header.previous);
         }

@@ -1,6 +1,6 @@
 //! Reads all of a replica, and says what is wrong.
 
-use super::items::{Items, find_identity, list_items, read_identity};
+use super::items::{Items, find_identity, first_item, list_items, read_identity};
 use super::place::{Place, data_path, read_data};
 use super::restore::{Path, missing_blocks};
 use super::rows::each_change;
@@ -87,7 +87,7 @@ pub fn verify_replica(place: &dyn Place) -> Result<Verified> {
             .chain(items.bad.iter().map(|bad| bad.number))
             .collect()
     };
-    let mut next = ItemNo(1);
+    let mut next = first_item(place)?;
     for number in numbers {
         if next < number {
             let last = number.0.saturating_sub(1);

@@ -164,6 +164,8 @@ struct Pair {
     history: Vec<(CommitNo, Model)>,
     /// Commits whose sending was acknowledged.
     acked: Vec<CommitNo>,
+    /// The first state that was not to be removed.
+    kept: CommitNo,
 }
 
 fn told<T>(what: &str, done: Result<T>) -> std::result::Result<T, String> {
@@ -189,6 +191,7 @@ impl Pair {
             network,
             history: vec![(CommitNo(0), Model::new())],
             acked: Vec::new(),
+            kept: CommitNo(0),
             random: Random::new(random.next()),
         };
         let store = told("store", pair.store())?;
@@ -255,6 +258,7 @@ impl Pair {
         SendOptions {
             writer: Some(self.run.options()),
             is_anew,
+            has_all_rows: false,
             faults: self.run.options().faults,
         }
     }
@@ -376,6 +380,35 @@ impl Pair {
         Ok(())
     }
 
+    /// Removes old states, with trouble on the way; and makes an item with all rows.
+    fn prune(&mut self) -> Outcome {
+        let keep = 1 + self.random.below(3);
+        let fails_one_in = [0, 8][self.random.below(2) as usize];
+        let store = told("store", self.store())?;
+        let options = SendOptions {
+            has_all_rows: self.random.is_one_in(2),
+            ..self.options(false)
+        };
+        // So that no item is on its way, and it is known which states there are.
+        let Ok(sent) = store.send_replica(NAME, &self.network, &options) else {
+            return Ok(());
+        };
+        self.acked.push(sent.commit);
+        let place = DirPlace::new(Arc::new(self.place_disk.clone()));
+        let states = told("states", crate::replica::replica_states(&place))?;
+        let first = states.len().saturating_sub(keep as usize);
+        self.network.state.lock().fails_one_in = fails_one_in;
+        let pruned = store.prune_replica(NAME, &self.network, keep);
+        self.network.state.lock().fails_one_in = 0;
+        if let Some(state) = states.get(first) {
+            self.kept = self.kept.max(state.commit);
+        }
+        match pruned {
+            Err(error) if fails_one_in == 0 => Err(format!("prune: {}", error.with_causes())),
+            _ => Ok(()),
+        }
+    }
+
     fn restore(&self, as_of: AsOf) -> Result<(RestoredStore, SimDisk)> {
         let disk = SimDisk::new(self.acked.len() as u64);
         let place = DirPlace::new(Arc::new(self.place_disk.clone()));
@@ -433,6 +466,9 @@ fn replicate(seed: u64, bug: Option<Bug>) -> std::result::Result<usize, String> 
         if pair.random.is_one_in(2) {
             pair.send(&mut writer)?;
         }
+        if pair.random.is_one_in(6) {
+            pair.prune()?;
+        }
     }
     drop(writer);
     pair.reboot_place();
@@ -448,7 +484,9 @@ fn replicate(seed: u64, bug: Option<Bug>) -> std::result::Result<usize, String> 
     if let Some(last) = pair.acked.iter().max() {
         pair.restore_and_compare(AsOf::Last, *last)?;
         let some = pair.acked[pair.random.below(pair.acked.len() as u64) as usize];
-        pair.restore_and_compare(AsOf::Commit(some), some)?;
+        if some >= pair.kept {
+            pair.restore_and_compare(AsOf::Commit(some), some)?;
+        }
     }
     Ok(pair.acked.len())
 }

@@ -38,7 +38,7 @@ pub const ADD_HELP: Help = Help {
 };
 
 /// The name of a replica.
-const DEFAULT_NAME: &str = "replica";
+pub(super) const DEFAULT_NAME: &str = "replica";
 
 /// Make a replica of a store
 #[derive(Args, Debug)]

@@ -61,11 +61,25 @@ pub(super) struct SendArgs {
 
 /// Sends to one replica.
 pub(super) fn send_to(store: &Store, name: &str, is_anew: bool) -> weald_format::Result<Sent> {
+    send_with(store, name, (is_anew, false))
+}
+
+/// Sends all rows to one replica, also those that were sent before.
+pub(super) fn send_all_rows(store: &Store, name: &str) -> weald_format::Result<Sent> {
+    send_with(store, name, (false, true))
+}
+
+fn send_with(
+    store: &Store,
+    name: &str,
+    (is_anew, has_all_rows): (bool, bool),
+) -> weald_format::Result<Sent> {
     let status = store.replica_status(name)?;
     let place = PlaceLocation::parse(&status.place)?.open()?;
     let options = SendOptions {
         writer: Some(WriteOptions::new(writer_name("replica send"))),
         is_anew,
+        has_all_rows,
         faults: Faults::default(),
     };
     store.send_replica(name, &*place, &options)

@@ -19,9 +19,9 @@ pub const HELP: Help = Help {
         "Scrub reads every block and every map, as weald store check --data does. What is damaged \
          or missing is made again, where it lies, from a replica that has it. Nothing is written \
          that is not what the digests of the store name.",
-        "It needs the store for itself: unmount its volumes. Tables that are damaged come back \
-         from the journal, with weald store salvage; a store that has lost both, from a replica, with \
-         weald replica restore.",
+        "It needs the store for itself: unmount its volumes. Damaged tables come back from the \
+         journal, with weald store salvage; a store that has lost both, from a replica, with weald \
+         replica restore.",
     ],
     examples: &[
         (
