@@ -38,6 +38,11 @@ impl Store {
         self.disk.sync_all()
     }
 
+    /// Whether a writer does not sync what it writes, or did not and was not ended in order.
+    pub(crate) fn is_unsynced(&self) -> bool {
+        self.disk.open(layout::UNSYNCED, Access::Read).is_ok()
+    }
+
     /// Syncs what a writer left that ignored barriers and did not end in order.
     pub(crate) fn sync_leftovers(&self) -> Result<()> {
         match self.disk.open(layout::UNSYNCED, Access::Read) {

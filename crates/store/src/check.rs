@@ -215,6 +215,9 @@ impl StoreWriter {
                 ),
             );
         }
+        for error in self.store().damaged_replicas()? {
+            state.find(None, error.to_string());
+        }
         Ok(())
     }
 

@@ -68,9 +68,25 @@ fn places_of_others_are_refused_and_stay_as_they_are() {
         &["replica", "send", "store"],
         &["belongs to user 65534", "only that user"],
     );
-    ground.sh(
-        "chown 0 store/replicas/replica; printf x | dd of=store/replicas/replica bs=1 \
-               seek=40 conv=notrunc status=none",
+    ground.sh("chown 0 store/replicas/replica");
+    // It is there twice.
+    let damage = |name: &str| {
+        ground.sh(&format!(
+            "printf 0123456789abcdef | dd of=store/replicas/{name} bs=1 seek=40 conv=notrunc \
+             status=none"
+        ));
+    };
+    damage("replica");
+    ground.weald(&["replica", "send", "-q", "store"]);
+    ground.assert_clean("store");
+    damage("replica");
+    damage(".replica.copy");
+    let checked = ground.0.weald(["store", "check", "store"]);
+    assert_eq!(checked.code, Some(1), "{}", checked.text());
+    assert!(
+        checked.text().contains("replicas/replica"),
+        "{}",
+        checked.text()
     );
     ground.refused(
         &["replica", "send", "store"],

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::fmt::Debug;
 use std::io::{Read, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use weald_format::replica::DATA_LEN_MAX;
+use weald_format::replica::{DATA_LEN_MAX, Item, PlaceIdentity};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// First bytes of both directions: what follows is this protocol, in this version.
@@ -264,6 +264,20 @@ fn data_digest(name: &str) -> Option<Digest> {
     (data_path(&digest) == name).then_some(digest)
 }
 
+/// Whether a file is not what its name says.
+fn is_damaged(name: &str, found: &[u8]) -> bool {
+    if let Some(digest) = data_digest(name) {
+        return Digest::of(found) != digest;
+    }
+    match name
+        .strip_prefix(ITEMS)
+        .and_then(|rest| parse_item_name(rest.get(1..)?))
+    {
+        Some((_, digest)) => !Item::parse(found).is_ok_and(|item| item.header.digest() == digest),
+        None => name == IDENTITY && PlaceIdentity::parse(found).is_err(),
+    }
+}
+
 /// Answers requests for `place` until the input ends.
 ///
 /// # Errors
@@ -332,7 +346,7 @@ fn put(place: &dyn Place, receiving: Receiving, name: &str, bytes: &[u8]) -> Res
     if receiving == Receiving::KeepsAll {
         match place.read(name, DATA_LEN_MAX) {
             Ok(found) if found == bytes => return Ok(()),
-            Ok(found) if data_digest(name).is_some_and(|d| Digest::of(&found) != d) => {}
+            Ok(found) if is_damaged(name, &found) => {}
             Ok(_) => {
                 let what = format!("{name}: this side keeps all files, and has another one");
                 return Err(Error::new(ErrorKind::Busy, what));
@@ -354,7 +368,11 @@ mod tests {
 
     fn ask(receiving: Receiving, requests: &[(u8, &str, &[u8])]) -> Vec<(u8, Vec<u8>)> {
         let place = DirPlace::new(Arc::new(SimDisk::new(1)));
-        place.put(IDENTITY, b"identity").expect("put");
+        let identity = PlaceIdentity {
+            uuid: [1; 16],
+            lineage: [2; 16],
+        };
+        place.put(IDENTITY, &identity.encode()).expect("put");
         let mut input = HELLO.to_vec();
         for (code, name, bytes) in requests {
             write_message(&mut input, *code, name, bytes).expect("write");

@@ -30,8 +30,8 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound` if the store has no such replica; `Busy` if another process sends to it;
-    /// `Corrupt` if an item that is to stay is damaged; those of the place. An interrupted call is completed
-    /// by the next one.
+    /// `Corrupt` if an item that is to stay is damaged; those of the place. An interrupted call is
+    /// completed by the next one.
     pub fn prune_replica(&self, name: &str, place: &dyn Place, keep: u64) -> Result<Pruned> {
         let record = self.replica_record(name)?;
         let _lock = self.lock_replica(name)?;

@@ -3,7 +3,7 @@
 
 use crate::journal::TablesState;
 use crate::layout;
-use crate::store::Store;
+use crate::store::{Store, is_bad_or_missing};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use weald_format::journal::RowSum;
@@ -172,6 +172,11 @@ fn path(name: &str) -> String {
     format!("{}/{name}", layout::REPLICAS)
 }
 
+/// Path of the same record once more.
+fn copy_path(name: &str) -> String {
+    format!("{}/.{name}.copy", layout::REPLICAS)
+}
+
 /// Path of an item on its way, behind the record that holds when it has arrived.
 fn pending_path(name: &str) -> String {
     format!("{}/.{name}.next", layout::REPLICAS)
@@ -228,23 +233,51 @@ impl Store {
     /// What the store remembers of the replica `name`.
     pub(super) fn replica_record(&self, name: &str) -> Result<Record> {
         layout::check_name(name)?;
-        let path = path(name);
-        let bytes = match self.disk.read_file(&path, RECORD_LEN_MAX) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                let shown = self.disk.shown();
-                let what = format!(
-                    "{shown}: has no replica {name:?}: 'weald replica ls {shown}' lists them, and \
-                     'weald replica add {shown} PLACE --name {name}' makes one"
-                );
-                return Err(Error::not_found(what));
-            }
-            other => other?,
-        };
-        self.refuse_others_record(&path)?;
-        match Record::parse(&bytes) {
-            Some((record, [])) => Ok(record),
-            _ => Err(damaged(self, &path, name)),
+        let is_there = self.replica_names()?.iter().any(|other| other == name);
+        if !is_there {
+            let shown = self.disk.shown();
+            let what = format!(
+                "{shown}: has no replica {name:?}: 'weald replica ls {shown}' lists them, and \
+                 'weald replica add {shown} PLACE --name {name}' makes one"
+            );
+            return Err(Error::not_found(what));
         }
+        let record = self.read_replica_record(name)?;
+        self.refuse_others_record(&path(name))?;
+        Ok(record)
+    }
+
+    /// Reads the record of a replica, or its copy.
+    fn read_replica_record(&self, name: &str) -> Result<Record> {
+        let paths = [path(name), copy_path(name)];
+        for path in &paths {
+            let read = self.disk.read_file(path, RECORD_LEN_MAX);
+            if let Some((record, [])) = read.as_ref().ok().and_then(|bytes| Record::parse(bytes)) {
+                return Ok(record);
+            }
+            match read {
+                Err(error) if !is_bad_or_missing(&error) => return Err(error),
+                _ => log::debug!("{}/{path}: is damaged", self.disk.shown()),
+            }
+        }
+        let [path, _] = paths;
+        Err(damaged(self, &path, name))
+    }
+
+    /// What is wrong with what the store remembers of its replicas, for a check.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn damaged_replicas(&self) -> Result<Vec<Error>> {
+        let mut damaged = Vec::new();
+        for name in self.replica_names()? {
+            match self.read_replica_record(&name) {
+                Err(error) if error.kind() == ErrorKind::Corrupt => damaged.push(error),
+                Err(error) => return Err(error),
+                Ok(_) => {}
+            }
+        }
+        Ok(damaged)
     }
 
     /// A record says where to write, and what to run: that of another user is not followed.
@@ -288,7 +321,10 @@ impl Store {
     }
 
     pub(super) fn write_replica_record(&self, name: &str, record: &Record) -> Result<()> {
-        write(self, &path(name), record.encode().as_bytes())
+        // In place of the other only when one of them is right.
+        let text = record.encode();
+        write(self, &copy_path(name), text.as_bytes())?;
+        write(self, &path(name), text.as_bytes())
     }
 
     /// The item on its way to a replica, and the record that holds when it is there.
@@ -330,6 +366,7 @@ impl Store {
             }
             other => other?,
         }
+        self.disk.remove_if_there(&copy_path(name))?;
         self.disk.remove_if_there(&pending_path(name))?;
         self.disk.remove_if_there(&lock_path(name))?;
         self.disk.remove_if_there(&error_path(name))?;

@@ -326,6 +326,11 @@ impl Sending<'_> {
         loop {
             tries += 1;
             self.tables = self.store.settled_tables(options.writer.as_ref())?;
+            if self.store.is_unsynced() {
+                let what = "a volume of it is mounted with barrier=ignore, so that nobody knows \
+                            what a power cut would leave: nothing is sent until it is unmounted";
+                return Err(Error::invalid(format!("{}: {what}", self.store.shown())));
+            }
             let (state, damage, attempt) = match self.attempt() {
                 Ok(None) => return Ok(None),
                 Ok(Some(attempt)) if attempt.damage.is_empty() => return Ok(Some(attempt)),

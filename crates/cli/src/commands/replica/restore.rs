@@ -68,8 +68,8 @@ fn parse_as_of(text: &str) -> Result<AsOf, String> {
         return Ok(AsOf::Commit(CommitNo(commit)));
     }
     let time = crate::parse::time(text).map_err(|error| format!("{error}, or a whole number"))?;
-    let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + i128::from(time.nanoseconds);
-    // The whole second, or the whole day, belongs to it.
+    // The whole second belongs to it: lists of states show no parts of one.
+    let nanoseconds = i128::from(time.seconds) * 1_000_000_000 + 999_999_999;
     Ok(AsOf::Time(i64::try_from(nanoseconds).unwrap_or(i64::MAX)))
 }
 
