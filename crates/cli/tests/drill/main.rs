@@ -181,6 +181,7 @@ fn files(store: &Path) -> Vec<(&'static str, Vec<PathBuf>)> {
         ("map", maps),
         ("digests", digests),
         ("volumes", list("volumes")),
+        ("replicas", list("replicas")),
         (
             "store",
             ["store", "store.copy"]
@@ -467,6 +468,7 @@ fn damage_is_found_brought_back_and_told() {
     let dir = ground.at("store");
     let store = Store::open(Arc::new(HostDisk::new(&dir))).expect("the store");
     fill(&store);
+    ground.weald(&["store", "backup", "-q", "store", "place"]);
     let whole_dir = ground.at("whole");
     leave_log(&store, &dir, &whole_dir);
     drop(store);
