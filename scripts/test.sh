@@ -19,11 +19,12 @@ try_benchmarks() {
     local suite words
     # Tests alone build no examples.
     (cd "$root" && cargo build --workspace --exclude weald-volume --locked --quiet --example stub)
-    for suite in main store build mount forest; do
+    for suite in main store build mount forest replica; do
         words=(--corpus "tiny=$root/bench" --rival squashfs-zstd)
         case $suite in
         mount) words+=(--part meta read dir many) ;;
         forest) words=() ;;
+        replica) words=(--part new) ;;
         store) words=(--corpus "tiny=$root/bench/weald_bench" --rival none) ;;
         esac
         python3 -P -m weald_bench run --suite $suite --scale tiny "${words[@]}" \

@@ -15,6 +15,7 @@ TITLES = {
     "store": "One store for many versions (`make bench-store`)",
     "views": "Views that the kernel mounts (`make bench-views`)",
     "volume": "Volumes (`make bench-volume`)",
+    "replica": "Replicas (`make bench-replica`)",
     "build": "Building (`make bench-build`)",
     "mount": "Mounts (`make bench-mount`)",
     "forest": "Forests (`make bench-forest`)",

@@ -84,7 +84,8 @@ def foreground(bench: Bench) -> None:
         with bed(bench, kind) as ready:
             if kind.id != "weald":
                 add(bench, ready.store, "--every", "1s")
-            rate(bench, ready, "fill", "--rw=write", "--bs=1m", size, "--end_fsync=1", "--numjobs=8")
+            fill = ("--rw=write", "--bs=1m", size, "--end_fsync=1", "--numjobs=8")
+            rate(bench, ready, "fill", *fill)
             write = ("--rw=randwrite", "--bs=4k", size, *seconds)
             buffered = rate(bench, ready, "buffered", *write)
             ready.make_durable()
@@ -248,11 +249,14 @@ def new_data(bench: Bench) -> None:
             write_files(tree, 0, base, False)
             snapshot = ["btrfs", "-q", "subvolume", "snapshot", "-r", tree]
             bench.quiet([*snapshot, source / "one"])
-            script = 'btrfs -q send ${3:+-p "$3"} "$1" | tee >(wc -c > "$4") | btrfs -q receive "$2"'
+            script = (
+                'btrfs -q send ${3:+-p "$3"} "$1" | tee >(wc -c > "$4") | btrfs -q receive "$2"; '
+                'sync -f "$2"'
+            )
             count_of = bench.work / "bytes"
 
             def send(*words: Path | str) -> list[str]:
-                return ["bash", "-c", script + "; sync -f \"$2\"", "bash", *map(str, words)]
+                return ["bash", "-c", script, "bash", *map(str, words)]
 
             bench.quiet(send(source / "one", target, "", count_of))
             write_files(tree, base, count, True)
