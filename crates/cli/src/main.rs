@@ -15,6 +15,7 @@ mod help;
 mod interrupt;
 mod json;
 mod messages;
+mod metrics;
 mod open;
 mod open_store;
 mod output;

@@ -105,6 +105,10 @@ fn read_settings(store: &Store, replicas: &mut BTreeMap<String, Replica>) {
 
 /// Sends what was committed. The writer of the store goes on meanwhile.
 fn send(store: &Store, name: &str) {
+    // An idle store costs its places nothing.
+    if store.may_have_news(name).is_ok_and(|may| !may) {
+        return;
+    }
     let options = SendOptions {
         writer: None,
         is_anew: false,

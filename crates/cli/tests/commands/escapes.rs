@@ -274,6 +274,7 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
         "replica status" => &[
             ("replica status s@", Nothing),
             ("replica status --json s@", Nothing),
+            ("replica status --prometheus s@", Nothing),
             ("replica status @", Nothing),
         ],
         "replica pause" => &[

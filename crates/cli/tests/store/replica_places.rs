@@ -305,3 +305,38 @@ fn damaged_blocks_segments_and_maps_come_back_from_a_replica() {
     ground.0.mount(Path::new("store:home"), &dir, &[]);
     assert_same(&ground.at("tree"), &dir, &ALL);
 }
+
+/// Would catch: a store that sends what it cannot read as if it were whole, a replica that is then
+/// called clean, and one that does not get what is missing when the store has it again.
+#[test]
+fn what_the_store_cannot_read_is_told_by_all_commands() {
+    let ground = Ground::with_images();
+    ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
+    ground.weald(&["store", "import", "-q", "store", "v1.weald", "v2.weald"]);
+    ground.sh(
+        "mv store/segments/0000000000000001 lost; cp store/images/v2 map
+        printf 0123456789abcdef | dd of=store/images/v2 bs=1 seek=300 conv=notrunc status=none",
+    );
+    let is_told = |args: &[&str], words: &str| {
+        let done = ground.0.weald(args);
+        let text = format!("{}{}", done.text(), done.stderr);
+        assert_eq!(done.code, Some(1), "{args:?}: {text}");
+        assert!(text.contains(words), "{args:?}: {text}");
+    };
+    let words = "the store cannot read what the replica should get";
+    is_told(&["store", "backup", "store", "place"], words);
+    is_told(&["replica", "verify", "place"], "are not in the replica");
+    is_told(
+        &["replica", "restore", "place", "restored"],
+        "are not in the replica",
+    );
+    // The same after all rows were sent once more.
+    ground.weald(&["store", "rm", "store:v1"]);
+    is_told(&["replica", "verify", "store"], "are not in the replica");
+    ground.sh("mv lost store/segments/0000000000000001; mv map store/images/v2; rm -r restored");
+    is_told(&["replica", "verify", "place"], "are not in the replica");
+    ground.0.weald(["replica", "verify", "store", "--repair"]);
+    ground.weald(&["replica", "restore", "-q", "place", "restored"]);
+    ground.assert_clean("restored");
+    ground.assert_exported("restored", "v2");
+}

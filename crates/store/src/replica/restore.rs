@@ -162,7 +162,7 @@ pub fn restore_store(
         Error::corrupt("replica", 0, "S-9.6", what)
     })?;
     let rows = path.rows(place, &Sealer::new()?)?;
-    damage.extend(missing_blocks(&path, &rows));
+    damage.extend(missing_data(&path, &rows));
     let header = to.header;
     let mut written_len = 0;
     let fill = |disk: &dyn Disk, engine: &dyn Engine| -> Result<()> {
@@ -350,18 +350,6 @@ fn write_objects(
     disk.sync_dir(layout::SEGMENTS)?;
     drop(segments.open);
     damage.extend(damaged_blocks(disk, rows)?);
-    for (_, (_, key)) in maps {
-        let name = String::from_utf8_lossy(&key);
-        damage.push(format!("the map of image {name} is not in the replica"));
-    }
-    for lacking in path.lacking().filter(|l| lens.contains_key(&l.number)) {
-        damage.push(format!(
-            "{}, bytes {} to {}: the store could not read them itself",
-            layout::segment(lacking.number),
-            lacking.offset,
-            lacking.offset.saturating_add(lacking.len)
-        ));
-    }
     Ok(written_len)
 }
 
@@ -418,17 +406,11 @@ fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> 
 /// A range of a segment: where it lies, and its end.
 type Range = ((u64, u64), u64);
 
-/// The ranges of segments that files of data have, without overlaps.
-fn ranges(path: &Path<'_>) -> BTreeMap<(u64, u64), u64> {
-    let of_file = |file: &DataFile| match file.kind {
-        DataKind::Segment {
-            number,
-            offset,
-            len,
-        } => Some(((number.0, offset), offset.saturating_add(len))),
-        _ => None,
-    };
-    let mut all: Vec<Range> = path.files().filter_map(of_file).collect();
+/// Ranges of segments without overlaps: ends, by segment and offset.
+type Ranges = BTreeMap<(u64, u64), u64>;
+
+fn merge(ranges: impl Iterator<Item = Range>) -> Ranges {
+    let mut all: Vec<Range> = ranges.collect();
     all.sort_unstable();
     let mut merged: Vec<Range> = Vec::new();
     for ((number, from), to) in all {
@@ -440,31 +422,74 @@ fn ranges(path: &Path<'_>) -> BTreeMap<(u64, u64), u64> {
     merged.into_iter().collect()
 }
 
-/// Blocks in use of a state that no file of data has: number of them, and one of them.
-pub(super) fn missing_blocks(path: &Path<'_>, rows: &SummedRows) -> Option<String> {
+/// The ranges of segments that files of data have.
+fn ranges(path: &Path<'_>) -> Ranges {
+    let of_file = |file: &DataFile| match file.kind {
+        DataKind::Segment {
+            number,
+            offset,
+            len,
+        } => Some(((number.0, offset), offset.saturating_add(len))),
+        _ => None,
+    };
+    merge(path.files().filter_map(of_file))
+}
+
+/// The ranges that the store could not read.
+fn lacking_ranges(path: &Path<'_>) -> Ranges {
+    let of_range = |lacking: &Lacking| {
+        let end = lacking.offset.saturating_add(lacking.len);
+        ((lacking.number.0, lacking.offset), end)
+    };
+    merge(path.lacking().map(of_range))
+}
+
+/// What the rows of a state need and its files of data do not have: blocks in use, and maps. `None`
+/// if nothing is missing.
+pub(super) fn missing_data(path: &Path<'_>, rows: &SummedRows) -> Option<String> {
     let ranges = ranges(path);
+    let lacking = lacking_ranges(path);
+    let files = path.files().filter(|f| matches!(f.kind, DataKind::Map(_)));
+    let maps: BTreeSet<[u8; 32]> = files.map(|file| file.digest.0).collect();
     let (mut count, mut first) = (0u64, None);
     for ((table, key), value) in rows.rows() {
-        if *table != Table::Blocks {
-            continue;
-        }
-        let Ok(row) = BlockRow::parse(value) else {
-            continue;
-        };
-        let (segment, offset) = (row.location.segment, row.location.offset);
-        let before = ranges.range(..=(segment.0, offset)).next_back();
-        let is_there = before.is_some_and(|((of, _), end)| {
-            *of == segment.0 && *end >= offset.saturating_add(row.len())
-        });
-        if !is_there && row.references > 0 {
-            count += 1;
-            let id = number_of(key).unwrap_or_default();
-            let shown = layout::segment(segment);
-            first.get_or_insert_with(|| format!("block {id} at {offset} of {shown}"));
+        match table {
+            Table::Blocks => {
+                let Ok(row) = BlockRow::parse(value) else {
+                    continue;
+                };
+                if row.references == 0 || is_in(&ranges, &lacking, &row) {
+                    continue;
+                }
+                count += 1;
+                let id = number_of(key).unwrap_or_default();
+                let (offset, shown) = (row.location.offset, layout::segment(row.location.segment));
+                first.get_or_insert_with(|| format!("block {id} at {offset} of {shown}"));
+            }
+            Table::Images => {
+                let row = ImageRow::parse(value).ok().filter(needs_map);
+                if row.is_some_and(|row| !maps.contains(&row.map_digest.0)) {
+                    count += 1;
+                    let name = String::from_utf8_lossy(key);
+                    first.get_or_insert_with(|| format!("the map of image {name}"));
+                }
+            }
+            _ => {}
         }
     }
     let first = first?;
     Some(format!(
-        "{count} blocks are in no file of the replica, such as {first}"
+        "{count} blocks and maps are not in the replica, such as {first}"
     ))
+}
+
+/// Whether files of data have the record of a block, and the store could read it then.
+fn is_in(ranges: &Ranges, lacking: &Ranges, row: &BlockRow) -> bool {
+    let (segment, from) = (row.location.segment.0, row.location.offset);
+    let to = from.saturating_add(row.len());
+    let before = ranges.range(..=(segment, from)).next_back();
+    let is_there = before.is_some_and(|((of, _), end)| *of == segment && *end >= to);
+    let before = lacking.range(..(segment, to)).next_back();
+    let is_lacking = before.is_some_and(|((of, _), end)| *of == segment && *end > from);
+    is_there && !is_lacking
 }

@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::journal::RowSum;
 use weald_format::replica::{
-    DataFile, DataKind, Item, ItemHeader, ItemKind, ItemList, ItemNo, PlaceIdentity,
+    DataFile, DataKind, Item, ItemHeader, ItemKind, ItemList, ItemNo, Lacking, PlaceIdentity,
 };
 use weald_format::store::{SEGMENT_SUPERBLOCK_LEN, Uuid};
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
@@ -447,6 +447,10 @@ impl Sending<'_> {
             lacking: gatherer.lacking,
         };
         list.files.append(&mut carried.files);
+        carried
+            .lacking
+            .retain(|lacking| segments.contains_key(&lacking.number));
+        list.lacking.append(&mut carried.lacking);
         let previous = last.map_or((ItemNo(0), Digest([0; 32])), |last| {
             (last.number, last.digest)
         });
@@ -560,6 +564,7 @@ impl Sending<'_> {
                 }
             }
             carried.files.extend(item.list.files);
+            carried.lacking.extend(item.list.lacking);
             if item.header.kind == ItemKind::AllRows {
                 carried.is_complete = true;
                 return Ok(carried);
@@ -573,6 +578,8 @@ impl Sending<'_> {
 #[derive(Debug, Default)]
 struct Carried {
     files: Vec<DataFile>,
+    /// What the store could not read then.
+    lacking: Vec<Lacking>,
     /// Digests of maps.
     maps: BTreeSet<[u8; 32]>,
     /// Whether these are all.

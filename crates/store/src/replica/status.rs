@@ -2,6 +2,7 @@
 
 use super::record::ReplicaSettings;
 use crate::journal::last_commit;
+use crate::mark::Mark;
 use crate::store::Store;
 use weald_format::{CommitNo, Result};
 
@@ -25,6 +26,18 @@ pub struct ReplicaStatus {
 }
 
 impl Store {
+    /// Whether there may be something to send to the replica `name`, as far as that is known
+    /// without a look at the journal or the place.
+    ///
+    /// # Errors
+    /// As [`Store::replica_status`].
+    pub fn may_have_news(&self, name: &str) -> Result<bool> {
+        let record = self.replica_record(name)?;
+        let last = record.last.map(|last| last.commit);
+        let is_sent = last.is_some() && Mark::read(self) == last;
+        Ok(!is_sent || self.pending_item(name)?.is_some())
+    }
+
     /// What the store knows of the replica `name`. The place is not asked.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use super::items::{Items, find_identity, first_item, list_items, read_identity};
 use super::place::{Place, data_path, read_data};
-use super::restore::{Path, missing_blocks};
+use super::restore::{Path, missing_data};
 use super::rows::each_change;
 use crate::engine::Sealer;
 use crate::journal::SummedRows;
@@ -113,6 +113,7 @@ pub fn verify_replica(place: &dyn Place) -> Result<Verified> {
     let sealer = Sealer::new()?;
     let bad_files = verified.data(place, &items);
     let mut rows: Option<(Digest, SummedRows)> = None;
+    let mut told: Option<String> = None;
     for item in items.all() {
         let header = &item.header;
         let before = items.before(item).map(|before| before.header.digest());
@@ -128,13 +129,15 @@ pub fn verify_replica(place: &dyn Place) -> Result<Verified> {
                 let is_there = path
                     .files()
                     .all(|file| !bad_files.contains_key(&file.digest.0));
-                let missing = missing_blocks(&path, rows);
-                verified.findings.extend(
-                    missing
-                        .iter()
-                        .map(|missing| format!("item {}: {missing}", header.number.0)),
-                );
-                is_there && missing.is_none() && path.lacking().next().is_none()
+                let missing = missing_data(&path, rows);
+                let is_complete = missing.is_none();
+                // What one state lacks, those that build on it do, too.
+                if let Some(missing) = missing.filter(|missing| told.as_ref() != Some(missing)) {
+                    let number = header.number.0;
+                    verified.findings.push(format!("item {number}: {missing}"));
+                    told = Some(missing);
+                }
+                is_there && is_complete
             })
         });
         verified.states.push(ReplicaState {

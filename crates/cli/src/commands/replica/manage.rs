@@ -2,12 +2,14 @@
 
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_time};
+use crate::metrics::{gauge, label};
 use crate::open_store::{StoreDir, open, show_path};
 use crate::output::Output;
 use crate::progress::{count, duration};
 use crate::uuid::random_uuid;
 use anyhow::bail;
 use clap::Args;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::Timestamp;
@@ -173,6 +175,10 @@ pub const STATUS_HELP: Help = Help {
             "weald replica status /srv/store",
         ),
         (
+            "Write figures for the textfile collector of Prometheus",
+            "weald replica status --prometheus /srv/store > replicas.prom",
+        ),
+        (
             "Print how many commits a replica lacks",
             "weald replica status --json /srv/store | jq .behind",
         ),
@@ -189,6 +195,9 @@ pub(super) struct StatusArgs {
     /// Print one JSON object per replica
     #[arg(long)]
     json: bool,
+    /// Print figures for Prometheus
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 pub(super) fn timestamp(time: i64) -> Timestamp {
@@ -210,6 +219,11 @@ fn seconds_since(time: i64) -> Option<u64> {
 pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let mut output = Output::new();
+    if args.prometheus {
+        output.text(&metrics(&store, &args.location.store)?)?;
+        output.finish()?;
+        return Ok(ExitCode::SUCCESS);
+    }
     for name in store.replica_names()? {
         let status = store.replica_status(&name)?;
         if args.json {
@@ -239,6 +253,64 @@ fn json_of(status: &ReplicaStatus) -> Object {
     object.insert("is_interrupted".into(), status.has_pending.into());
     object.insert("error".into(), status.error.clone().into());
     object
+}
+
+/// A metric: name and help text, and the value, if it is known.
+type Metric = (
+    (&'static str, &'static str),
+    fn(&ReplicaStatus) -> Option<f64>,
+);
+
+const METRICS: [Metric; 4] = [
+    (
+        (
+            "weald_replica_behind_commits",
+            "Commits of the store that the replica does not have.",
+        ),
+        |status| status.behind.map(|behind| behind as f64),
+    ),
+    (
+        (
+            "weald_replica_sent_time_seconds",
+            "When something was sent last, in seconds since 1970.",
+        ),
+        |status| status.sent.map(|(_, time)| time as f64 / 1e9),
+    ),
+    (
+        (
+            "weald_replica_failed",
+            "Whether the last try to send failed.",
+        ),
+        |status| Some(f64::from(u8::from(status.error.is_some()))),
+    ),
+    (
+        (
+            "weald_replica_paused",
+            "Whether nothing is sent because somebody said so.",
+        ),
+        |status| Some(f64::from(u8::from(status.settings.is_paused))),
+    ),
+];
+
+/// All figures: each metric once, with a line for each replica.
+fn metrics(store: &Store, path: &Path) -> anyhow::Result<String> {
+    // The same, however it was typed.
+    let path = std::fs::canonicalize(path)?;
+    let shown = path.to_string_lossy();
+    let mut all = Vec::new();
+    for name in store.replica_names()? {
+        let labels = format!("replica=\"{}\",store=\"{}\"", label(&name), label(&shown));
+        all.push((labels, store.replica_status(&name)?));
+    }
+    let mut text = String::new();
+    for (head, value) in METRICS {
+        let lines = all.iter().filter_map(|(labels, status)| {
+            let value = value(status)?;
+            Some((labels.clone(), value))
+        });
+        text.push_str(&gauge(head, &lines.collect::<Vec<_>>()));
+    }
+    Ok(text)
 }
 
 fn text_of(status: &ReplicaStatus) -> String {

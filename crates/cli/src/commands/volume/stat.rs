@@ -4,6 +4,7 @@ use super::named::Named;
 use super::show::failure_text;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
+use crate::metrics::{gauge, label};
 use crate::output::Output;
 use crate::progress::bytes;
 use crate::reported_mounts::Ask;
@@ -235,16 +236,9 @@ fn metrics(measured: &[(VolumeReport, Named)]) -> String {
 }
 
 fn metric((name, help, value): &Metric, lines: &[(String, &VolumeReport)]) -> String {
-    let lines = lines
-        .iter()
-        .map(|(labels, report)| format!("{name}{{{labels}}} {}\n", value(report)));
-    let lines: String = lines.collect();
-    format!("# HELP {name} {help}\n# TYPE {name} gauge\n{lines}")
-}
-
-/// The format has escapes only for quotes, backslashes and newlines.
-fn label(text: &str) -> String {
-    safe_line(text).replace('\\', r"\\").replace('"', "\\\"")
+    let lines = lines.iter();
+    let lines = lines.map(|(labels, report)| (labels.clone(), value(report)));
+    gauge((name, help), &lines.collect::<Vec<_>>())
 }
 
 #[cfg(test)]
