@@ -84,8 +84,8 @@ fn read_settings(store: &Store, replicas: &mut BTreeMap<String, Replica>) {
     };
     replicas.retain(|name, _| names.contains(name));
     for name in names {
-        let settings = match store.replica_status(&name) {
-            Ok(status) => status.settings,
+        let settings = match store.replica_settings(&name) {
+            Ok(settings) => settings,
             Err(error) => {
                 log::debug!("replica {name}: {error}");
                 replicas.remove(&name);
@@ -115,8 +115,8 @@ fn send(store: &Store, name: &str) {
         has_all_rows: false,
         faults: Faults::default(),
     };
-    let sent = store.replica_status(name).and_then(|status| {
-        let place = PlaceLocation::parse(&status.place)?.open()?;
+    let sent = store.replica_place(name).and_then(|place| {
+        let place = PlaceLocation::parse(&place)?.open()?;
         store.send_replica(name, &*place, &options)
     });
     match sent {

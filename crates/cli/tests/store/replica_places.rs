@@ -31,6 +31,17 @@ fn places_of_others_are_refused_and_stay_as_they_are() {
         &["replica", "add", "store", "other", "--name", "second"],
         &["other", "is a store"],
     );
+    ground.refused(
+        &[
+            "replica",
+            "add",
+            "store",
+            "store/inside",
+            "--name",
+            "second",
+        ],
+        &["store", "is a store"],
+    );
     // The older copy is put back, and goes its own way.
     ground.sh("mv store newer; cp -a older store");
     let words = [

@@ -139,3 +139,29 @@ pub(crate) fn unpack(sealer: &Sealer, body: &[u8]) -> Result<Vec<Change>> {
     }
     Ok(changes)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use weald_format::row_group::RAW_LEN_MAX;
+
+    // Would catch a limit of a group that the journal does not know: the longest row that the
+    // tables can have, behind a group that is nearly full.
+    #[test]
+    fn the_longest_row_is_packed_behind_a_full_group() {
+        let mut batch = Batch::default();
+        let mut no = 0u64;
+        let mut put = |len: usize| {
+            batch.put(Table::Xattrs, &no.to_be_bytes(), vec![no as u8; len]);
+            no += 1;
+        };
+        (0..GROUP_LEN / 1000 - 1).for_each(|_| put(990));
+        put(RAW_LEN_MAX - 64);
+        put(3);
+        let sealer = Sealer::new().expect("a sealer");
+        let bodies = pack(&sealer, &batch).expect("packed");
+        let unpacked = bodies.iter().map(|body| unpack(&sealer, body));
+        let unpacked: Vec<Change> = unpacked.flat_map(|body| body.expect("a body")).collect();
+        assert!(unpacked == batch.0, "other rows");
+    }
+}

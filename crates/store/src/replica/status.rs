@@ -26,6 +26,22 @@ pub struct ReplicaStatus {
 }
 
 impl Store {
+    /// Where the replica `name` lies, as the user gave it.
+    ///
+    /// # Errors
+    /// As [`Store::replica_status`].
+    pub fn replica_place(&self, name: &str) -> Result<String> {
+        Ok(self.replica_record(name)?.place)
+    }
+
+    /// What the user has set for the replica `name`.
+    ///
+    /// # Errors
+    /// As [`Store::replica_status`].
+    pub fn replica_settings(&self, name: &str) -> Result<ReplicaSettings> {
+        Ok(self.replica_record(name)?.settings)
+    }
+
     /// Whether there may be something to send to the replica `name`, as far as that is known
     /// without a look at the journal or the place.
     ///
@@ -42,6 +58,9 @@ impl Store {
     ///
     /// # Errors
     /// `NotFound`; `Corrupt` if what the store remembers is damaged; `Io`.
+    ///
+    /// # Cost
+    /// Reads the commits of the journal.
     pub fn replica_status(&self, name: &str) -> Result<ReplicaStatus> {
         let record = self.replica_record(name)?;
         let sent = record.last.map(|last| (last.commit, last.time));

@@ -92,9 +92,9 @@ pub(crate) fn add_replica(
 ) -> anyhow::Result<PlaceLocation> {
     let location = location_of(place)?;
     if let PlaceLocation::Dir(path) = &location
-        && weald_store::is_store(path)
+        && let Some(of) = path.ancestors().find(|dir| weald_store::is_store(dir))
     {
-        let words = show_path(path);
+        let words = show_path(of);
         bail!(
             "{words}: is a store, and a replica needs a place of its own, such as {words}-replica"
         );
@@ -150,8 +150,8 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let mut output = Output::new();
     for name in store.replica_names()? {
-        let place = match store.replica_status(&name) {
-            Ok(status) => status.place,
+        let place = match store.replica_place(&name) {
+            Ok(place) => place,
             Err(error) => error.to_string(),
         };
         write!(output, "{name}\t")?;
@@ -415,10 +415,9 @@ pub(super) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
 
 fn set_paused(named: &Named, is_paused: bool) -> anyhow::Result<ExitCode> {
     let store = open(&named.location.store)?;
-    let status = store.replica_status(&named.name)?;
     let settings = ReplicaSettings {
         is_paused,
-        ..status.settings
+        ..store.replica_settings(&named.name)?
     };
     store.set_replica(&named.name, settings)?;
     Ok(ExitCode::SUCCESS)

@@ -46,7 +46,7 @@ pub(super) struct PruneArgs {
 
 pub(super) fn run(args: &PruneArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let location = PlaceLocation::parse(&store.replica_status(&args.name)?.place)?;
+    let location = PlaceLocation::parse(&store.replica_place(&args.name)?)?;
     let place = location.open()?;
     let mut pruned = store.prune_replica(&args.name, &*place, args.keep)?;
     // More than twice as many as were asked for are left.

@@ -74,8 +74,7 @@ fn send_with(
     name: &str,
     (is_anew, has_all_rows): (bool, bool),
 ) -> weald_format::Result<Sent> {
-    let status = store.replica_status(name)?;
-    let place = PlaceLocation::parse(&status.place)?.open()?;
+    let place = PlaceLocation::parse(&store.replica_place(name)?)?.open()?;
     let options = SendOptions {
         writer: Some(WriteOptions::new(writer_name("replica send"))),
         is_anew,
@@ -95,8 +94,8 @@ pub(super) fn run(args: &SendArgs) -> anyhow::Result<ExitCode> {
             bail!("{words}: has no replica: 'weald replica add {words} PLACE' makes one");
         }
         names.retain(|name| {
-            let status = store.replica_status(name);
-            !status.is_ok_and(|status| status.settings.is_paused)
+            let settings = store.replica_settings(name);
+            !settings.is_ok_and(|settings| settings.is_paused)
         });
     }
     let mut output = Output::new();
@@ -195,10 +194,7 @@ pub fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
     let text = location_of(&args.place)?.text();
     let mut name = None;
     for of in store.replica_names()? {
-        if store
-            .replica_status(&of)
-            .is_ok_and(|status| status.place == text)
-        {
+        if store.replica_place(&of).is_ok_and(|place| place == text) {
             name = Some(of);
         }
     }

@@ -80,7 +80,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
         bail!("{}: has no replica", show_path(path));
     }
     for name in names {
-        let place = PlaceLocation::parse(&store.replica_status(&name)?.place)?.open()?;
+        let place = PlaceLocation::parse(&store.replica_place(&name)?)?.open()?;
         let mut verified = store.verify_replica(&name, &*place)?;
         if args.repair && !verified.findings.is_empty() {
             verified = repair(&store, &name, &verified)?;
@@ -93,7 +93,7 @@ pub(super) fn run(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
 
 /// Puts files again that are damaged or missing. Returns what is wrong after that.
 fn repair(store: &Store, name: &str, verified: &Verified) -> anyhow::Result<Verified> {
-    let place = PlaceLocation::parse(&store.replica_status(name)?.place)?.open()?;
+    let place = PlaceLocation::parse(&store.replica_place(name)?)?.open()?;
     for what in &verified.findings {
         messages::error(&anyhow::anyhow!("replica {name}: {what}"));
     }

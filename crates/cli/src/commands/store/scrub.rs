@@ -102,8 +102,8 @@ fn places_of(store: &Store) -> anyhow::Result<Vec<Box<dyn Place>>> {
     let mut places = Vec::new();
     for name in store.replica_names()? {
         let opened = store
-            .replica_status(&name)
-            .and_then(|status| PlaceLocation::parse(&status.place)?.open());
+            .replica_place(&name)
+            .and_then(|place| PlaceLocation::parse(&place)?.open());
         match opened {
             Ok(place) => places.push(place),
             Err(error) => messages::error(&error.context(format_args!("replica {name}")).into()),
