@@ -8,7 +8,7 @@ use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::served::Served;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
-use crate::store_change::{collect, remove_image};
+use crate::store_change::{collect, commit, remove_image};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
@@ -93,6 +93,7 @@ impl Connection {
             Ok(Request::RemoveImage { name, is_forced }) => {
                 remove_image(&self.shared, &self.stream, (&name, is_forced), &descriptors)
             }
+            Ok(Request::Commit) => commit(&self.shared, &self.stream, &descriptors),
             Ok(Request::Collect {
                 copy_below_percent,
                 copy_len_max,

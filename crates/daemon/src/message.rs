@@ -81,6 +81,8 @@ pub(crate) enum Request {
         name: String,
         is_forced: bool,
     },
+    /// Sent with the same file: write all mounted volumes of a store to disk. The answer is `Done`.
+    Commit,
     /// Sent with the same file: collect a store of which a volume is mounted, as
     /// [`weald_store::CollectOptions`] say. The answer is `Collecting`, then `Collected` or
     /// `Refused`. When the client closes its side, the server comes to an end early.

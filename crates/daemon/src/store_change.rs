@@ -34,6 +34,21 @@ pub(crate) fn remove_image(
     }
 }
 
+/// Writes all mounted volumes of a store to disk.
+///
+/// # Errors
+/// `Io` of the connection.
+pub(crate) fn commit(shared: &Shared, stream: &UnixStream, descriptors: &[OwnedFd]) -> Result<()> {
+    match volume_of_store(shared, descriptors) {
+        Ok(Some(volume)) => match volume.commit_store() {
+            Ok(()) => send(stream, &Reply::Done, &[]),
+            Err(error) => refuse(stream, &error),
+        },
+        Ok(None) => send(stream, &Reply::NotHere, &[]),
+        Err(error) => refuse(stream, &error),
+    }
+}
+
 /// Time between two looks whether a hold has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 

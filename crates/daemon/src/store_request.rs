@@ -76,6 +76,20 @@ pub fn remove_image(
     }
 }
 
+/// Lets the server that has volumes of a store mounted write all of them to disk. `lock` is the
+/// file that the writer of the store locks, open for writing. Returns whether there is such a
+/// server.
+///
+/// # Errors
+/// Those of the server; `Io`.
+pub fn commit(runtime_dir: &RuntimeDir, lock: BorrowedFd<'_>) -> Result<bool> {
+    match ask(runtime_dir, lock, &Request::Commit)? {
+        Some((_, Reply::Done)) => Ok(true),
+        Some(_) => Err(unexpected()),
+        None => Ok(false),
+    }
+}
+
 /// Lets the server that has a volume of the store mounted collect the store. `lock` is the file
 /// that the writer of the store locks, open for writing. Once `is_interrupted` says so, the server
 /// comes to an end early. Returns nothing if there is no such server.

@@ -198,6 +198,15 @@ impl Volume {
         Ok(())
     }
 
+    /// Commits all changes so far of this volume and of the others of its store that are open.
+    ///
+    /// # Errors
+    /// As [`Volume::commit`]. An error of another volume is that volume's.
+    pub fn commit_store(&self) -> Result<()> {
+        self.core.shared.commit_others(&self.core.state);
+        self.commit()
+    }
+
     /// Commits all changes so far.
     ///
     /// # Errors

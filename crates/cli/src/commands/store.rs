@@ -4,7 +4,7 @@ pub(super) mod add;
 mod change;
 mod collect;
 mod export;
-mod import_target;
+pub(super) mod import_target;
 pub(super) mod remover;
 mod salvage;
 mod scrub;

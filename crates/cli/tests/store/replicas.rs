@@ -109,6 +109,10 @@ fn servers_send_what_mounted_volumes_commit() {
     let last = status(&ground, "far")["commit"].as_u64().expect("a number");
     caught_up(&ground, "far", last);
     assert_eq!(status(&ground, "near")["commit"], paused);
+    // A command sends what was written just before.
+    ground.sh("echo late > home/late");
+    ground.weald(&["replica", "send", "store", "--name", "near"]);
+    assert_restored(&ground, "near", None, &dir);
     ground.0.umount(&dir);
     // Without a server, too.
     ground.weald(&["replica", "send", "store", "--name", "near"]);

@@ -1,17 +1,22 @@
 //! `weald replica send`, and `weald store backup`.
 
 use super::manage::{add_replica, location_of};
+use crate::commands::store::import_target::open_lock;
 use crate::help::{DONE_OR_DAMAGED, Help};
 use crate::json::{self, Object};
 use crate::messages;
 use crate::open_store::{StoreDir, open, show_path};
 use crate::output::Output;
 use crate::progress::bytes;
+use crate::runtime_dir::runtime_dir_path;
 use crate::status::exit_code;
 use crate::writer_name::writer_name;
 use anyhow::bail;
 use clap::Args;
+use std::os::fd::AsFd;
+use std::path::Path;
 use std::process::ExitCode;
+use weald_daemon::RuntimeDir;
 use weald_store::faults::Faults;
 use weald_store::{PlaceLocation, SendOptions, Sent, Store, WriteOptions};
 
@@ -20,8 +25,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "Sends what was committed since the last time: the rows that changed, new bytes of \
-         segments, and maps of images. It works beside mounted volumes. Interrupted, it is \
-         repeated without harm.",
+         segments, and maps of images. It works beside mounted volumes, whose server first writes \
+         to disk what programs have written. Interrupted, it is repeated without harm.",
         "What the store itself cannot read is named, and the rest is sent.",
         "If a replica has lost files, --anew sends everything that it does not have, whatever was \
          sent before; weald replica verify --repair does that after a look at all of them.",
@@ -59,6 +64,21 @@ pub(super) struct SendArgs {
     json: bool,
 }
 
+/// Lets the server of mounted volumes write them to disk, so that what was written before is sent.
+/// Without such a server of this user, what is committed is sent.
+fn commit_mounted(store: &Store) {
+    let commit = || -> weald_format::Result<bool> {
+        let lock = open_lock(Path::new(&store.shown()))?;
+        match RuntimeDir::find(&runtime_dir_path())? {
+            Some(runtime_dir) => weald_daemon::commit(&runtime_dir, lock.as_fd()),
+            None => Ok(false),
+        }
+    };
+    if let Err(error) = commit() {
+        log::info!("what is not committed is not sent: {error}");
+    }
+}
+
 /// Sends to one replica.
 pub(super) fn send_to(store: &Store, name: &str, is_anew: bool) -> weald_format::Result<Sent> {
     send_with(store, name, (is_anew, false))
@@ -75,6 +95,7 @@ fn send_with(
     (is_anew, has_all_rows): (bool, bool),
 ) -> weald_format::Result<Sent> {
     let place = PlaceLocation::parse(&store.replica_place(name)?)?.open()?;
+    commit_mounted(store);
     let options = SendOptions {
         writer: Some(WriteOptions::new(writer_name("replica send"))),
         is_anew,

@@ -65,7 +65,7 @@ fn send(held: &HeldVolume, name: &str, source: &dyn ReadAt) -> Result<Imported> 
 }
 
 /// The lock of the store in `dir`, as proof that this process may write to the store.
-pub(super) fn open_lock(dir: &Path) -> Result<File> {
+pub(in crate::commands) fn open_lock(dir: &Path) -> Result<File> {
     let path = dir.join(LOCK_FILE);
     let opened = File::options().read(true).write(true).open(&path);
     opened.map_err(|error| Error::io(path.display().to_string(), error))
