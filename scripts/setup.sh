@@ -66,6 +66,7 @@ fstrim util-linux
 ssh openssh-client
 ssh-keygen openssh-client
 /usr/sbin/sshd openssh-server
+pkill procps
 TABLE
     exports) cat <<'TABLE' ;;
 ganesha.nfsd nfs-ganesha
