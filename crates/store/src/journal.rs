@@ -100,7 +100,8 @@ impl std::fmt::Debug for Journal {
     }
 }
 
-fn now() -> i64 {
+/// The time, in nanoseconds since 1970, as far as the clock is right.
+pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| {
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)

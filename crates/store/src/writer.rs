@@ -8,6 +8,7 @@
 
 mod appending;
 mod change;
+mod journaling;
 mod tail;
 
 use crate::damaged_blocks::DamagedBlocks;
@@ -702,27 +703,6 @@ impl StoreWriter {
     pub(crate) fn begin_new_segment(&mut self) {
         self.segment = None;
         self.resume_from = self.next_segment;
-    }
-
-    /// The last commit of the tables.
-    pub(crate) fn tables_state(&self) -> Result<TablesState> {
-        Ok(TablesState {
-            commit: self.commit_no,
-            sum: self.engine.row_sum()?,
-        })
-    }
-
-    /// Makes the journal, if there is none, or ends the file of rows that is being made.
-    ///
-    /// # Errors
-    /// `Io`, `Corrupt`. A journal that cannot be written is none.
-    pub(crate) fn begin_journal(&mut self) -> Result<()> {
-        if !self.journal.is_whole() {
-            let tables = self.tables_state()?;
-            self.journal.continue_after(tables, &self.engine);
-            self.journal.finish();
-        }
-        Ok(())
     }
 
     /// Makes changes durable: syncs the appended bytes first, then commits all waiting rows and

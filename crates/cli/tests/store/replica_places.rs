@@ -190,10 +190,13 @@ fn a_replica_is_sent_through_ssh_and_its_link_may_be_cut() {
     weald_testkit::mounts::eventually("sshd answers", added);
     ground.sh("cp -a v1 home/; sync -f home");
     far("$WEALD replica send store").expect(0);
-    // The link is cut while 64 MB are on their way.
-    ground.sh("head -c 64000000 /dev/urandom > home/much; sync -f home; cp -a home tree");
-    far("$WEALD replica send store 2> cut-errors & sleep 0.15
-         pkill -KILL -f 'replica [r]eceive .*far/place' || true; wait $! || echo cut > cut")
+    // The link is cut when some of 160 MB have arrived.
+    ground.sh("head -c 160000000 /dev/urandom > home/much; sync -f home; cp -a home tree");
+    far(
+        "count=$(ls far/place/data | wc -l); $WEALD replica send store 2> cut-errors &
+         until [ $(ls far/place/data | wc -l) -gt $count ]; do sleep 0.005; done
+         pkill -KILL -f 'replica [r]eceive .*far/place'; ! wait $!",
+    )
     .expect(0);
     ground.0.umount(&dir);
     far("$WEALD replica send store").expect(0);

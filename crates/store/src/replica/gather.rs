@@ -75,8 +75,9 @@ impl Wanted {
     }
 
     /// Records that have to be sent, by segment and offset.
-    pub fn records(&self, number: SegmentNo) -> BTreeMap<u64, RecordRef> {
-        self.records.get(&number).cloned().unwrap_or_default()
+    pub fn records(&self, number: SegmentNo) -> &BTreeMap<u64, RecordRef> {
+        const NONE: &BTreeMap<u64, RecordRef> = &BTreeMap::new();
+        self.records.get(&number).unwrap_or(NONE)
     }
 }
 
@@ -109,18 +110,13 @@ impl Object for SegmentPart {
     }
 
     fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        let from = offset.checked_sub(self.offset).map(|from| from as usize);
-        let to = from.and_then(|from| from.checked_add(buf.len()));
-        match from.zip(to).and_then(|(from, to)| self.bytes.get(from..to)) {
-            Some(bytes) => {
-                buf.copy_from_slice(bytes);
-                Ok(())
-            }
-            None => {
-                let what = "a record goes on behind its segment";
-                Err(Error::corrupt("segment", offset, "S-2.5", what))
-            }
+        let bytes = self.range(offset, buf.len() as u64);
+        if bytes.len() == buf.len() {
+            buf.copy_from_slice(bytes);
+            return Ok(());
         }
+        let what = "a record goes on behind its segment";
+        Err(Error::corrupt("segment", offset, "S-2.5", what))
     }
 }
 

@@ -17,11 +17,10 @@ use super::rows::RowsSender;
 use crate::disk::{Access, LocalFile};
 use crate::engine::{Sealer, Table};
 use crate::faults::{Bug, Faults};
-use crate::journal::{Asked, Since, TablesState, changes_since, is_settled, last_commit};
+use crate::journal::{Asked, Since, TablesState, changes_since, is_settled, last_commit, now};
 use crate::store::Store;
 use crate::writer::WriteOptions;
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::journal::RowSum;
 use weald_format::replica::{
     DataFile, DataKind, Item, ItemHeader, ItemKind, ItemList, ItemNo, Lacking, PlaceIdentity,
@@ -62,13 +61,6 @@ pub struct Sent {
     pub sent_len: u64,
     /// What the store could not read itself.
     pub damage: Vec<String>,
-}
-
-fn now() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    })
 }
 
 /// One sending.
@@ -531,7 +523,7 @@ impl Sending<'_> {
                 continue;
             }
             if len > from {
-                gatherer.segment(number, (from, len), &wanted.records(number))?;
+                gatherer.segment(number, (from, len), wanted.records(number))?;
             }
             segments.insert(number, len.max(from));
         }
