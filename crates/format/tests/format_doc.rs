@@ -9,7 +9,7 @@ use weald_format::directory::{Category, items_max, raw_len_max};
 use weald_format::entries::EntryKind;
 use weald_format::journal::{FRAME_FIELDS, JOURNAL_FIELDS};
 use weald_format::names::Names;
-use weald_format::replica::{ITEM_FIELDS, PLACE_FIELDS};
+use weald_format::replica::{DATA_LEN_MAX, ITEM_FIELDS, ITEM_LIST_LEN_MAX, PLACE_FIELDS};
 use weald_format::store::{MAP_FIELDS, MARK_FIELDS, SEGMENT_FIELDS, STORE_FIELDS};
 use weald_format::sync_log::{DELTA_FIELDS, SYNC_LOG_FIELDS};
 use weald_format::{VolumeNo, limits};
@@ -85,6 +85,17 @@ fn record_tables_say_what_the_structs_say() {
             at + len
         });
         assert!([64, 96, 128, 192, 256].contains(&end));
+    }
+}
+
+/// Would catch a limit of replicas that the document gives as another number.
+#[test]
+fn limits_of_replicas_are_those_of_the_code() {
+    let document = document();
+    let section = document.split("\n## 29. Replicas\n").nth(1);
+    let section = section.expect("a section");
+    for limit in [DATA_LEN_MAX, ITEM_LIST_LEN_MAX] {
+        assert!(section.contains(&format!("at most {limit}")), "{limit}");
     }
 }
 
