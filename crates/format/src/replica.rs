@@ -65,8 +65,8 @@ record! {
         number: U64 = 48,
         /// 0: the rows that changed; 1: all rows.
         kind: U32 = 56,
-        /// Zero.
-        reserved: U32 = 60,
+        /// How often another store has taken over, up to this item.
+        epoch: U32 = 60,
         /// The commit from which the item leads on; 0 in the first item.
         base: U64 = 64,
         /// The commit to which it leads.
@@ -161,6 +161,24 @@ impl ItemNo {
     }
 }
 
+/// How often another store has taken over from the one that sends to a replica: 0 at first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Epoch(pub u32);
+
+impl Epoch {
+    /// The one after this.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
+impl std::fmt::Display for Epoch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// Which rows an item has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ItemKind {
@@ -177,6 +195,8 @@ pub struct ItemHeader {
     pub place: PlaceIdentity,
     /// Its number.
     pub number: ItemNo,
+    /// Which of the stores that took over has sent it.
+    pub epoch: Epoch,
     /// Which rows it has.
     pub kind: ItemKind,
     /// The commit from which it leads on.
@@ -215,7 +235,7 @@ impl ItemHeader {
                 ItemKind::Changes => OF_CHANGES,
                 ItemKind::AllRows => OF_ALL_ROWS,
             }),
-            reserved: U32::ZERO,
+            epoch: U32::new(self.epoch.0),
             base: U64::new(self.base.0),
             commit: U64::new(self.commit.0),
             time: I64::new(self.time),
@@ -249,8 +269,8 @@ impl ItemHeader {
         }
         check_version(record.version)?;
         let is_len = record.header_len.get() == ITEM_HEADER_LEN as u32;
-        if record.reserved.get() != 0 || !is_len {
-            return Err(bad("S-9.2", "reserved bytes are not zero"));
+        if !is_len {
+            return Err(bad("S-9.2", "the header has another length"));
         }
         Ok(Self {
             place: PlaceIdentity {
@@ -258,6 +278,7 @@ impl ItemHeader {
                 lineage: record.lineage,
             },
             number: ItemNo(record.number.get()),
+            epoch: Epoch(record.epoch.get()),
             kind: match record.kind.get() {
                 OF_CHANGES => ItemKind::Changes,
                 OF_ALL_ROWS => ItemKind::AllRows,
@@ -518,6 +539,7 @@ mod tests {
                 lineage: [4; 16],
             },
             number: ItemNo(5),
+            epoch: Epoch(3),
             kind: ItemKind::Changes,
             base: CommitNo(6),
             commit: CommitNo(9),

@@ -43,6 +43,7 @@ mod reserve;
 pub mod row_cache;
 mod salvage;
 mod segment;
+mod shown;
 #[cfg(any(test, feature = "planted-bugs"))]
 pub mod simulated_disk;
 #[cfg(test)]

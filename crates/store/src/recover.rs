@@ -19,12 +19,11 @@ use crate::disk::remove_if_there;
 use crate::engine::{Batch, Table, key_of};
 use crate::layout::{self, ObjectKind};
 use crate::named_rows::NamedRows;
-use crate::store::is_bad_or_missing;
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use std::fmt;
-use weald_format::store::{ImageRow, ImageState, MAP_LEN_MAX};
-use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
+use weald_format::store::{ImageRow, ImageState};
+use weald_format::{Error, ImageNo, Result, SegmentNo};
 
 impl StoreWriter {
     pub(crate) fn recover(&mut self) -> Result<()> {
@@ -55,7 +54,7 @@ impl StoreWriter {
 
     fn recover_image(&mut self, name: &str, row: &ImageRow) -> Result<()> {
         match row.state {
-            ImageState::Present => self.show_map(name, row),
+            ImageState::Present => self.store().show_map(name, row),
             ImageState::Adding | ImageState::Removing => {
                 let removing = ImageRow {
                     state: ImageState::Removing,
@@ -131,27 +130,6 @@ impl StoreWriter {
             }
         }
         Ok(())
-    }
-
-    /// Renames the hidden map of an image to its visible name, if it is the committed map.
-    fn show_map(&self, name: &str, row: &ImageRow) -> Result<()> {
-        let disk = &*self.store().disk;
-        let hidden = layout::hidden_map(row.image_no);
-        let bytes = match self.store().read_object(&hidden, MAP_LEN_MAX) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
-            other => other?,
-        };
-        let shown = match self.store().read_object(&layout::map(name), MAP_LEN_MAX) {
-            Err(error) if is_bad_or_missing(&error) => None,
-            other => Some(Digest::of(&other?)),
-        };
-        // A failed replacement leaves a copy of the shown map, and the copy may not be durable.
-        if shown != Some(row.map_digest) && Digest::of(&bytes) == row.map_digest {
-            disk.switch(&hidden, &layout::map(name))
-        } else {
-            remove_if_there(disk, &hidden)?;
-            disk.settle(ObjectKind::Map)
-        }
     }
 
     /// Removes hidden maps and content digests of images that were never committed, or are gone.

@@ -12,6 +12,7 @@
 mod gather;
 mod items;
 mod location;
+mod objects;
 mod pipe;
 mod place;
 mod prune;

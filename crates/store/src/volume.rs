@@ -6,7 +6,7 @@
 //! the first row, which a salvage reads if the row is lost.
 
 use crate::damaged_blocks::DamagedBlocks;
-use crate::disk::{Object, remove_if_there};
+use crate::disk::Object;
 use crate::engine::{Batch, Engine, Table};
 use crate::layout::{self, ObjectKind};
 use crate::named_rows::NamedRows;
@@ -430,7 +430,7 @@ impl StoreWriter {
         self.refuse_after_failure(|writer| {
             let number = counter(writer.tables(), NEXT_VOLUME_NO)?;
             row.volume_no = new_volume_no(number)?;
-            writer.show_volume(name, &row.encode())?;
+            writer.store().show_volume(name, &row.encode())?;
             let mut batch = first(row.volume_no);
             let next = (number + 1).to_le_bytes().to_vec();
             batch.put(Table::Counters, NEXT_VOLUME_NO, next);
@@ -475,7 +475,7 @@ impl StoreWriter {
         let value = self.tables().get(Table::Volumes, hidden.as_bytes())?;
         let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
         self.refuse_after_failure(|writer| {
-            writer.show_volume(name, &value)?;
+            writer.store().show_volume(name, &value)?;
             let mut batch = Batch::default();
             batch.remove(Table::Volumes, hidden.as_bytes());
             batch.put(Table::Volumes, name.as_bytes(), value);
@@ -484,25 +484,6 @@ impl StoreWriter {
     }
 
     /// Makes the file in `volumes/`, with a copy of the row for a salvage.
-    fn show_volume(&self, name: &str, row: &[u8]) -> Result<()> {
-        let disk = &*self.store().disk;
-        match disk.list(layout::VOLUMES) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                disk.make_dir(layout::VOLUMES)?;
-                disk.sync_dir("")?;
-            }
-            other => drop(other?),
-        }
-        let copy = [&Digest::of(row).0, row].concat();
-        disk.put(&layout::volume(name), &copy)
-    }
-
-    fn hide_volume(&self, name: &str) -> Result<()> {
-        let disk = &*self.store().disk;
-        remove_if_there(disk, &layout::volume(name))?;
-        disk.settle(ObjectKind::VolumeName)
-    }
-
     /// Removes the volume `name` and drops its references. [`StoreWriter::collect`] then frees the
     /// space. After a crash the next writer completes the removal.
     ///
@@ -516,7 +497,7 @@ impl StoreWriter {
             batch.remove(Table::Volumes, name.as_bytes());
             batch.put(Table::Volumes, hidden.as_bytes(), row.encode());
             writer.commit(batch)?;
-            writer.hide_volume(name)?;
+            writer.store().hide_volume(name)?;
             writer.finish_volume_removal(&hidden, row.volume_no)
         })
     }
@@ -608,7 +589,7 @@ impl StoreWriter {
                 let error = Error::corrupt("store metadata", 0, "V-1.5", what);
                 self.tell_damaged_row("volume", name, &error);
             } else {
-                self.hide_volume(name)?;
+                self.store().hide_volume(name)?;
             }
         }
         // A volume whose row is lost may have a log, which a salvage needs.
@@ -624,7 +605,7 @@ impl StoreWriter {
                 });
                 self.tell_item(format_args!("a volume is not removed"), done)?;
             } else if !shown.contains(name) {
-                self.show_volume(name, &row.encode())?;
+                self.store().show_volume(name, &row.encode())?;
             }
         }
         Ok(())

@@ -7,11 +7,11 @@ use crate::store::{Store, is_bad_or_missing};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use weald_format::journal::RowSum;
-use weald_format::replica::{ItemNo, PlaceIdentity};
+use weald_format::replica::{Epoch, ItemNo, PlaceIdentity};
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 
 /// First line of the file.
-const FIRST_LINE: &str = "weald replica 1";
+const FIRST_LINE: &str = "weald replica 2";
 /// Most bytes of the file: 10 million segments.
 const RECORD_LEN_MAX: u64 = 300 << 20;
 
@@ -56,6 +56,8 @@ pub(super) struct Record {
     /// Where it lies, as the user gave it.
     pub place: String,
     pub identity: PlaceIdentity,
+    /// The epoch of the items that this store sends.
+    pub epoch: Epoch,
     pub settings: ReplicaSettings,
     pub last: Option<LastSent>,
 }
@@ -84,10 +86,11 @@ fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
 impl Record {
     fn encode(&self) -> String {
         let mut text = format!(
-            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nevery {}\npaused {}\n",
+            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\nevery {}\npaused {}\n",
             self.place,
             hex(&self.identity.uuid),
             hex(&self.identity.lineage),
+            self.epoch,
             self.settings.every_s,
             self.settings.is_paused
         );
@@ -134,6 +137,7 @@ impl Record {
                 uuid: unhex(next("store")?)?,
                 lineage: unhex(next("lineage")?)?,
             },
+            epoch: Epoch(next("epoch")?.parse().ok()?),
             settings: ReplicaSettings {
                 every_s: next("every")?.parse().ok()?,
                 is_paused: next("paused")?.parse().ok()?,
@@ -387,6 +391,7 @@ mod tests {
                 uuid: [1; 16],
                 lineage: [0xab; 16],
             },
+            epoch: Epoch(2),
             settings: ReplicaSettings {
                 every_s: 10,
                 is_paused: true,

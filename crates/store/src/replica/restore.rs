@@ -2,9 +2,10 @@
 
 use super::gather::needs_map;
 use super::items::{Items, find_identity};
-use super::place::{Place, read_data};
+use super::objects::{ObjectWriter, each_read};
+use super::place::Place;
 use super::rows::each_change;
-use crate::disk::{Access, Disk, LocalFile};
+use crate::disk::Disk;
 use crate::engine::{Engine, Sealer, Table, number_of};
 use crate::journal::SummedRows;
 use crate::layout;
@@ -15,14 +16,9 @@ use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use weald_format::replica::{DataFile, DataKind, Item, ItemKind, Lacking, unpack_segment};
+use weald_format::replica::{DataFile, DataKind, Item, ItemKind, Lacking};
 use weald_format::store::{BlockRow, ImageRow, SegmentRow};
 use weald_format::{CommitNo, Error, Result, SegmentNo};
-
-/// Files of data that are read ahead of what is written.
-const READ_AHEAD: usize = 2;
-/// Number of segments that are kept open while they are written.
-const OPEN_MAX: usize = 64;
 
 /// Which state of a replica is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -188,77 +184,6 @@ pub fn restore_store(
     })
 }
 
-/// Segments that are written, of which the last ones are open.
-struct Segments<'a> {
-    disk: &'a dyn Disk,
-    /// Those that have a file, and how long they must become.
-    made: BTreeSet<SegmentNo>,
-    lens: BTreeMap<SegmentNo, u64>,
-    open: VecDeque<(SegmentNo, Box<dyn LocalFile>)>,
-}
-
-impl Segments<'_> {
-    fn file(&mut self, number: SegmentNo) -> Result<&dyn LocalFile> {
-        if let Some(index) = self.open.iter().position(|(no, _)| *no == number) {
-            let found = self.open.remove(index);
-            self.open.extend(found);
-        } else {
-            let is_new = self.made.insert(number);
-            let access = if is_new {
-                Access::Create
-            } else {
-                Access::Write
-            };
-            let file = self.disk.open(&layout::segment_file(number), access)?;
-            if let Some(len) = self.lens.get(&number).filter(|_| is_new) {
-                file.set_len(*len)?;
-            }
-            self.open.push_back((number, file));
-            if self.open.len() > OPEN_MAX
-                && let Some((_, file)) = self.open.pop_front()
-            {
-                file.sync()?;
-            }
-        }
-        match self.open.back() {
-            Some((_, file)) => Ok(&**file),
-            None => Err(Error::limit("no segment is open")),
-        }
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        for (_, file) in &self.open {
-            file.sync()?;
-        }
-        Ok(())
-    }
-}
-
-/// Callback that receives a file of data and its bytes, or why it cannot be read.
-type VisitRead<'a> = dyn FnMut(&DataFile, Result<Vec<u8>>) -> Result<()> + 'a;
-
-/// Reads files of data ahead of `visit`, in order.
-fn each_read(place: &dyn Place, files: &[&DataFile], visit: &mut VisitRead<'_>) -> Result<()> {
-    std::thread::scope(|scope| {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(READ_AHEAD);
-        let reading = move || {
-            for &file in files {
-                // Nobody waits for it after an error.
-                if sender.send((file, read_data(place, file))).is_err() {
-                    return;
-                }
-            }
-        };
-        let builder = std::thread::Builder::new().name("weald-read".into());
-        let spawned = builder.spawn_scoped(scope, reading);
-        spawned.map_err(|error| Error::io("a thread", error))?;
-        for (file, read) in receiver {
-            visit(file, read)?;
-        }
-        Ok(())
-    })
-}
-
 /// Writes segments, and maps under their hidden names. Returns their bytes.
 fn write_objects(
     place: &dyn Place,
@@ -283,17 +208,11 @@ fn write_objects(
                 if !needs_map(&row) {
                     continue;
                 }
-                maps.insert(row.map_digest.0, (row.image_no, key.clone()));
+                maps.insert(row.map_digest.0, row.image_no);
             }
             _ => {}
         }
     }
-    let mut segments = Segments {
-        disk,
-        made: BTreeSet::new(),
-        lens: lens.clone(),
-        open: VecDeque::new(),
-    };
     let is_wanted = |file: &&DataFile| match file.kind {
         DataKind::Rows => false,
         DataKind::Segment {
@@ -305,35 +224,11 @@ fn write_objects(
             lens.get(&number)
                 .is_some_and(|of_segment| end <= *of_segment)
         }
-        DataKind::Map(image_no) => {
-            let of_digest = maps.get(&file.digest.0);
-            of_digest.is_some_and(|(of, _): &(_, Vec<u8>)| *of == image_no)
-        }
+        DataKind::Map(image_no) => maps.get(&file.digest.0) == Some(&image_no),
     };
     let wanted: Vec<&DataFile> = path.files().filter(is_wanted).collect();
-    let mut written_len = 0;
-    let mut write = |file: &DataFile, bytes: &[u8]| -> Result<()> {
-        match file.kind {
-            DataKind::Rows => {}
-            DataKind::Segment {
-                number,
-                offset,
-                len,
-            } => {
-                let target = segments.file(number)?;
-                for (from, run) in unpack_segment(bytes, len)? {
-                    target.write_at(run, offset + from)?;
-                    written_len += run.len() as u64;
-                }
-            }
-            DataKind::Map(image_no) => {
-                crate::disk::Objects::put(disk, &layout::hidden_map(image_no), bytes)?;
-                maps.remove(&file.digest.0);
-                written_len += bytes.len() as u64;
-            }
-        }
-        Ok(())
-    };
+    let mut writer = ObjectWriter::new(disk, &lens);
+    let mut write = |file: &DataFile, bytes: &[u8]| writer.write(file, bytes);
     each_read(
         place,
         &wanted,
@@ -346,9 +241,7 @@ fn write_objects(
             Ok(()) => Ok(()),
         },
     )?;
-    segments.sync()?;
-    disk.sync_dir(layout::SEGMENTS)?;
-    drop(segments.open);
+    let written_len = writer.finish()?;
     damage.extend(damaged_blocks(disk, rows)?);
     Ok(written_len)
 }

@@ -23,7 +23,7 @@ use crate::writer::WriteOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::journal::RowSum;
 use weald_format::replica::{
-    DataFile, DataKind, Item, ItemHeader, ItemKind, ItemList, ItemNo, Lacking, PlaceIdentity,
+    DataFile, DataKind, Epoch, Item, ItemHeader, ItemKind, ItemList, ItemNo, Lacking, PlaceIdentity,
 };
 use weald_format::store::{SEGMENT_SUPERBLOCK_LEN, Uuid};
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
@@ -125,6 +125,7 @@ impl Store {
         let record = Record {
             place: shown.to_owned(),
             identity,
+            epoch: Epoch::default(),
             settings,
             last: None,
         };
@@ -453,6 +454,7 @@ impl Sending<'_> {
         let header = ItemHeader {
             place: self.record.identity,
             number: previous.0.next(),
+            epoch: self.record.epoch,
             kind: if is_all {
                 ItemKind::AllRows
             } else {
