@@ -688,9 +688,12 @@ impl StoreWriter {
 
     /// Reports files without a row.
     fn check_files(&self, state: &mut State) -> Result<()> {
+        // A standby keeps them for readers.
+        let is_standby = self.store().role()? == crate::role::Role::Standby;
         for name in self.store().disk.list(layout::SEGMENTS)? {
             let number = layout::segment_number(&name);
-            if number.is_none_or(|number| !state.segments.contains_key(&number)) {
+            let may_stay = |number| is_standby || state.segments.contains_key(&number);
+            if !number.is_some_and(may_stay) {
                 state.find(
                     None,
                     format!("{}/{name}: no row knows this file", layout::SEGMENTS),

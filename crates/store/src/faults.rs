@@ -100,6 +100,16 @@ pub enum Bug {
     UnsureCommitSent,
     /// A store that was put back from an older copy sends to its replica.
     OlderStoreSends,
+    /// A store counts an item as sent without a look whether another store took over meanwhile.
+    EpochNotReadAgain,
+    /// A standby takes over after it has listed what there is.
+    EpochPutLate,
+    /// A standby has rows whose bytes are not durable.
+    FollowsRowsFirst,
+    /// A returning store keeps its own block where a standby has written another one.
+    OwnBlockKept,
+    /// A standby applies an item to other rows than it leads from.
+    RowsBeforeIgnored,
     /// A file of a replica is taken for what its name says.
     ReplicaUnverified,
     /// Changes are sent although the replica lacks an item before.

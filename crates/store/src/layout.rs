@@ -88,6 +88,13 @@ pub const VOLUMES: &str = "volumes";
 const IMAGE_LOCKS: u64 = 1 << 40;
 /// Directory of what the store remembers of its replicas.
 pub const REPLICAS: &str = "replicas";
+/// What a standby remembers of the replica that it follows; it is there in a standby alone.
+pub const STANDBY: &str = "replicas/.standby";
+/// [`STANDBY`] once more.
+pub const STANDBY_COPY: &str = "replicas/.standby.copy";
+/// A line about the store that was promoted in place of this one; it is there in such a store
+/// alone.
+pub const REPLACED: &str = "replicas/.replaced";
 /// Longest name of an image, in bytes.
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 
@@ -212,6 +219,11 @@ pub fn replaced_key(name: &str) -> String {
 /// Whether `key` is a result of [`replaced_key`].
 pub fn is_replaced_key(key: &str) -> bool {
     key.starts_with('\u{1}')
+}
+
+/// The name of the image to which a row with this key belongs.
+pub fn strip_replaced(key: &str) -> &str {
+    key.strip_prefix('\u{1}').unwrap_or(key)
 }
 
 /// Checks that `name` can be the name of an image or a volume in a store.

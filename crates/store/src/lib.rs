@@ -40,6 +40,7 @@ mod remove;
 mod replace;
 mod replica;
 mod reserve;
+mod role;
 pub mod row_cache;
 mod salvage;
 mod segment;
@@ -72,10 +73,12 @@ pub use name::{find, is_store, split};
 pub use remove::Removal;
 pub use replace::ImageLock;
 pub use replica::{
-    AsOf, DirPlace, Place, PlaceLocation, Pruned, Receiving, ReplicaSettings, ReplicaState,
-    ReplicaStatus, RestoredStore, Scrubbed, SendOptions, Sent, Verified, receive, replica_states,
-    restore_store, verify_replica,
+    AsOf, DirPlace, FollowOptions, Followed, Place, PlaceLocation, PromoteOptions, Promoted,
+    Pruned, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus, RestoredStore, Scrubbed,
+    SendOptions, Sent, StandbyOptions, StandbyStatus, Unsent, UnsentVolume, Verified, receive,
+    replica_states, restore_store, verify_replica,
 };
+pub use role::Role;
 pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
 };

@@ -9,12 +9,15 @@
 //! store if there is one. [`restore_store`] makes a store of any state, and [`verify_replica`]
 //! reads everything.
 
+mod epochs;
+mod follow;
 mod gather;
 mod items;
 mod location;
 mod objects;
 mod pipe;
 mod place;
+mod promote;
 mod prune;
 mod record;
 mod repair;
@@ -22,16 +25,23 @@ mod restore;
 mod rows;
 mod scrub;
 mod send;
+mod settle;
+mod standby;
 mod status;
+mod unsent;
 mod verify;
 
+pub use follow::{FollowOptions, Followed};
 pub use location::PlaceLocation;
 pub use pipe::{Receiving, receive};
 pub use place::{DirPlace, Place};
+pub use promote::{PromoteOptions, Promoted};
 pub use prune::Pruned;
 pub use record::ReplicaSettings;
 pub use restore::{AsOf, RestoredStore, restore_store};
 pub use scrub::Scrubbed;
 pub use send::{SendOptions, Sent};
+pub use standby::{StandbyOptions, StandbyStatus};
 pub use status::ReplicaStatus;
+pub use unsent::{Unsent, UnsentVolume};
 pub use verify::{ReplicaState, Verified, replica_states, verify_replica};

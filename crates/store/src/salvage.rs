@@ -27,6 +27,7 @@ use crate::engine::{Batch, Engine, Table, key_of, number_of};
 use crate::journal::{Journal, TablesState};
 use crate::layout;
 use crate::mark::Mark;
+use crate::role::Role;
 use crate::store::{Store, create_engine, is_bad_file, open_engine};
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer;
@@ -231,6 +232,10 @@ impl Store {
             _ => {}
         }
         let _lock = crate::writer_lock::lock(self, &options.writer_name)?;
+        if self.role()? == Role::Standby {
+            let what = "is a standby: 'weald replica follow' makes it whole again";
+            return Err(Error::invalid(format!("{}: {what}", disk.shown())));
+        }
         let mut segments = Segments::scan(self)?;
         let restored = self.restore_tables(&segments)?;
         let restored_commit = restored.map(|restored| restored.commit);

@@ -7,6 +7,7 @@ mod journal;
 mod lost;
 mod machine;
 mod replica;
+mod standby;
 
 use crate::disk::LocalFiles;
 use crate::faults::{Bug, Faults};
@@ -207,7 +208,8 @@ impl Run {
         let names = store.names().map_err(|e| format!("names: {e}"))?;
         let mut found = Model::new();
         for name in names {
-            let bytes = read_all(store, &name).map_err(|e| format!("{name}: {e}"))?;
+            let bytes =
+                read_all(store, &name).map_err(|e| format!("{name}: {}", e.with_causes()))?;
             found.insert(name, bytes);
         }
         Ok(found)

@@ -146,9 +146,9 @@ impl Store {
         Ok(Self { disk, superblock })
     }
 
-    /// The store for callers that read its tables. On a read-only file system, changes stay in
-    /// memory, because the engine and the recovery of the store write. Such a store is kept as long
-    /// as its changes are needed.
+    /// The store for callers that read its tables. On a read-only file system, and in a standby,
+    /// changes stay in memory, because the engine and the recovery of the store write. Such a store
+    /// is kept as long as its changes are needed.
     #[must_use]
     pub fn for_reading(&self) -> Self {
         use std::io::ErrorKind::ReadOnlyFilesystem;
@@ -157,7 +157,7 @@ impl Store {
             let cause = error.io_source().map(std::io::Error::kind);
             cause == Some(ReadOnlyFilesystem)
         };
-        if opened.is_err_and(is_refused) {
+        if opened.is_err_and(is_refused) || self.has_other_role() {
             Self {
                 disk: Arc::new(ReadOnlyDisk::new(self.disk.clone())),
                 superblock: self.superblock,

@@ -200,6 +200,11 @@ impl Store {
         #[cfg(feature = "planted-bugs")]
         log::trace!("this program has planted bugs");
         let (lock, is_left) = crate::writer_lock::lock(self, &options.writer_name)?;
+        if self.keeps_changes_in_memory() {
+            self.refuse_between_states()?;
+        } else {
+            self.refuse_role()?;
+        }
         self.sync_leftovers()?;
         let mut engine = open_engine(&*self.disk, self.superblock.uuid, is_left)?;
         engine.mark_when_closed(lock.clone());

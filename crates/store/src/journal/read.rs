@@ -10,7 +10,7 @@ use weald_format::journal::{
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result};
 
 /// What the tables are, to which a journal must lead.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct TablesState {
     pub commit: CommitNo,
     pub sum: RowSum,

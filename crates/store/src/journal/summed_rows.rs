@@ -2,6 +2,7 @@
 
 use crate::engine::{Batch, Change, Engine, Table};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use weald_format::journal::RowSum;
 use weald_format::{Error, Result};
 
@@ -10,6 +11,14 @@ const BATCH_LEN: usize = 1 << 16;
 
 /// Rows by table and key.
 pub(crate) type RowMap = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
+
+fn put(table: Table, key: &[u8], value: &[u8]) -> Change {
+    Change {
+        table,
+        key: key.to_vec(),
+        value: Some(value.to_vec()),
+    }
+}
 
 /// Rows, and their sum.
 #[derive(Debug, Default)]
@@ -63,6 +72,44 @@ impl SummedRows {
                 self.rows.insert(place, value);
             }
         }
+    }
+
+    /// All rows, as changes of empty tables.
+    pub fn as_changes(&self) -> Vec<Change> {
+        let rows = self.rows.iter();
+        let changes = rows.map(|((table, key), value)| put(*table, key, value));
+        changes.collect()
+    }
+
+    /// The changes that make the rows of `engine` these.
+    ///
+    /// # Errors
+    /// Those of the engine.
+    pub fn differences(&self, engine: &dyn Engine) -> Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        for table in Table::ALL {
+            let from = self.rows.range((table, Vec::new())..);
+            let mut wanted = from.take_while(|((of, _), _)| *of == table).peekable();
+            engine.scan(table, &[], &mut |key, value| {
+                while let Some(((_, other), value)) =
+                    wanted.next_if(|((_, other), _)| other.as_slice() < key)
+                {
+                    changes.push(put(table, other, value));
+                }
+                match wanted.next_if(|((_, other), _)| other == key) {
+                    Some((_, wanted)) if wanted == value => {}
+                    Some((_, wanted)) => changes.push(put(table, key, wanted)),
+                    None => changes.push(Change {
+                        table,
+                        key: key.to_vec(),
+                        value: None,
+                    }),
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+            changes.extend(wanted.map(|((_, key), value)| put(table, key, value)));
+        }
+        Ok(changes)
     }
 
     /// Writes all rows to empty tables.

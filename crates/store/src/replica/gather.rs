@@ -226,7 +226,7 @@ impl Gatherer<'_> {
         if self.faults.has(Bug::ReplicaLacksMap) && row.image_no.0.is_multiple_of(3) {
             return Ok(true);
         }
-        let name = key.strip_prefix('\u{1}').unwrap_or(key);
+        let name = layout::strip_replaced(key);
         let mut error = None;
         for object in [layout::map(name), layout::hidden_map(row.image_no)] {
             match self.store.read_object(&object, MAP_LEN_MAX) {

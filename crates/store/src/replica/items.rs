@@ -2,7 +2,9 @@
 
 use super::place::{FIRST, IDENTITY, ITEMS, Place, item_path, parse_first_name, parse_item_name};
 use std::collections::BTreeMap;
-use weald_format::replica::{ITEM_HEADER_LEN, ITEM_LIST_LEN_MAX, Item, ItemNo, PlaceIdentity};
+use weald_format::replica::{
+    Epoch, ITEM_HEADER_LEN, ITEM_LIST_LEN_MAX, Item, ItemNo, PlaceIdentity,
+};
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Most bytes of the file that says of which store a place is a replica.
@@ -115,6 +117,8 @@ pub(super) struct Items {
     items: BTreeMap<[u8; 32], Item>,
     /// The others.
     pub bad: Vec<BadItem>,
+    /// Those of stores that had been replaced, which have no meaning.
+    pub ended: Vec<(ItemNo, Digest)>,
 }
 
 impl Items {
@@ -139,7 +143,29 @@ impl Items {
                 }),
             }
         }
+        items.end_replaced();
         Ok(items)
+    }
+
+    /// Leaves out the items that a store has sent after another one took over.
+    fn end_replaced(&mut self) {
+        let mut begins: BTreeMap<Epoch, ItemNo> = BTreeMap::new();
+        for item in self.items.values() {
+            let first = begins
+                .entry(item.header.epoch)
+                .or_insert(item.header.number);
+            *first = item.header.number.min(*first);
+        }
+        let ended = &mut self.ended;
+        self.items.retain(|digest, item| {
+            let header = &item.header;
+            let mut later = begins.range(header.epoch.next()..);
+            let is_ended = later.any(|(_, first)| *first <= header.number);
+            if is_ended {
+                ended.push((header.number, Digest(*digest)));
+            }
+            !is_ended
+        });
     }
 
     /// Items that end no chain, or an interrupted one: those that no other item follows, by number.

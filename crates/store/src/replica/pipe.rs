@@ -5,7 +5,8 @@
 //! that what a broken program or line does to them is an error and never other data.
 
 use super::place::{
-    DATA, FIRST, IDENTITY, ITEMS, Place, data_path, parse_first_name, parse_item_name,
+    DATA, EPOCHS, FIRST, IDENTITY, ITEMS, Place, data_path, parse_epoch_name, parse_first_name,
+    parse_item_name,
 };
 use parking_lot::Mutex;
 use std::fmt::Debug;
@@ -254,6 +255,7 @@ fn is_name(name: &str) -> bool {
         None => name == IDENTITY,
         Some((ITEMS, item)) => parse_item_name(item).is_some(),
         Some((FIRST, number)) => parse_first_name(number).is_some(),
+        Some((EPOCHS, epoch)) => parse_epoch_name(epoch).is_some(),
         Some((DATA, _)) => data_digest(name).is_some(),
         Some(_) => false,
     }
@@ -311,7 +313,7 @@ pub fn receive(
 fn answer(place: &dyn Place, receiving: Receiving, request: &Message) -> Result<Vec<u8>> {
     let Message { code, name, bytes } = request;
     let is_good = match *code {
-        LIST => [ITEMS, DATA, FIRST].contains(&name.as_str()),
+        LIST => [ITEMS, DATA, FIRST, EPOCHS].contains(&name.as_str()),
         _ => is_name(name),
     };
     if !is_good {

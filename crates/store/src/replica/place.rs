@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
-use weald_format::replica::{DataFile, ItemNo};
+use weald_format::replica::{DataFile, Epoch, ItemNo};
+use weald_format::store::Uuid;
 use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// The file that says of which store a place is a replica.
@@ -18,6 +19,9 @@ pub(super) const DATA: &str = "data";
 
 /// Directory of files that say with which item the items begin.
 pub(super) const FIRST: &str = "first";
+
+/// Directory of files that say that another store has taken over.
+pub(super) const EPOCHS: &str = "epochs";
 
 /// A place for a replica. It needs no more than a bucket has.
 pub trait Place: Debug + Send + Sync {
@@ -160,6 +164,23 @@ pub(super) fn first_path(number: ItemNo) -> String {
 pub(super) fn parse_first_name(name: &str) -> Option<ItemNo> {
     let number = ItemNo(u64::from_str_radix(name, 16).ok()?);
     (first_path(number).strip_prefix(FIRST)?.strip_prefix('/')? == name).then_some(number)
+}
+
+/// Path of the file that says that a store has taken over, which has this random identity.
+pub(super) fn epoch_path(epoch: Epoch, id: Uuid) -> String {
+    format!("{EPOCHS}/{:08x}-{:032x}", epoch.0, u128::from_be_bytes(id))
+}
+
+/// The epoch, and the identity of the store, that a file with this name says; `None` if it says
+/// none.
+pub(super) fn parse_epoch_name(name: &str) -> Option<(Epoch, Uuid)> {
+    let (epoch, id) = name.split_once('-')?;
+    let found = (
+        Epoch(u32::from_str_radix(epoch, 16).ok()?),
+        u128::from_str_radix(id, 16).ok()?.to_be_bytes(),
+    );
+    let path = epoch_path(found.0, found.1);
+    (path.strip_prefix(EPOCHS)?.strip_prefix('/')? == name).then_some(found)
 }
 
 /// Path of the file of data with this digest.

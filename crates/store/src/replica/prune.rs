@@ -80,6 +80,10 @@ impl Store {
             place.remove(&item_path(item.header.number, &digest))?;
             pruned.removed_count += 1;
         }
+        for (number, digest) in &items.ended {
+            place.remove(&item_path(*number, digest))?;
+            pruned.removed_count += 1;
+        }
         let files = left.iter().flat_map(|item| item.list.files.iter());
         let named: BTreeSet<[u8; 32]> = files.map(|file| file.digest.0).collect();
         for name in place.list(DATA)? {

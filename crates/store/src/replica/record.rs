@@ -13,7 +13,7 @@ use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 /// First line of the file.
 const FIRST_LINE: &str = "weald replica 2";
 /// Most bytes of the file: 10 million segments.
-const RECORD_LEN_MAX: u64 = 300 << 20;
+pub(super) const RECORD_LEN_MAX: u64 = 300 << 20;
 
 /// What was sent last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
 }
 
 impl Record {
-    fn encode(&self) -> String {
+    pub(super) fn encode(&self) -> String {
         let mut text = format!(
             "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\nevery {}\npaused {}\n",
             self.place,
@@ -115,7 +115,7 @@ impl Record {
     }
 
     /// Parses the text, and returns what follows it.
-    fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+    pub(super) fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
         const DIGEST_LINE_LEN: usize = 7 + 64 + 1;
         let at = bytes.windows(8).position(|w| w == b"\ndigest ")? + 1;
         let (text, rest) = bytes.split_at_checked(at)?;
@@ -206,7 +206,7 @@ fn damaged(store: &Store, path: &str, name: &str) -> Error {
     Error::corrupt("replica", 0, "S-9.8", what)
 }
 
-fn write(store: &Store, path: &str, bytes: &[u8]) -> Result<()> {
+pub(super) fn write(store: &Store, path: &str, bytes: &[u8]) -> Result<()> {
     let disk = &*store.disk;
     match disk.make_dir(layout::REPLICAS) {
         Ok(()) => disk.sync_dir("")?,

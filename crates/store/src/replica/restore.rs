@@ -249,34 +249,40 @@ fn write_objects(
 /// Blocks in use that are not what their rows say: number of them, and one of them. Parts of two
 /// histories would each be whole, and not be one store.
 fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> {
-    let mut places = Vec::new();
+    let mut blocks = Vec::new();
     for ((table, _), value) in rows.rows() {
         if *table == Table::Blocks {
-            let row = BlockRow::parse(value)?;
-            if row.references > 0 {
-                places.push((row.location.segment, row.location.offset, row));
-            }
+            blocks.push(BlockRow::parse(value)?);
         }
     }
-    places.sort_unstable_by_key(|(segment, offset, _)| (*segment, *offset));
-    let segments: Vec<_> = places.chunk_by(|a, b| a.0 == b.0).collect();
+    let bad = unreadable(disk, blocks);
+    let first = bad.first();
+    Ok(first.map(|(_, error)| format!("{} blocks cannot be read: {error}", bad.len())))
+}
+
+/// Those of `blocks`, as far as something refers to them, that are not where their rows say, in
+/// order of their places.
+pub(super) fn unreadable(disk: &dyn Disk, mut blocks: Vec<BlockRow>) -> Vec<(BlockRow, Error)> {
+    blocks.retain(|row| row.references > 0);
+    blocks.sort_unstable_by_key(|row| (row.location.segment, row.location.offset));
+    let segments: Vec<_> = blocks
+        .chunk_by(|a, b| a.location.segment == b.location.segment)
+        .collect();
     let next = AtomicUsize::new(0);
-    let found = Mutex::new((0u64, None));
+    let found = Mutex::new(Vec::new());
     let verify = || {
         while let Some(of_segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Some((number, ..)) = of_segment.first() else {
+            let Some(first) = of_segment.first() else {
                 continue;
             };
-            let opened = segment::open(disk, *number);
-            for (_, _, row) in *of_segment {
+            let opened = segment::open(disk, first.location.segment);
+            for row in *of_segment {
                 let read = match &opened {
                     Ok(object) => segment::read_record(&**object, row.location, &row.record),
                     Err(error) => Err(error.duplicate()),
                 };
                 if let Err(error) = read {
-                    let mut found = found.lock();
-                    found.0 += 1;
-                    found.1.get_or_insert(error);
+                    found.lock().push((*row, error));
                 }
             }
         }
@@ -292,8 +298,9 @@ fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> 
         }
         verify();
     });
-    let (count, first) = found.into_inner();
-    Ok(first.map(|error| format!("{count} blocks cannot be read: {error}")))
+    let mut found = found.into_inner();
+    found.sort_unstable_by_key(|(row, _)| (row.location.segment, row.location.offset));
+    found
 }
 
 /// A range of a segment: where it lies, and its end.

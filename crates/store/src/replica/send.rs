@@ -9,6 +9,7 @@
 //! need cannot be read, and the writer has gone on, a later state is sent instead. If it has not,
 //! the store itself is damaged: the rest is sent, and the item says what it lacks.
 
+use super::epochs::refuse_replaced;
 use super::gather::{Gatherer, Wanted};
 use super::items::{find_identity, list_items, read_identity, read_item};
 use super::place::{DATA, IDENTITY, Place, item_path};
@@ -151,6 +152,8 @@ impl Store {
         let record = self.replica_record(name)?;
         let _lock = self.lock_replica(name)?;
         check_identity(place, &record, options.is_anew)?;
+        self.refuse_role()?;
+        refuse_replaced(self, place, &record)?;
         let record = self.complete_pending(name, place, record)?;
         if !faults.has(Bug::OlderStoreSends) {
             check_items(self, place, &record, options.is_anew)?;
@@ -189,6 +192,9 @@ impl Store {
             self.put_pending_item(name, &next, &bytes)?;
         }
         place.put(&item_path(number, &digest), &bytes)?;
+        if !faults.has(Bug::EpochNotReadAgain) {
+            refuse_replaced(self, place, &next)?;
+        }
         self.settle_pending_item(name, &next)?;
         Ok(sent)
     }
@@ -211,6 +217,7 @@ impl Store {
             return Ok(record);
         }
         place.put(&item_path(last.number, &last.digest), &item)?;
+        refuse_replaced(self, place, &next)?;
         self.settle_pending_item(name, &next)?;
         Ok(next)
     }
@@ -292,8 +299,13 @@ fn check_items(store: &Store, place: &dyn Place, record: &Record, may_lack: bool
     let items = list_items(place)?;
     let shown = place.shown();
     let last = record.last.as_ref().map(|last| (last.number, last.digest));
-    let newest = items.last().map(|(number, _)| *number);
-    if newest > last.map(|(number, _)| number) {
+    let is_later = |(number, _): &&(ItemNo, Digest)| Some(*number) > last.map(|(last, _)| last);
+    // An item of a store that this one has replaced may arrive late.
+    let is_of_other = |(number, digest): &(ItemNo, Digest)| {
+        let item = read_item(place, &record.identity, (*number, digest));
+        item.is_ok_and(|item| item.header.epoch < record.epoch)
+    };
+    if items.iter().filter(is_later).any(|item| !is_of_other(item)) {
         return Err(Error::invalid(format!(
             "{shown}: has later items than {store} has sent: the store was put back from an older \
              copy, or another copy of it sends to this place; 'weald replica restore' brings back \

@@ -13,22 +13,22 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use weald_format::{CommitNo, Error, Result};
 
-const NAME: &str = "copy";
+pub(super) const NAME: &str = "copy";
 
 /// A place behind a network.
 #[derive(Debug)]
-struct Network {
-    place: DirPlace,
-    state: Mutex<NetworkState>,
+pub(super) struct Network {
+    pub place: DirPlace,
+    pub state: Mutex<NetworkState>,
 }
 
 #[derive(Debug)]
-struct NetworkState {
+pub(super) struct NetworkState {
     random: Random,
     /// One of so many calls fails; none if zero.
-    fails_one_in: u64,
+    pub fails_one_in: u64,
     /// What arrives later.
-    late: Vec<(String, Vec<u8>)>,
+    pub late: Vec<(String, Vec<u8>)>,
 }
 
 fn cut() -> Error {
@@ -105,11 +105,11 @@ impl Place for Network {
 }
 
 /// Runs something else in the middle of what is done to a place.
-struct Interrupted<'a> {
-    network: &'a Network,
+pub(super) struct Interrupted<'a> {
+    pub network: &'a Network,
     /// Calls until then.
-    left: Mutex<u64>,
-    then: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
+    pub left: Mutex<u64>,
+    pub then: Mutex<Option<Box<dyn FnOnce() + Send + 'a>>>,
 }
 
 impl std::fmt::Debug for Interrupted<'_> {
@@ -155,25 +155,25 @@ impl Place for Interrupted<'_> {
 }
 
 /// A store and its replica.
-struct Pair {
-    run: Run,
-    random: Random,
-    place_disk: SimDisk,
-    network: Network,
+pub(super) struct Pair {
+    pub run: Run,
+    pub random: Random,
+    pub place_disk: SimDisk,
+    pub network: Network,
     /// What the store had after commits, in order.
-    history: Vec<(CommitNo, Model)>,
+    pub history: Vec<(CommitNo, Model)>,
     /// Commits whose sending was acknowledged.
-    acked: Vec<CommitNo>,
+    pub acked: Vec<CommitNo>,
     /// The first state that was not to be removed.
     kept: CommitNo,
 }
 
-fn told<T>(what: &str, done: Result<T>) -> std::result::Result<T, String> {
+pub(super) fn told<T>(what: &str, done: Result<T>) -> std::result::Result<T, String> {
     done.map_err(|error| format!("{what}: {}", error.with_causes()))
 }
 
 impl Pair {
-    fn begin(seed: u64, bug: Option<Bug>) -> std::result::Result<Self, String> {
+    pub fn begin(seed: u64, bug: Option<Bug>) -> std::result::Result<Self, String> {
         let run = Run::begin(seed, bug);
         let place_disk = SimDisk::new(seed ^ 0x7265_706c);
         let mut random = Random::new(seed ^ 0x6e65_7477);
@@ -202,22 +202,22 @@ impl Pair {
         Ok(pair)
     }
 
-    fn store(&self) -> Result<Store> {
+    pub fn store(&self) -> Result<Store> {
         Store::open(Arc::new(self.run.disk.clone()))
     }
 
-    fn note(&mut self, writer: &StoreWriter) {
+    pub fn note(&mut self, writer: &StoreWriter) {
         self.history
             .push((writer.commit_no(), self.run.model.clone()));
     }
 
-    fn reboot_place(&mut self) {
+    pub fn reboot_place(&mut self) {
         self.place_disk = self.place_disk.reboot();
         self.network.place = DirPlace::new(Arc::new(self.place_disk.clone()));
     }
 
     /// Changes the store, with power cuts.
-    fn change(&mut self, writer: &mut Option<StoreWriter>) -> std::result::Result<(), String> {
+    pub fn change(&mut self, writer: &mut Option<StoreWriter>) -> std::result::Result<(), String> {
         let operation = self.run.choose();
         if self.random.is_one_in(4) {
             let fault = [Fault::PowerCut, Fault::Io][self.random.below(2) as usize];
@@ -254,7 +254,7 @@ impl Pair {
         Ok(())
     }
 
-    fn options(&self, is_anew: bool) -> SendOptions {
+    pub fn options(&self, is_anew: bool) -> SendOptions {
         SendOptions {
             writer: Some(self.run.options()),
             is_anew,
@@ -264,7 +264,7 @@ impl Pair {
     }
 
     /// Sends, with trouble of all kinds.
-    fn send(&mut self, writer: &mut Option<StoreWriter>) -> Outcome {
+    pub fn send(&mut self, writer: &mut Option<StoreWriter>) -> Outcome {
         self.network.state.lock().fails_one_in = [0, 6, 15][self.random.below(3) as usize];
         match self.random.below(6) {
             0 => self
@@ -381,7 +381,7 @@ impl Pair {
     }
 
     /// Removes old states, with trouble on the way; and makes an item with all rows.
-    fn prune(&mut self) -> Outcome {
+    pub fn prune(&mut self) -> Outcome {
         let keep = 1 + self.random.below(3);
         let fails_one_in = [0, 8][self.random.below(2) as usize];
         let store = told("store", self.store())?;
@@ -419,7 +419,7 @@ impl Pair {
 
     /// What the store may have had after `commit`: in the middle of an operation, what it had
     /// before or after it.
-    fn wanted(&self, commit: CommitNo) -> Vec<&Model> {
+    pub fn wanted(&self, commit: CommitNo) -> Vec<&Model> {
         let before = self.history.iter().rfind(|(of, _)| *of < commit);
         let after = self.history.iter().find(|(of, _)| *of > commit);
         let at = self.history.iter().filter(|(of, _)| *of == commit);
@@ -447,7 +447,7 @@ impl Pair {
         Run::check(&writer)
     }
 
-    fn verified(&self) -> std::result::Result<Verified, String> {
+    pub fn verified(&self) -> std::result::Result<Verified, String> {
         let place = DirPlace::new(Arc::new(self.place_disk.clone()));
         let store = told("verify", self.store())?;
         told("verify", store.verify_replica(NAME, &place))

@@ -26,6 +26,7 @@ use crate::engine::{Table, key_of};
 use crate::faults::Bug;
 use crate::layout;
 use crate::mark::Mark;
+use crate::role::Role;
 use crate::segment::{self, read_note};
 use weald_format::container::{HEADER_LEN, RECORD_MAGIC};
 use weald_format::segment_note::{NOTE_CODE, Note, SegmentItem};
@@ -63,6 +64,9 @@ enum Behind {
 impl StoreWriter {
     /// Truncates what a crash left, and refuses tables that are older than the segments.
     pub(crate) fn settle_tails(&mut self) -> Result<()> {
+        if self.store.role()? == Role::Standby {
+            return self.pass_tails();
+        }
         if let Some(marked) = Mark::read(&self.store).filter(|marked| *marked > self.commit_no) {
             return Err(self.older(layout::MARK, "names", marked));
         }
@@ -73,6 +77,17 @@ impl StoreWriter {
                 _ => {}
             }
         }
+        Ok(())
+    }
+
+    /// Leaves what a standby has got of a state that its tables do not have yet.
+    fn pass_tails(&mut self) -> Result<()> {
+        for name in self.store.disk.list(layout::SEGMENTS)? {
+            let number = layout::segment_number(&name);
+            let next = number.map_or(SegmentNo(0), SegmentNo::next);
+            self.next_segment = self.next_segment.max(next);
+        }
+        self.resume_from = self.next_segment;
         Ok(())
     }
 
