@@ -2,7 +2,7 @@
 //! one knows which disk serves it.
 
 use crate::disk::{Disk, HostDisk};
-use crate::replica::{AsOf, Place, RestoredStore, restore_store};
+use crate::replica::{AsOf, Place, ReplicaSettings, RestoredStore, restore_store};
 use crate::store::Store;
 use crate::writer::WriteOptions;
 use std::os::fd::OwnedFd;
@@ -65,11 +65,22 @@ impl StoreLocation {
         as_of: AsOf,
         options: WriteOptions,
     ) -> Result<RestoredStore> {
-        let disk: Arc<dyn Disk> = match self {
-            // The store that was sent may have been private.
+        restore_store(place, self.private_disk(), as_of, options)
+    }
+
+    /// Makes a standby here, which is empty.
+    ///
+    /// # Errors
+    /// As [`Store::create_standby`].
+    pub fn create_standby(self, place: &dyn Place, of: (&str, ReplicaSettings)) -> Result<Store> {
+        Store::create_standby(place, self.private_disk(), of)
+    }
+
+    /// The store that was sent may have been private.
+    fn private_disk(self) -> Arc<dyn Disk> {
+        match self {
             Self::Path(path) => Arc::new(HostDisk::private(&path)),
             other => other.disk(),
-        };
-        restore_store(place, disk, as_of, options)
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
 use weald_store::faults::Faults;
-use weald_store::{PlaceLocation, SendOptions, Store};
+use weald_store::{PlaceLocation, Role, SendOptions, Store};
 
 /// Time between two looks at which replicas are due.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -58,8 +58,9 @@ fn run(weak: &Weak<OpenStore>) {
             replica.last = Instant::now();
             let (store, name) = (store.clone(), name.clone());
             let is_busy = replica.is_busy.clone();
+            let weak = weak.clone();
             let sending = move || {
-                send(&store, &name);
+                send(&store, &name, &weak);
                 is_busy.store(false, Ordering::SeqCst);
             };
             let spawned = thread::Builder::new()
@@ -104,7 +105,7 @@ fn read_settings(store: &Store, replicas: &mut BTreeMap<String, Replica>) {
 }
 
 /// Sends what was committed. The writer of the store goes on meanwhile.
-fn send(store: &Store, name: &str) {
+fn send(store: &Store, name: &str, weak: &Weak<OpenStore>) {
     // An idle store costs its places nothing.
     if store.may_have_news(name).is_ok_and(|may| !may) {
         return;
@@ -128,6 +129,9 @@ fn send(store: &Store, name: &str) {
         }
         Err(error) => {
             log::warn!("replica {name}: {error}");
+            if let (Ok(Role::Replaced(_)), Some(shared)) = (store.role(), weak.upgrade()) {
+                shared.fail(&error);
+            }
             store.note_replica_error(name, Some(&error.with_causes()));
         }
     }

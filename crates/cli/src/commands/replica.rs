@@ -1,10 +1,13 @@
 //! `weald replica`: what a store has committed, in another place.
 
+mod follow;
 mod manage;
+mod promote;
 mod prune;
 mod receive;
 mod restore;
 mod send;
+mod status;
 mod verify;
 
 pub use send::{BACKUP_HELP, BackupArgs, backup};
@@ -83,7 +86,7 @@ pub struct ReplicaArgs {
 enum ReplicaCommand {
     Add(manage::AddArgs),
     Ls(manage::LsArgs),
-    Status(manage::StatusArgs),
+    Status(status::StatusArgs),
     Pause(manage::PauseArgs),
     Resume(manage::ResumeArgs),
     Remove(manage::RemoveArgs),
@@ -91,6 +94,8 @@ enum ReplicaCommand {
     States(verify::StatesArgs),
     Verify(verify::VerifyArgs),
     Restore(restore::RestoreArgs),
+    Follow(follow::FollowArgs),
+    Promote(promote::PromoteArgs),
     Prune(prune::PruneArgs),
     Receive(receive::ReceiveArgs),
 }
@@ -101,7 +106,7 @@ pub fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
     match &args.command {
         ReplicaCommand::Add(args) => manage::add(args),
         ReplicaCommand::Ls(args) => manage::ls(args),
-        ReplicaCommand::Status(args) => manage::status(args),
+        ReplicaCommand::Status(args) => status::run(args),
         ReplicaCommand::Pause(args) => manage::pause(args),
         ReplicaCommand::Resume(args) => manage::resume(args),
         ReplicaCommand::Remove(args) => manage::remove(args),
@@ -109,6 +114,8 @@ pub fn run(args: &ReplicaArgs) -> anyhow::Result<ExitCode> {
         ReplicaCommand::States(args) => verify::states(args),
         ReplicaCommand::Verify(args) => verify::run(args),
         ReplicaCommand::Restore(args) => restore::run(args),
+        ReplicaCommand::Follow(args) => follow::run(args),
+        ReplicaCommand::Promote(args) => promote::run(args),
         ReplicaCommand::Prune(args) => prune::run(args),
         ReplicaCommand::Receive(args) => receive::run(args),
     }
@@ -119,7 +126,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
     Some(match name {
         "add" => &manage::ADD_HELP,
         "ls" => &manage::LS_HELP,
-        "status" => &manage::STATUS_HELP,
+        "status" => &status::HELP,
         "pause" => &manage::PAUSE_HELP,
         "resume" => &manage::RESUME_HELP,
         "remove" => &manage::REMOVE_HELP,
@@ -127,6 +134,8 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "states" => &verify::STATES_HELP,
         "verify" => &verify::HELP,
         "restore" => &restore::HELP,
+        "follow" => &follow::HELP,
+        "promote" => &promote::HELP,
         "prune" => &prune::HELP,
         "receive" => &receive::HELP,
         _ => return None,

@@ -311,6 +311,19 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("replica restore --at @ plain re3@", Nothing),
             ("replica restore @gone re3@", Nothing),
         ],
+        "replica follow" => &[
+            ("replica follow plain fo@", Nothing),
+            ("replica follow --json plain fo@", Nothing),
+            ("replica follow plain s@", Nothing),
+            ("replica follow plain s@ --as-clone", Nothing),
+            ("replica follow --every @ plain fo@", Nothing),
+            ("replica follow @gone fo2@", Nothing),
+        ],
+        "replica promote" => &[
+            ("replica promote s@", Nothing),
+            ("replica promote fo@ --name @", Nothing),
+            ("replica promote --json fo@", Nothing),
+        ],
         "replica prune" => &[
             ("replica prune s@ --name r --keep 3", Nothing),
             ("replica prune s@ --name @ --keep 3", Nothing),

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 64] = [
+pub const COMMANDS: [&str; 66] = [
     "build",
     "mount",
     "umount",
@@ -57,6 +57,8 @@ pub const COMMANDS: [&str; 64] = [
     "replica states",
     "replica verify",
     "replica restore",
+    "replica follow",
+    "replica promote",
     "replica prune",
     "replica receive",
     "replica remove",

@@ -124,7 +124,8 @@ struct Changed<'a> {
 struct Needs {
     /// Lengths of the segments whose rows changed.
     lens: BTreeMap<SegmentNo, u64>,
-    /// Blocks that are new, or that lie elsewhere.
+    /// Blocks that are new, or that lie elsewhere; also those that nothing refers to, because new
+    /// contents may become them.
     blocks: Vec<BlockRow>,
     images: Vec<(String, ImageRow)>,
 }
@@ -317,7 +318,7 @@ impl<'a> Follower<'a> {
 
     /// Compares all rows of the last state with the tables.
     fn compare(&mut self) -> Result<()> {
-        let items = Items::read(self.place, &self.identity)?;
+        let items = Items::read_all(self.place, &self.identity)?;
         let shown = self.place.shown();
         let last = choose(&items, AsOf::Last);
         let last = last.ok_or_else(|| Error::not_found(format!("{shown}: has no states")))?;
@@ -650,18 +651,18 @@ impl<'a> Follower<'a> {
         }
         for (key, row) in &needs.images {
             let name = layout::strip_replaced(key);
-            let objects = [layout::map(name), layout::hidden_map(row.image_no)];
-            let mut is_here = false;
-            for object in &objects {
-                match self.store.read_object(object, MAP_LEN_MAX) {
-                    Ok(bytes) => is_here |= Digest::of(&bytes) == row.map_digest,
-                    Err(error) if is_bad_or_missing(&error) => {}
-                    Err(error) => return Err(error),
-                }
+            let is_here = |object| match self.store.read_object(&object, MAP_LEN_MAX) {
+                Ok(bytes) => Ok(Digest::of(&bytes) == row.map_digest),
+                Err(error) if is_bad_or_missing(&error) => Ok(false),
+                Err(error) => Err(error),
+            };
+            if is_here(layout::map(name))? {
+                continue;
             }
+            // A hidden one that an interrupted call has left may not be durable.
             match by_digest.get(&(row.map_digest.0, row.image_no)) {
-                _ if is_here => {}
                 Some(file) => wanted.push(*file),
+                None if is_here(layout::hidden_map(row.image_no))? => {}
                 None => {
                     let shown = self.place.shown();
                     let what = format!("{shown}: the map of image {name} is not there");

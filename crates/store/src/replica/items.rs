@@ -147,6 +147,18 @@ impl Items {
         Ok(items)
     }
 
+    /// As [`Items::read`], where an item that cannot be read just now must not be left out.
+    ///
+    /// # Errors
+    /// `Io` if the place cannot be listed, or an item may be read another time.
+    pub fn read_all(place: &dyn Place, of: &PlaceIdentity) -> Result<Self> {
+        let items = Self::read(place, of)?;
+        match items.bad.iter().find(|bad| bad.is_of_place) {
+            Some(bad) => Err(Error::new(ErrorKind::Io, bad.why.clone())),
+            None => Ok(items),
+        }
+    }
+
     /// Leaves out the items that a store has sent after another one took over.
     fn end_replaced(&mut self) {
         let mut begins: BTreeMap<Epoch, ItemNo> = BTreeMap::new();

@@ -149,7 +149,7 @@ impl Follower<'_> {
         let Some(last) = &self.record.last else {
             return Ok(None);
         };
-        let items = Items::read(self.place, &self.identity)?;
+        let items = Items::read_all(self.place, &self.identity)?;
         let item = items.all().into_iter().find(|item| {
             let header = &item.header;
             header.number == last.number && header.digest() == last.digest

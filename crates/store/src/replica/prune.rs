@@ -10,7 +10,7 @@ use super::restore::Path;
 use crate::store::Store;
 use std::collections::BTreeSet;
 use weald_format::replica::{Item, ItemNo};
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Digest, Error, Result};
 
 /// What was removed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -41,11 +41,8 @@ impl Store {
             identity.ok_or_else(|| Error::invalid(format!("{shown}: is another replica")))?;
         // Its data is there, and no item names it yet.
         self.complete_pending(name, place, record)?;
-        let items = Items::read(place, &identity)?;
         // States are counted: one that cannot be read just now is one.
-        if let Some(bad) = items.bad.iter().find(|bad| bad.is_of_place) {
-            return Err(Error::new(ErrorKind::Io, bad.why.clone()));
-        }
+        let items = Items::read_all(place, &identity)?;
         let all = items.all();
         let kept = all
             .len()

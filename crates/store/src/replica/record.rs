@@ -285,7 +285,7 @@ impl Store {
     }
 
     /// A record says where to write, and what to run: that of another user is not followed.
-    fn refuse_others_record(&self, path: &str) -> Result<()> {
+    pub(super) fn refuse_others_record(&self, path: &str) -> Result<()> {
         let me = rustix::process::geteuid().as_raw();
         match self.disk.owner(path)? {
             Some(owner) if owner != me => Err(Error::invalid(format!(

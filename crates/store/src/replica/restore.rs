@@ -252,7 +252,8 @@ fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> 
     let mut blocks = Vec::new();
     for ((table, _), value) in rows.rows() {
         if *table == Table::Blocks {
-            blocks.push(BlockRow::parse(value)?);
+            let row = BlockRow::parse(value)?;
+            blocks.extend(Some(row).filter(|row| row.references > 0));
         }
     }
     let bad = unreadable(disk, blocks);
@@ -260,10 +261,8 @@ fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> 
     Ok(first.map(|(_, error)| format!("{} blocks cannot be read: {error}", bad.len())))
 }
 
-/// Those of `blocks`, as far as something refers to them, that are not where their rows say, in
-/// order of their places.
+/// Those of `blocks` that are not where their rows say, in order of their places.
 pub(super) fn unreadable(disk: &dyn Disk, mut blocks: Vec<BlockRow>) -> Vec<(BlockRow, Error)> {
-    blocks.retain(|row| row.references > 0);
     blocks.sort_unstable_by_key(|row| (row.location.segment, row.location.offset));
     let segments: Vec<_> = blocks
         .chunk_by(|a, b| a.location.segment == b.location.segment)

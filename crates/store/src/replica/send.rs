@@ -19,6 +19,7 @@ use crate::disk::{Access, LocalFile};
 use crate::engine::{Sealer, Table};
 use crate::faults::{Bug, Faults};
 use crate::journal::{Asked, Since, TablesState, changes_since, is_settled, last_commit, now};
+use crate::mark::Mark;
 use crate::store::Store;
 use crate::writer::WriteOptions;
 use std::collections::{BTreeMap, BTreeSet};
@@ -359,7 +360,11 @@ impl Sending<'_> {
             let has_moved = match (self.tables, state) {
                 // Nobody writes: a second look sees the same.
                 (Some(_), _) => false,
-                (None, Some(commit)) => last_commit(self.store).is_ok_and(|last| last > commit),
+                // The journal may have paused, and the tables gone on.
+                (None, Some(commit)) => {
+                    Mark::read(self.store).is_some_and(|mark| mark > commit)
+                        || last_commit(self.store).is_ok_and(|last| last > commit)
+                }
                 (None, None) => true,
             };
             if has_moved && tries < TRIES {
@@ -367,6 +372,14 @@ impl Sending<'_> {
             }
             return match (attempt, damage) {
                 (_, Some(error)) => Err(error),
+                // What is missing may be needed by no row any more.
+                (Some(_), None) if has_moved => Err(Error::new(
+                    ErrorKind::Busy,
+                    format!(
+                        "{}: changes while it is sent, or has no journal now: try again later",
+                        self.store.shown()
+                    ),
+                )),
                 (attempt, None) => Ok(attempt),
             };
         }

@@ -75,7 +75,7 @@ impl Store {
         (shown, settings): (&str, ReplicaSettings),
     ) -> Result<Self> {
         let identity = identity_of(place)?;
-        let items = Items::read(place, &identity)?;
+        let items = Items::read_all(place, &identity)?;
         let last = choose(&items, AsOf::Last).ok_or_else(|| {
             let what = "nothing was sent to this replica yet";
             Error::not_found(format!("{}: {what}", place.shown()))
@@ -247,6 +247,7 @@ impl Store {
         for path in [layout::STANDBY, layout::STANDBY_COPY] {
             let read = self.disk.read_file(path, RECORD_LEN_MAX);
             if let Some((record, [])) = read.as_ref().ok().and_then(|bytes| Record::parse(bytes)) {
+                self.refuse_others_record(path)?;
                 return Ok(Some(record));
             }
             match read {
@@ -315,7 +316,7 @@ impl Store {
         if unchanged {
             return Unsent::of_logs(self);
         }
-        let items = Items::read(place, identity)?;
+        let items = Items::read_all(place, identity)?;
         let item = read_item(place, identity, (last.number, &last.digest))?;
         let path = Path::to(&items, &item);
         let path = path.ok_or_else(|| {

@@ -1,20 +1,14 @@
-//! `weald replica add`, `ls`, `status`, `pause`, `resume` and `remove`.
+//! `weald replica add`, `ls`, `pause`, `resume` and `remove`.
 
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::json::{Object, put_time};
-use crate::metrics::{gauge, label};
 use crate::open_store::{StoreDir, open, show_path};
 use crate::output::Output;
-use crate::progress::{count, duration};
 use crate::uuid::random_uuid;
 use anyhow::bail;
 use clap::Args;
-use std::path::Path;
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::Timestamp;
-use weald_store::{Place, PlaceLocation, ReplicaSettings, ReplicaStatus, Store};
-use weald_vfs::utc_seconds;
+use weald_store::{Place, PlaceLocation, ReplicaSettings, Store};
 
 /// Sections of the help.
 pub const ADD_HELP: Help = Help {
@@ -127,6 +121,13 @@ pub(super) fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+pub(super) fn timestamp(time: i64) -> Timestamp {
+    Timestamp {
+        seconds: time.div_euclid(1_000_000_000),
+        nanoseconds: time.rem_euclid(1_000_000_000) as u32,
+    }
+}
+
 /// Sections of the help.
 pub const LS_HELP: Help = Help {
     lists: &[],
@@ -160,198 +161,6 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// Sections of the help.
-pub const STATUS_HELP: Help = Help {
-    lists: &[],
-    notes: &[
-        "Behind is the number of commits of the store that the replica does not have. The place \
-         itself is not asked: weald replica verify reads it.",
-    ],
-    examples: &[
-        (
-            "Show how far replicas are",
-            "weald replica status /srv/store",
-        ),
-        (
-            "Write figures for the textfile collector of Prometheus",
-            "weald replica status --prometheus /srv/store > replicas.prom",
-        ),
-        (
-            "Print how many commits a replica lacks",
-            "weald replica status --json /srv/store | jq .behind",
-        ),
-    ],
-    exit_status: DONE_OR_FAILED,
-};
-
-/// Show how far the replicas of a store are
-#[derive(Args, Debug)]
-#[command(after_help = STATUS_HELP.short(), after_long_help = STATUS_HELP.long())]
-pub(super) struct StatusArgs {
-    #[command(flatten)]
-    location: StoreDir,
-    /// Print one JSON object per replica
-    #[arg(long)]
-    json: bool,
-    /// Print figures for Prometheus
-    #[arg(long, conflicts_with = "json")]
-    prometheus: bool,
-}
-
-pub(super) fn timestamp(time: i64) -> Timestamp {
-    Timestamp {
-        seconds: time.div_euclid(1_000_000_000),
-        nanoseconds: time.rem_euclid(1_000_000_000) as u32,
-    }
-}
-
-/// Whole seconds since a time in nanoseconds since 1970.
-fn seconds_since(time: i64) -> Option<u64> {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
-    let seconds = now
-        .as_secs()
-        .checked_sub(u64::try_from(time).ok()? / 1_000_000_000)?;
-    Some(seconds)
-}
-
-pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
-    let store = open(&args.location.store)?;
-    let mut output = Output::new();
-    if args.prometheus {
-        output.text(&metrics(&store, &args.location.store)?)?;
-        output.finish()?;
-        return Ok(ExitCode::SUCCESS);
-    }
-    for name in store.replica_names()? {
-        let status = store.replica_status(&name)?;
-        if args.json {
-            output.json(&json_of(&status).into())?;
-        } else {
-            output.text(&text_of(&status))?;
-        }
-    }
-    output.finish()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-fn json_of(status: &ReplicaStatus) -> Object {
-    let mut object = Object::new();
-    object.insert("name".into(), status.name.as_str().into());
-    object.insert("place".into(), status.place.as_str().into());
-    object.insert("every".into(), status.settings.every_s.into());
-    object.insert("is_paused".into(), status.settings.is_paused.into());
-    object.insert(
-        "commit".into(),
-        status.sent.map(|(commit, _)| commit.0).into(),
-    );
-    if let Some((_, time)) = status.sent {
-        put_time(&mut object, "sent", timestamp(time));
-    }
-    object.insert("behind".into(), status.behind.into());
-    object.insert("is_interrupted".into(), status.has_pending.into());
-    object.insert("error".into(), status.error.clone().into());
-    object
-}
-
-/// A metric: name and help text, and the value, if it is known.
-type Metric = (
-    (&'static str, &'static str),
-    fn(&ReplicaStatus) -> Option<f64>,
-);
-
-const METRICS: [Metric; 4] = [
-    (
-        (
-            "weald_replica_behind_commits",
-            "Commits of the store that the replica does not have.",
-        ),
-        |status| status.behind.map(|behind| behind as f64),
-    ),
-    (
-        (
-            "weald_replica_sent_time_seconds",
-            "When something was sent last, in seconds since 1970.",
-        ),
-        |status| status.sent.map(|(_, time)| time as f64 / 1e9),
-    ),
-    (
-        (
-            "weald_replica_failed",
-            "Whether the last try to send failed.",
-        ),
-        |status| Some(f64::from(u8::from(status.error.is_some()))),
-    ),
-    (
-        (
-            "weald_replica_paused",
-            "Whether nothing is sent because somebody said so.",
-        ),
-        |status| Some(f64::from(u8::from(status.settings.is_paused))),
-    ),
-];
-
-/// All figures: each metric once, with a line for each replica.
-fn metrics(store: &Store, path: &Path) -> anyhow::Result<String> {
-    // The same, however it was typed.
-    let path = std::fs::canonicalize(path)?;
-    let shown = path.to_string_lossy();
-    let mut all = Vec::new();
-    for name in store.replica_names()? {
-        let labels = format!("replica=\"{}\",store=\"{}\"", label(&name), label(&shown));
-        all.push((labels, store.replica_status(&name)?));
-    }
-    let mut text = String::new();
-    for (head, value) in METRICS {
-        let lines = all.iter().filter_map(|(labels, status)| {
-            let value = value(status)?;
-            Some((labels.clone(), value))
-        });
-        text.push_str(&gauge(head, &lines.collect::<Vec<_>>()));
-    }
-    Ok(text)
-}
-
-fn text_of(status: &ReplicaStatus) -> String {
-    let mut text = format!("{}: {}\n", status.name, status.place);
-    match status.sent {
-        None => text.push_str("  nothing was sent yet\n"),
-        Some((commit, time)) => {
-            let ago = match seconds_since(time) {
-                Some(seconds) => format!(", {} ago", duration(seconds)),
-                None => String::new(),
-            };
-            let time = utc_seconds(timestamp(time));
-            text.push_str(&format!("  has commit {commit}, sent {time}{ago}\n"));
-        }
-    }
-    match status.behind {
-        Some(0) => text.push_str("  has all that the store has committed\n"),
-        Some(behind) => {
-            let commits = count(behind);
-            text.push_str(&format!("  behind by {commits} commits\n"));
-        }
-        None => {
-            text.push_str("  how far it is behind is not known: the store has no journal now\n")
-        }
-    }
-    let settings = status.settings;
-    if settings.is_paused {
-        text.push_str("  paused\n");
-    } else if settings.every_s > 0 {
-        let every = duration(settings.every_s);
-        text.push_str(&format!(
-            "  the server of a mounted volume sends every {every}\n"
-        ));
-    }
-    if status.has_pending {
-        text.push_str("  a sending was interrupted: the next one completes it\n");
-    }
-    if let Some(error) = &status.error {
-        text.push_str(&format!("  the last try failed: {error}\n"));
-    }
-    text
 }
 
 /// Sections of the help.
