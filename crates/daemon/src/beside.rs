@@ -52,12 +52,10 @@ pub(crate) fn mount_volume(
     if of_store.clone().next().is_none() {
         return Ok(Some(Reply::NotHere));
     }
-    let Some(volume) = of_store.find_map(|served| served.volume(None, lock_file)) else {
+    let Some(store) = of_store.find_map(|served| served.store(lock_file)) else {
         // The last volume of the store is being closed.
         return Ok(None);
     };
-    let store = Arc::clone(volume.store());
-    drop(volume);
     let opened = OpenedRequest::received(request, descriptors)?;
     let beside = Beside { store, lock_file };
     let is_mounted = shared.mount_beside(opened, Some(&beside))?;

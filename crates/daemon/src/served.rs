@@ -6,7 +6,7 @@ use crate::opened_request::OpenedRequest;
 use crate::place::Place;
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
-use crate::volume_mount::{self, Beside, FileId, OpenVolume};
+use crate::volume_mount::{self, Beside, FileId, OpenVolume, SharedStore};
 use parking_lot::Mutex;
 use rustix::fs::Access;
 use std::ffi::OsStr;
@@ -316,8 +316,16 @@ impl Served {
         match &self.live.lock().as_ref()?.content {
             Content::Volume(open) if open.lock_file == lock_file => {
                 let is_it = name.is_none() || self.handed.request.stored.as_deref() == name;
-                is_it.then(|| Arc::clone(&open.volume))
+                is_it.then(|| open.source.volume()).flatten()
             }
+            _ => None,
+        }
+    }
+
+    /// The store of the volume of this mount, if its writer locks the file `lock_file`.
+    pub(crate) fn store(&self, lock_file: FileId) -> Option<SharedStore> {
+        match &self.live.lock().as_ref()?.content {
+            Content::Volume(open) if open.lock_file == lock_file => Some(open.source.store()),
             _ => None,
         }
     }
@@ -329,10 +337,10 @@ impl Served {
     pub(crate) fn try_commit(&self) -> Result<()> {
         // Not under the lock: a commit takes as long as the disk does.
         let volume = match self.live.lock().as_ref().map(|live| &live.content) {
-            Some(Content::Volume(open)) => Arc::clone(&open.volume),
+            Some(Content::Volume(open)) => open.source.volume(),
             _ => return Ok(()),
         };
-        volume.commit()
+        volume.map_or(Ok(()), |volume| volume.commit())
     }
 
     /// As [`Served::try_commit`], and logs an error.
@@ -367,7 +375,7 @@ impl Served {
                 Content::Image(opened) => report.cache = opened.image.cache_counts().into(),
                 Content::Volume(open) => {
                     report.volume = Some(open.properties.clone());
-                    volume = Some(Arc::clone(&open.volume));
+                    volume = open.source.volume();
                 }
             }
         }
@@ -439,7 +447,7 @@ impl Live {
                 }
             }
             Content::Volume(open) => {
-                if let Err(error) = open.volume.close() {
+                if let Err(error) = open.source.close() {
                     log::error!("the last changes of the volume are lost: {error:?}");
                     is_saved = false;
                 }

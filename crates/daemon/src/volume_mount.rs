@@ -10,19 +10,104 @@ use std::path::Path;
 use std::sync::Arc;
 use weald_format::{Error, Result};
 use weald_fuse::{Mount, MountPoint, RUNNING_SYNCS_MAX, Trace, WritableOptions};
-use weald_store::{LOCK_FILE, SYNCS_MAX, Store, StoreLocation};
+use weald_store::{LOCK_FILE, Role, SYNCS_MAX, Store, StoreLocation};
 use weald_vfs::WritableFs;
-use weald_volume::{OpenStore, Volume};
+use weald_volume::{FollowedStore, FollowedVolume, OpenOptions, OpenStore, Volume, VolumeInfo};
 
 // A volume has as many records of its log under way as its mount answers syncs at a time.
 const _: () = assert!(RUNNING_SYNCS_MAX == SYNCS_MAX);
 
 /// A volume that is mounted.
 pub(crate) struct OpenVolume {
-    pub(crate) volume: Arc<Volume>,
+    pub(crate) source: VolumeSource,
     /// The file that the writer of its store locks.
     pub(crate) lock_file: FileId,
     pub(crate) properties: VolumeProperties,
+}
+
+/// What a mount of a volume shows.
+#[derive(Clone)]
+pub(crate) enum VolumeSource {
+    /// A volume that changes by its mount alone.
+    Own(Arc<Volume>),
+    /// A volume of a standby.
+    Followed(Arc<FollowedVolume>),
+}
+
+impl VolumeSource {
+    /// The volume as it is now; `None` if it is gone.
+    pub(crate) fn volume(&self) -> Option<Arc<Volume>> {
+        match self {
+            Self::Own(volume) => Some(Arc::clone(volume)),
+            Self::Followed(followed) => followed.volume(),
+        }
+    }
+
+    /// The store, for further volumes of it.
+    pub(crate) fn store(&self) -> SharedStore {
+        match self {
+            Self::Own(volume) => SharedStore::Own(Arc::clone(volume.store())),
+            Self::Followed(volume) => SharedStore::Followed(Arc::clone(volume.followed())),
+        }
+    }
+
+    fn fs(&self) -> Arc<dyn WritableFs> {
+        match self {
+            Self::Own(volume) => Arc::clone(volume) as Arc<dyn WritableFs>,
+            Self::Followed(volume) => Arc::clone(volume) as Arc<dyn WritableFs>,
+        }
+    }
+
+    /// Writes the last changes.
+    ///
+    /// # Errors
+    /// As [`Volume::close`].
+    pub(crate) fn close(&self) -> Result<()> {
+        match self {
+            Self::Own(volume) => volume.close(),
+            Self::Followed(volume) => volume.close(),
+        }
+    }
+}
+
+/// A store that is open for volumes.
+pub(crate) enum SharedStore {
+    /// One that its mounts change.
+    Own(Arc<OpenStore>),
+    /// A standby.
+    Followed(Arc<FollowedStore>),
+}
+
+impl SharedStore {
+    fn open(store: &Store, options: &OpenOptions) -> Result<Self> {
+        let is_followed = options.is_read_only && store.role()? == Role::Standby;
+        Ok(if is_followed {
+            Self::Followed(FollowedStore::open(store, options.clone())?)
+        } else {
+            Self::Own(OpenStore::open(store, options)?)
+        })
+    }
+
+    fn add(&self, name: &str, options: OpenOptions) -> Result<(VolumeSource, VolumeInfo)> {
+        let gone = || {
+            Error::new(
+                weald_format::ErrorKind::Busy,
+                "the standby cannot be read now",
+            )
+        };
+        Ok(match self {
+            Self::Own(store) => {
+                let info = store.info(name)?;
+                let volume = Volume::open_in(store, name, options)?;
+                (VolumeSource::Own(volume), info)
+            }
+            Self::Followed(store) => {
+                let info = store.shared().ok_or_else(gone)?.info(name)?;
+                let volume = store.add(name, options)?;
+                (VolumeSource::Followed(Arc::new(volume)), info)
+            }
+        })
+    }
 }
 
 /// A file of the system.
@@ -54,7 +139,7 @@ pub fn is_volume(store: &Store, name: &str) -> Result<bool> {
 
 /// A store that this process has open, and the file that its writer locks.
 pub(crate) struct Beside {
-    pub(crate) store: Arc<OpenStore>,
+    pub(crate) store: SharedStore,
     pub(crate) lock_file: FileId,
 }
 
@@ -85,35 +170,36 @@ pub(crate) fn mount(
     let dir = Path::new(&request.dir).display();
     let writer_name = format!("process {} (weald mount, on {dir})", std::process::id());
     let open_options = options.open_options(writer_name);
+    let opened;
     let store = match beside {
         Some(beside) if beside.lock_file != lock_file => {
             return Err(Error::invalid("the lock belongs to another store"));
         }
-        Some(beside) => Arc::clone(&beside.store),
+        Some(beside) => &beside.store,
         None => {
             let location = StoreLocation::Dir {
                 dir: holder,
                 shown: store_path.to_owned(),
             };
-            OpenStore::open(&location.open()?, &open_options)?
+            opened = SharedStore::open(&location.open()?, &open_options)?;
+            &opened
         }
     };
-    let info = store.info(name)?;
+    let trace = request.trace.as_ref();
+    let (source, info) = store.add(name, open_options)?;
     let writable = WritableOptions {
         ignores_case: info.is_case_insensitive,
+        changes_elsewhere: matches!(source, VolumeSource::Followed(_)),
         ..options.writable
     };
-    let trace = request.trace.as_ref();
-    let volume = Volume::open_in(&store, name, open_options)?;
-    drop(store);
     let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
-    let fs = Arc::clone(&volume) as Arc<dyn WritableFs>;
-    let source = &request.image;
-    let mount = weald_fuse::mount_writable(fs, source, point, &options.mount, &writable, trace);
+    let shown = &request.image;
+    let mount =
+        weald_fuse::mount_writable(source.fs(), shown, point, &options.mount, &writable, trace);
     let mount = mount.map_err(|error| error.context(point.path().display()))?;
     let properties = (&info).into();
     let open = OpenVolume {
-        volume,
+        source,
         lock_file,
         properties,
     };

@@ -51,7 +51,7 @@ pub fn mount_writable(
         live: writable.live,
         block: writable.block,
         wishes: Wishes {
-            flags: wanted_flags(access == Access::Everybody, !writable.hides_acls),
+            flags: wanted_flags(access == Access::Everybody, writable),
             write_len_max: WRITE_LEN_MAX,
         },
         read_ahead_len: options.read_ahead_len.unwrap_or(VOLUME_READAHEAD_LEN),
@@ -63,6 +63,7 @@ pub fn mount_writable(
         ignores_case: writable.ignores_case,
         hides_xattrs: writable.hides_xattrs,
         hides_acls: writable.hides_acls,
+        changes_elsewhere: writable.changes_elsewhere,
     };
     let worker_count = options.worker_count.unwrap_or_else(default_worker_count);
     mount_planned(&plan, |device, negotiated, dir, stat| {

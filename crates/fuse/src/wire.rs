@@ -106,6 +106,7 @@ pub(crate) mod init {
     pub(crate) const EXPORT_SUPPORT: u64 = 1 << 4;
     pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const DONT_MASK: u64 = 1 << 6;
+    pub(crate) const AUTO_INVAL_DATA: u64 = 1 << 12;
     pub(crate) const DO_READDIRPLUS: u64 = 1 << 13;
     pub(crate) const READDIRPLUS_AUTO: u64 = 1 << 14;
     pub(crate) const NO_OPEN_SUPPORT: u64 = 1 << 17;

@@ -26,7 +26,7 @@ use crate::wire::{
     AttrOut, EntryOut, FOPEN_KEEP_CACHE, FOPEN_NOFLUSH, LseekOut, NodeId, Opcode, OpenOut,
     READ_BUFFER_MIN, StatfsOut, StatxOut, WriteOut, init,
 };
-use crate::writable_options::{AccessTime, SharedOptions};
+use crate::writable_options::{AccessTime, SharedOptions, WritableOptions};
 use rustix::io::Errno;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -37,6 +37,8 @@ use weald_vfs::{AllocateMode, FilePlace, Ino, Nanoseconds, Outcome, Stat, Writab
 /// How long the kernel may cache names, negative look-ups and attributes, in seconds. The kernel is
 /// the only writer; a year stands for ever.
 const CACHE_TTL: u64 = 365 * 24 * 3600;
+/// The same, where they change without a request.
+const CHANGING_TTL: u64 = 1;
 
 /// Most bytes of one write: 256 pages, the kernel's default limit.
 pub(crate) const WRITE_LEN_MAX: u32 = 1 << 20;
@@ -74,6 +76,8 @@ pub(crate) struct Policy {
     pub(crate) hides_xattrs: bool,
     /// Access lists cannot be read or set, and the kernel does not ask for them.
     pub(crate) hides_acls: bool,
+    /// Names, attributes and contents may change without a request.
+    pub(crate) changes_elsewhere: bool,
 }
 
 /// Driver of a file system that can change: one answers all requests of a mount.
@@ -91,7 +95,8 @@ type Answered = Result<Answer<Vec<u8>>, Errno>;
 
 /// Bits of `FUSE_INIT` that a writable mount requests. Locks (flock(2), POSIX) stay in the kernel,
 /// since all users of the mount go through it.
-pub(crate) fn wanted_flags(allows_others: bool, has_acls: bool) -> u64 {
+pub(crate) fn wanted_flags(allows_others: bool, options: &WritableOptions) -> u64 {
+    let has_acls = !options.hides_acls;
     let mut wanted = init::ASYNC_READ
         | init::BIG_WRITES
         | init::MAX_PAGES
@@ -106,6 +111,11 @@ pub(crate) fn wanted_flags(allows_others: bool, has_acls: bool) -> u64 {
         | init::DONT_MASK
         | init::HANDLE_KILLPRIV_V2
         | init::SETXATTR_EXT;
+    if options.changes_elsewhere {
+        // Each open asks, and drops what the kernel has of the file.
+        wanted &= !(init::CACHE_SYMLINKS | init::NO_OPEN_SUPPORT | init::NO_OPENDIR_SUPPORT);
+        wanted |= init::AUTO_INVAL_DATA;
+    }
     if has_acls {
         wanted |= init::POSIX_ACL;
     }
@@ -165,6 +175,8 @@ impl WritableDriver {
         // excludes.
         if self.policy.admission.is_checked() {
             0
+        } else if self.policy.changes_elsewhere {
+            CHANGING_TTL
         } else {
             CACHE_TTL
         }
@@ -418,9 +430,14 @@ impl WritableDriver {
         }
     }
 
-    fn opened() -> OpenOut {
+    fn opened(&self) -> OpenOut {
+        let keeps = if self.policy.changes_elsewhere {
+            0
+        } else {
+            FOPEN_KEEP_CACHE
+        };
         OpenOut {
-            open_flags: FOPEN_KEEP_CACHE | FOPEN_NOFLUSH,
+            open_flags: keeps | FOPEN_NOFLUSH,
             ..OpenOut::default()
         }
     }

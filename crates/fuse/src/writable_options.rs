@@ -130,6 +130,8 @@ pub struct WritableOptions {
     pub hides_acls: bool,
     /// `fuseblk`, `nofuseblk`.
     pub block: BlockUse,
+    /// The file system changes by other ways than this mount: the kernel must look again.
+    pub changes_elsewhere: bool,
 }
 
 impl WritableOptions {

@@ -92,6 +92,9 @@ pub const REPLICAS: &str = "replicas";
 pub const STANDBY: &str = "replicas/.standby";
 /// [`STANDBY`] once more.
 pub const STANDBY_COPY: &str = "replicas/.standby.copy";
+/// How many bytes of each segment of a standby are those of its replica, while it has others of its
+/// own.
+pub const STANDBY_OWN: &str = "replicas/.standby.own";
 /// A line about the store that was promoted in place of this one; it is there in such a store
 /// alone.
 pub const REPLACED: &str = "replicas/.replaced";

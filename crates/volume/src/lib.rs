@@ -23,6 +23,7 @@ mod create;
 mod cut;
 mod delta;
 mod flags;
+mod followed;
 mod garbage;
 mod holds;
 #[cfg(test)]
@@ -56,6 +57,7 @@ mod xattr;
 
 pub use check::{CheckOptions, Finding, Report, StoreReport, check, check_store};
 pub use create::{VolumeInfo, create, list, remove};
+pub use followed::{FollowedStore, FollowedVolume};
 pub use import::{ImportObserver, ImportSource, VolumeImport, create_from};
 pub use index::BlockPlace;
 pub use open_store::OpenStore;

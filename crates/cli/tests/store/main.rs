@@ -15,3 +15,4 @@ mod older;
 mod replica_places;
 mod replicas;
 mod rows;
+mod standby;

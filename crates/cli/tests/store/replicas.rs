@@ -120,7 +120,7 @@ fn servers_send_what_mounted_volumes_commit() {
 }
 
 /// All files below a directory.
-fn files(dir: &Path) -> Vec<PathBuf> {
+pub fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     for entry in fs::read_dir(dir).expect("a directory") {
         let path = entry.expect("an entry").path();

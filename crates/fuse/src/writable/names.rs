@@ -101,7 +101,7 @@ impl WritableDriver {
                 })?;
                 let answer = self.known(&stat, out);
                 self.nodes.set_unnamed(node(stat.ino));
-                record::<Vec<u8>>(out, &Self::opened());
+                record::<Vec<u8>>(out, &self.opened());
                 Ok(answer)
             }
             Operation::Link { from, name } => {
@@ -282,7 +282,7 @@ impl WritableDriver {
             created => created?,
         };
         let answer = self.known(&stat, out);
-        record::<Vec<u8>>(out, &Self::opened());
+        record::<Vec<u8>>(out, &self.opened());
         Ok(answer)
     }
 
@@ -293,7 +293,7 @@ impl WritableDriver {
         }
         self.check_open(by.0, fixed.flags)?;
         self.truncate_opened(by, fixed)?;
-        Ok(record(out, &Self::opened()))
+        Ok(record(out, &self.opened()))
     }
 
     /// Does what `O_TRUNC` in an open asks for.

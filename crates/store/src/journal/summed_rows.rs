@@ -38,6 +38,11 @@ impl SummedRows {
         &self.rows
     }
 
+    /// Whether there is a row with this key.
+    pub fn has(&self, table: Table, key: &[u8]) -> bool {
+        self.rows.contains_key(&(table, key.to_vec()))
+    }
+
     /// Applies changes in order.
     pub fn apply(&mut self, changes: Vec<Change>) {
         for Change { table, key, value } in changes {

@@ -13,20 +13,20 @@ use super::items::{Items, first_item, list_items, read_item};
 use super::objects::{ObjectWriter, each_read};
 use super::place::Place;
 use super::record::{LastSent, Record};
-use super::restore::{AsOf, Path, choose, unreadable};
+use super::restore::{AsOf, Block, Path, choose, unreadable};
 use super::rows::each_change;
 use super::settle::settle;
-use super::standby::{identity_of, refuse_no_standby};
+use super::standby::{identity_of, lock_standby, refuse_no_standby};
 use super::unsent::Unsent;
+use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::{Access, LocalFile};
 use crate::engine::redb::RedbEngine;
-use crate::engine::{Batch, Change, Engine, Sealer, Table, number_of};
+use crate::engine::{Batch, Change, Engine, Sealer, Table, key_of, number_of};
 use crate::faults::{Bug, Faults};
 use crate::journal::{SummedRows, TablesState};
 use crate::layout::{self, ObjectKind};
 use crate::mark::Mark;
 use crate::store::{Store, create_engine, is_bad_or_missing, open_engine};
-use crate::writer_lock;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use weald_format::replica::{
@@ -35,7 +35,7 @@ use weald_format::replica::{
 use weald_format::store::{
     BlockRow, ImageRow, MAP_LEN_MAX, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
 };
-use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 
 /// Most rows that one transaction of the tables changes.
 const BATCH_LEN: usize = 1 << 18;
@@ -84,6 +84,22 @@ impl Store {
         follower.run()?;
         Ok(follower.done)
     }
+
+    /// Whether the place may have states that this standby does not have. Its tables may be in use.
+    ///
+    /// # Errors
+    /// `Corrupt` if what the standby remembers is damaged; those of the place.
+    pub fn may_follow(&self, place: &dyn Place) -> Result<bool> {
+        let Some(record) = self.standby_record()? else {
+            return Ok(false);
+        };
+        let Some(last) = &record.last else {
+            return Ok(true);
+        };
+        let mut names = list_items(place)?;
+        names.retain(|(number, _)| *number >= last.number);
+        Ok(names != [(last.number, last.digest)])
+    }
 }
 
 /// Where the tables of a standby are, by the items.
@@ -126,7 +142,7 @@ struct Needs {
     lens: BTreeMap<SegmentNo, u64>,
     /// Blocks that are new, or that lie elsewhere; also those that nothing refers to, because new
     /// contents may become them.
-    blocks: Vec<BlockRow>,
+    blocks: Vec<Block>,
     images: Vec<(String, ImageRow)>,
 }
 
@@ -136,7 +152,7 @@ impl<'a> Follower<'a> {
         place: &'a dyn Place,
         options: &'a FollowOptions,
     ) -> Result<Self> {
-        let (lock, is_left) = writer_lock::lock(store, &options.writer_name)?;
+        let (lock, is_left) = lock_standby(store, &options.writer_name)?;
         refuse_no_standby(store)?;
         let record = store.standby_record()?;
         let record = record.ok_or_else(|| Error::invalid("the store is no standby"))?;
@@ -417,6 +433,7 @@ impl<'a> Follower<'a> {
             segments: BTreeMap::new(),
         });
         self.store.write_standby_record(&self.record)?;
+        self.store.forget_own_lens()?;
         self.done.commit = header.commit;
         self.done.time = header.time;
         self.done.state_count += 1;
@@ -454,7 +471,9 @@ impl<'a> Follower<'a> {
                         old.location == row.location && is_same && old.references > 0
                     });
                     if !is_here {
-                        needs.blocks.push(row);
+                        needs
+                            .blocks
+                            .push((BlockId(number_of(key).unwrap_or_default()), row));
                     }
                 }
                 Table::Images => {
@@ -525,12 +544,12 @@ impl<'a> Follower<'a> {
             })
         };
         let count = bad.len();
-        let lost = bad.into_iter().filter(|(row, _)| !is_known(row));
+        let lost = bad.iter().filter(|((_, row), _)| !is_known(row));
         let lost = lost.max_by_key(|(_, error)| error.kind() == ErrorKind::Io);
         if let Some((_, error)) = lost {
             // This disk fails.
             if error.kind() == ErrorKind::Io {
-                return Err(error);
+                return Err(error.duplicate());
             }
             let what = format!(
                 "{}: {count} blocks of commit {} cannot be read: {error}",
@@ -539,7 +558,12 @@ impl<'a> Follower<'a> {
             );
             self.damaged(accepts_damage, Error::corrupt("replica", 0, "S-9.5", what))?;
         }
-        Ok(())
+        // New contents must not become one of these.
+        let damaged = DamagedBlocks::read(store);
+        for ((id, _), error) in &bad {
+            damaged.note(*id, error.what());
+        }
+        damaged.write(store)
     }
 
     /// Files with bytes of segments that have to be read, in order.
@@ -559,16 +583,17 @@ impl<'a> Follower<'a> {
                 files.push((file, (number, offset, offset.saturating_add(len))));
             }
         }
-        if changed.all.is_none() {
+        let Some(rows) = &changed.all else {
             files.retain(|(_, (number, ..))| needs.lens.contains_key(number));
             return Ok(files.into_iter().map(|(file, _)| file).collect());
-        }
+        };
+        files.retain(|(_, (number, ..))| rows.has(Table::Segments, &key_of(number.0)));
         let mut is_wanted = vec![false; files.len()];
         let mut of_segment: BTreeMap<SegmentNo, Vec<usize>> = BTreeMap::new();
         for (index, (_, (number, ..))) in files.iter().enumerate() {
             of_segment.entry(*number).or_default().push(index);
         }
-        let blocks = needs.blocks.iter().map(|row| row.location.segment);
+        let blocks = needs.blocks.iter().map(|(_, row)| row.location.segment);
         let segments: BTreeSet<SegmentNo> = blocks.chain(needs.lens.keys().copied()).collect();
         for number in segments {
             if self.has_segment(number)? {
@@ -580,7 +605,13 @@ impl<'a> Follower<'a> {
                 }
             }
         }
-        for (row, _) in unreadable(&*self.store.disk, needs.blocks.clone()) {
+        // Other bytes than those of the replica may look alike.
+        if let Some(own) = self.store.own_lens()? {
+            for ((_, (number, _, end)), wanted) in files.iter().zip(&mut is_wanted) {
+                *wanted |= own.get(number).is_none_or(|len| end > len);
+            }
+        }
+        for ((_, row), _) in unreadable(&*self.store.disk, needs.blocks.clone()) {
             let (from, to) = (row.location.offset, row.location.offset + row.len());
             let of = of_segment.get(&row.location.segment).into_iter().flatten();
             for &index in of {

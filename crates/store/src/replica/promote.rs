@@ -6,13 +6,12 @@ use super::items::Items;
 use super::place::{Place, item_path};
 use super::record::{LastSent, Record};
 use super::restore::Path;
-use super::standby::refuse_no_standby;
+use super::standby::{lock_standby, refuse_no_standby};
 use crate::engine::{Engine, Table, number_of};
 use crate::faults::Bug;
 use crate::journal::now;
 use crate::layout;
 use crate::store::Store;
-use crate::writer_lock;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::replica::{DataKind, Epoch, Item, ItemHeader, ItemKind, ItemList};
@@ -90,7 +89,7 @@ impl Store {
     /// # Errors
     /// `Invalid` if the store is no standby, or between two states; `Busy`, `Io`.
     pub fn end_following(&self, writer_name: &str) -> Result<Promoted> {
-        let (_lock, _) = writer_lock::lock(self, writer_name)?;
+        let (_lock, _) = lock_standby(self, writer_name)?;
         refuse_no_standby(self)?;
         let last = self.standby_record()?.and_then(|record| record.last);
         let last = last.ok_or_else(|| {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use weald_format::replica::{DataFile, DataKind, Item, ItemKind, Lacking};
 use weald_format::store::{BlockRow, ImageRow, SegmentRow};
-use weald_format::{CommitNo, Error, Result, SegmentNo};
+use weald_format::{BlockId, CommitNo, Error, Result, SegmentNo};
 
 /// Which state of a replica is meant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -160,9 +160,9 @@ pub fn restore_store(
     let rows = path.rows(place, &Sealer::new()?)?;
     damage.extend(missing_data(&path, &rows));
     let header = to.header;
-    let mut written_len = 0;
+    let (mut written_len, mut lost) = (0, Vec::new());
     let fill = |disk: &dyn Disk, engine: &dyn Engine| -> Result<()> {
-        written_len = write_objects(place, disk, &path, &rows, &mut damage)?;
+        (written_len, lost) = write_objects(place, disk, &path, &rows, &mut damage)?;
         rows.write(engine)
     };
     let superblock = weald_format::store::StoreSuperblock {
@@ -174,6 +174,11 @@ pub fn restore_store(
     // It shows the maps, and makes the journal.
     let mut writer = store.write(options)?;
     writer.begin_journal()?;
+    // New contents must not become one of these.
+    for ((id, _), error) in &lost {
+        writer.note_damaged(*id, error);
+    }
+    writer.keep_damaged();
     drop(writer);
     Ok(RestoredStore {
         store,
@@ -184,14 +189,15 @@ pub fn restore_store(
     })
 }
 
-/// Writes segments, and maps under their hidden names. Returns their bytes.
+/// Writes segments, and maps under their hidden names. Returns their bytes, and blocks that cannot
+/// be read.
 fn write_objects(
     place: &dyn Place,
     disk: &dyn Disk,
     path: &Path<'_>,
     rows: &SummedRows,
     damage: &mut Vec<String>,
-) -> Result<u64> {
+) -> Result<(u64, Vec<(Block, Error)>)> {
     let (mut lens, mut maps) = (BTreeMap::new(), BTreeMap::new());
     for ((table, key), value) in rows.rows() {
         match table {
@@ -242,46 +248,52 @@ fn write_objects(
         },
     )?;
     let written_len = writer.finish()?;
-    damage.extend(damaged_blocks(disk, rows)?);
-    Ok(written_len)
+    let lost = damaged_blocks(disk, rows)?;
+    let mut in_use = lost.iter().filter(|((_, row), _)| row.references > 0);
+    if let Some((_, error)) = in_use.next() {
+        let count = 1 + in_use.count();
+        damage.push(format!("{count} blocks cannot be read: {error}"));
+    }
+    Ok((written_len, lost))
 }
 
-/// Blocks in use that are not what their rows say: number of them, and one of them. Parts of two
+/// A block: its number and its row.
+pub(super) type Block = (BlockId, BlockRow);
+
+/// Blocks that are not what their rows say, also those that nothing refers to. Parts of two
 /// histories would each be whole, and not be one store.
-fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Option<String>> {
+fn damaged_blocks(disk: &dyn Disk, rows: &SummedRows) -> Result<Vec<(Block, Error)>> {
     let mut blocks = Vec::new();
-    for ((table, _), value) in rows.rows() {
+    for ((table, key), value) in rows.rows() {
         if *table == Table::Blocks {
-            let row = BlockRow::parse(value)?;
-            blocks.extend(Some(row).filter(|row| row.references > 0));
+            let id = BlockId(number_of(key).unwrap_or_default());
+            blocks.push((id, BlockRow::parse(value)?));
         }
     }
-    let bad = unreadable(disk, blocks);
-    let first = bad.first();
-    Ok(first.map(|(_, error)| format!("{} blocks cannot be read: {error}", bad.len())))
+    Ok(unreadable(disk, blocks))
 }
 
 /// Those of `blocks` that are not where their rows say, in order of their places.
-pub(super) fn unreadable(disk: &dyn Disk, mut blocks: Vec<BlockRow>) -> Vec<(BlockRow, Error)> {
-    blocks.sort_unstable_by_key(|row| (row.location.segment, row.location.offset));
+pub(super) fn unreadable(disk: &dyn Disk, mut blocks: Vec<Block>) -> Vec<(Block, Error)> {
+    blocks.sort_unstable_by_key(|(_, row)| (row.location.segment, row.location.offset));
     let segments: Vec<_> = blocks
-        .chunk_by(|a, b| a.location.segment == b.location.segment)
+        .chunk_by(|(_, a), (_, b)| a.location.segment == b.location.segment)
         .collect();
     let next = AtomicUsize::new(0);
     let found = Mutex::new(Vec::new());
     let verify = || {
         while let Some(of_segment) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let Some(first) = of_segment.first() else {
+            let Some((_, first)) = of_segment.first() else {
                 continue;
             };
             let opened = segment::open(disk, first.location.segment);
-            for row in *of_segment {
+            for (id, row) in *of_segment {
                 let read = match &opened {
                     Ok(object) => segment::read_record(&**object, row.location, &row.record),
                     Err(error) => Err(error.duplicate()),
                 };
                 if let Err(error) = read {
-                    found.lock().push((*row, error));
+                    found.lock().push(((*id, *row), error));
                 }
             }
         }
@@ -298,7 +310,7 @@ pub(super) fn unreadable(disk: &dyn Disk, mut blocks: Vec<BlockRow>) -> Vec<(Blo
         verify();
     });
     let mut found = found.into_inner();
-    found.sort_unstable_by_key(|(row, _)| (row.location.segment, row.location.offset));
+    found.sort_unstable_by_key(|((_, row), _)| (row.location.segment, row.location.offset));
     found
 }
 

@@ -9,7 +9,7 @@ use super::place::Place;
 use super::record::{LastSent, RECORD_LEN_MAX, Record, ReplicaSettings, write};
 use super::restore::{AsOf, Path, choose};
 use super::unsent::Unsent;
-use crate::disk::{Access, Disk};
+use crate::disk::{Access, Disk, LocalFile};
 use crate::engine::Sealer;
 use crate::faults::{Bug, Faults};
 use crate::layout;
@@ -17,10 +17,11 @@ use crate::role::Role;
 use crate::store::{Store, is_bad_or_missing, open_engine};
 use crate::users::in_use;
 use crate::writer_lock;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::replica::{Epoch, PlaceIdentity};
 use weald_format::store::StoreSuperblock;
-use weald_format::{CommitNo, Error, ErrorKind, Result};
+use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 
 /// What a standby knows of the replica that it follows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +118,7 @@ impl Store {
         shown: &str,
         options: &StandbyOptions,
     ) -> Result<Unsent> {
-        let (lock, is_left) = writer_lock::lock(self, &options.writer_name)?;
+        let (lock, is_left) = lock_standby(self, &options.writer_name)?;
         let identity = identity_of(place)?;
         if identity.uuid != self.uuid() {
             let what = "is a replica of another store";
@@ -165,6 +166,11 @@ impl Store {
             settings: options.settings,
             last,
         };
+        if !was_standby || options.is_clone {
+            let common = known.as_ref().filter(|_| is_same);
+            let common = common.and_then(|(_, record)| record.last.as_ref());
+            self.write_own_lens(common.map(|last| &last.segments))?;
+        }
         self.write_standby_record(&record)?;
         self.drop_own_history()?;
         if let Some((Some(name), _)) = known {
@@ -264,6 +270,40 @@ impl Store {
         Err(Error::corrupt("replica", 0, "S-9.8", what))
     }
 
+    /// Notes that the segments have bytes of a history of their own behind these lengths.
+    fn write_own_lens(&self, lens: Option<&BTreeMap<SegmentNo, u64>>) -> Result<()> {
+        let lens = lens.into_iter().flatten();
+        let lines = lens.map(|(number, len)| format!("{} {len}\n", number.0));
+        let mut text: String = lines.collect();
+        text.push_str(&format!("digest {}\n", Digest::of(text.as_bytes())));
+        write(self, layout::STANDBY_OWN, text.as_bytes())
+    }
+
+    /// How many bytes of each segment are those of the replica, if some may be others. Of what is
+    /// damaged, none are.
+    pub(super) fn own_lens(&self) -> Result<Option<BTreeMap<SegmentNo, u64>>> {
+        let bytes = match self.disk.read_file(layout::STANDBY_OWN, RECORD_LEN_MAX) {
+            Err(error) if is_missing(&error) => return Ok(None),
+            Err(error) if is_bad_or_missing(&error) => return Ok(Some(BTreeMap::new())),
+            other => other?,
+        };
+        let text = String::from_utf8_lossy(&bytes);
+        let (lines, digest) = text.rsplit_once("digest ").unwrap_or_default();
+        if Digest::from_hex(digest.trim_end()) != Some(Digest::of(lines.as_bytes())) {
+            return Ok(Some(BTreeMap::new()));
+        }
+        let lens = lines.lines().filter_map(|line| {
+            let (number, len) = line.split_once(' ')?;
+            Some((SegmentNo(number.parse().ok()?), len.parse().ok()?))
+        });
+        Ok(Some(lens.collect()))
+    }
+
+    /// All bytes are those of the replica.
+    pub(super) fn forget_own_lens(&self) -> Result<()> {
+        self.disk.remove_if_there(layout::STANDBY_OWN)
+    }
+
     pub(super) fn write_standby_record(&self, record: &Record) -> Result<()> {
         let text = record.encode();
         write(self, layout::STANDBY, text.as_bytes())?;
@@ -272,6 +312,7 @@ impl Store {
 
     /// The store is none any more. Its writer's lock is held.
     pub(super) fn end_standby(&self) -> Result<()> {
+        self.forget_own_lens()?;
         // As long as the first one is there, it is one.
         self.disk.remove_if_there(layout::STANDBY_COPY)?;
         self.disk.sync_dir(layout::REPLICAS)?;
@@ -326,6 +367,21 @@ impl Store {
         let rows = path.rows(place, &Sealer::new()?)?;
         Unsent::of(self, engine, Some((last.commit, &rows)))
     }
+}
+
+/// Locks a store for one that changes it as a whole.
+///
+/// # Errors
+/// `Busy` if a volume of it is mounted, or somebody else changes it.
+pub(super) fn lock_standby(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFile>, bool)> {
+    writer_lock::lock(store, writer_name).map_err(|error| {
+        if error.kind() != ErrorKind::Busy || store.role().ok() != Some(Role::Standby) {
+            return error;
+        }
+        let what = "is in use: a volume of it is mounted, which follows by itself, or another \
+                    process follows just now";
+        Error::new(ErrorKind::Busy, format!("{}: {what}", store.shown()))
+    })
 }
 
 /// Whether the file that makes a store a standby is there.
