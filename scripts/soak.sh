@@ -64,8 +64,9 @@ soak_stores() { simulate weald-store a_store_equals_its_model_after_every_fault 
 
 soak_replicas() {
     simulate weald-store simulation::replica::a_replica "${WEALD_SEEDS:-0..100000}"
-    step "both sides of a replica are killed"
-    (cd "$root" && WEALD_KILLS=${WEALD_KILLS:-500} cargo test --quiet --release --locked -p weald-cli --test store replicas::both)
+    simulate weald-store simulation::standby::a_standby "${WEALD_SEEDS:-0..100000}"
+    step "both sides of a replica are killed, and a standby"
+    (cd "$root" && WEALD_KILLS=${WEALD_KILLS:-500} cargo test --quiet --release --locked -p weald-cli --test store killed_at_any_moment)
 }
 
 soak_volumes() { simulate weald-volume a_volume_is_a_prefix "${WEALD_SEEDS:-0..1000000}"; }

@@ -217,7 +217,7 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
     let (ground, dir) = with_volume();
     ground.sh("cp -a v1 home/; sync -f home; cp -a home tree; sleep 6");
     ground.0.umount(&dir);
-    ground.sh("mkdir -p srv backup disk2 disk3 home/data; mv store srv/");
+    ground.sh("mkdir -p srv backup disk2 disk3 home/data mnt/standby; mv store srv/");
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/replicas.md");
     let manual = fs::read_to_string(path).expect("the manual");
     let here = ground.0.path().display().to_string();
@@ -242,7 +242,7 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
             continue;
         }
         let mut line = line.replacen("weald", "\"$WEALD\"", 1);
-        for root in ["/srv/", "/backup/", "/disk2/", "/disk3/", "/home/"] {
+        for root in ["/srv/", "/backup/", "/disk2/", "/disk3/", "/home/", "/mnt/"] {
             line = line.replace(&format!(" {root}"), &format!(" '{here}'{root}"));
         }
         // The states of this test are of today.
@@ -250,7 +250,7 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
         ground.sh(&line);
         count += 1;
     }
-    assert!(count >= 14, "{count} commands");
+    assert!(count >= 23, "{count} commands");
     ground
         .0
         .mount(Path::new("srv/store:home"), &ground.at("home/data"), &[]);
