@@ -24,19 +24,24 @@ from weald_bench.runner import Step
 from weald_bench.suites.beds import DISK_LEN, Bed, Kind, bed, fio_words
 from weald_bench.suites.common import ratio_columns, remove, run_part
 
-PARTS = ("foreground", "new")
+PARTS = ("foreground", "new", "standby")
 
 ROUNDS = 3
 #: Files of the tree that is sent: those of before, and those that are new.
 FILE_LEN = 1 << 20
 BASE_COUNT = 256
 NEW_COUNT = 1024
+#: Files of the volume of a standby, in directories of a thousand, and seconds between two looks of
+#: a follower.
+FOREST_DIRS = 1000
+EVERY_S = 2
 
 
 def run(bench: Bench) -> None:
     """Runs the suite."""
     run_part(bench, "foreground", lambda: foreground(bench))
     run_part(bench, "new", lambda: new_data(bench))
+    run_part(bench, "standby", lambda: standby(bench))
 
 
 # ---- foreground ----------------------------------------------------------------------------------
@@ -293,6 +298,148 @@ def new_data(bench: Bench) -> None:
     bench.at_most("bytes sent against new stored bytes", sent, 1.05)
     restored = stats.median(table.samples("weald", "restore_mb_s"))
     bench.at_least("restore, MB/s", restored, bench.sized(300, 1), 0)
+
+
+# ---- standby -------------------------------------------------------------------------------------
+
+
+def follow(bench: Bench, *words: Path | str) -> list[str]:
+    """The command that follows."""
+    return bench.weald.command("replica", "follow", "--json", *words, place_of(bench))
+
+
+def change(point: Path, names: list[Path], seed: int) -> None:
+    """Writes new bytes to files."""
+    for number, name in enumerate(names):
+        data = random.Random(seed + number).randbytes(4096)
+        (point / name).write_bytes(data)
+
+
+def follow_under_load(bench: Bench, store: Path, target: Path, point: Path) -> float:
+    """Seconds that a follower was behind a store that is written to, at most."""
+    every = f"{EVERY_S}s"
+    bench.quiet(bench.weald.command("replica", "remove", store))
+    place, status = bench.work / "place-2", bench.weald.command("replica", "status", "--json")
+    remove(place)
+    bench.quiet(bench.weald.command("replica", "add", "-q", store, place, "--every", every))
+    bench.quiet(bench.weald.command("replica", "send", "-q", store))
+    words = ["replica", "follow", "-q", "--every", every, place, target]
+    command = bench.weald.command(*words)
+    follower = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    behind, worst = 0.0, 0.0
+    try:
+        end = time.perf_counter() + bench.sized(40, 8)
+        number = 0
+        while time.perf_counter() < end:
+            data = random.Random(number).randbytes(FILE_LEN)
+            (point / f"load-{number % 64}").write_bytes(data)
+            number += 1
+            if number % 4:
+                continue
+            sent = json.loads(output([*status, store])).get("commit")
+            lines = output([*status, target]) if (target / "store").exists() else "{}"
+            got = json.loads(lines).get("commit")
+            now = time.perf_counter()
+            behind = 0.0 if got == sent else behind or now
+            worst = max(worst, now - behind if behind else 0.0)
+    finally:
+        follower.kill()
+        follower.wait()
+        remove(place)
+    return worst
+
+
+def standby(bench: Bench) -> None:
+    """A standby of a volume of a million files: made, promoted, and the way back."""
+    dirs = bench.sized(FOREST_DIRS, 10)
+    say(f"== standby: a volume of {dirs * 1000} files")
+    names: list[Path] = []
+    samples = Samples()
+
+    def weald() -> None:
+        for path in (place_of(bench), bench.work / "standby"):
+            remove(path)
+        target = bench.work / "standby"
+        image = bench.work / "forest.weald"
+        fanout = f"{dirs}x1000"
+        forest = bench.weald.command("forest", "--quiet", "--fanout", fanout, "--image", image)
+        bench.quiet(forest)
+        with bed(bench, Kind("weald", "Weald")) as ready:
+            ready.unmount()
+            volume = f"{ready.store}:forest"
+            bench.quiet(bench.weald.command("volume", "create", "-q", volume, "--from", image))
+            image.unlink()
+            add(bench, ready.store)
+            send = bench.weald.command("replica", "send", "-q", ready.store)
+            bench.quiet(send)
+            made = bench.measure([*follow(bench), target])
+            point = bench.work / "forest"
+            point.mkdir(exist_ok=True)
+
+            def changed(store: Path, seed: int) -> None:
+                bench.quiet(bench.weald.command("mount", f"{store}:forest", point))
+                try:
+                    if not names:
+                        found = [path for path in sorted(point.rglob("*")) if path.is_file()]
+                        names[:] = [path.relative_to(point) for path in found[::100]]
+                    change(point, names, seed)
+                finally:
+                    unmount(point)
+
+            changed(ready.store, 1)
+            bench.quiet(send)
+            promoted = bench.measure(bench.weald.command("replica", "promote", "-q", target))
+            before = tree_len(target / "segments")
+            changed(target, 2)
+            stored = tree_len(target / "segments") - before
+            bench.quiet(bench.weald.command("replica", "send", "-q", target))
+            report = bench.work / "follow.json"
+            back = bench.measure([*follow(bench, "--discard"), ready.store], stdout=report)
+            read_len = json.loads(report.read_text())["read_len"]
+            bench.quiet(bench.weald.command("store", "check", target))
+            bench.quiet(bench.weald.command("store", "check", ready.store))
+            bench.quiet(bench.weald.command("mount", f"{target}:forest", point))
+            try:
+                behind = follow_under_load(bench, target, bench.work / "standby-2", point)
+            finally:
+                unmount(point)
+                remove(bench.work / "standby-2")
+            samples.add(
+                made_s=made.wall_s,
+                promoted_s=promoted.wall_s,
+                back_s=back.wall_s,
+                back_mb=read_len / 1e6,
+                to_stored=stats.per(read_len, stored),
+                behind_s=behind,
+            )
+        remove(target)
+
+    steps = [Step("weald", weald)]
+    bench.by_turns(steps, ROUNDS)
+    table = Table(
+        "replica-standby",
+        f"A standby of a volume of {dirs * 1000} files",
+        [
+            Column("system", ""),
+            Column("made, s", "made_s", 2),
+            Column("promoted, s", "promoted_s", 2),
+            Column("way back, s", "back_s", 2),
+            Column("way back, MB", "back_mb", 1),
+            Column("× changed bytes", "to_stored", 2),
+            Column("longest behind under load, s", "behind_s", 1),
+        ],
+        intro="Before the promotion, 1% of the files got new contents, which the standby takes "
+        "then; before the way back, the same files again, in the new store. The last column is "
+        f"with --every {EVERY_S}s at the sender and at the follower.",
+    )
+    table.rows.append(Row("weald", "Weald", dict(samples.cells), steps[0].problem))
+    bench.show(table)
+    for key, what, most in (
+        ("promoted_s", "promotion, s", 5),
+        ("to_stored", "way back: bytes read against changed stored bytes", 1.1),
+        ("behind_s", "longest time behind, s", 2 * EVERY_S),
+    ):
+        bench.at_most(what, stats.median(table.samples("weald", key)), most)
 
 
 @contextmanager

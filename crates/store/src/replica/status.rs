@@ -1,9 +1,11 @@
 //! How far a replica is.
 
-use super::record::ReplicaSettings;
+use super::record::{LastSent, ReplicaSettings};
 use crate::journal::last_commit;
+use crate::layout::{self, ObjectKind};
 use crate::mark::Mark;
-use crate::store::Store;
+use crate::store::{Store, is_bad_or_missing};
+use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
 use weald_format::{CommitNo, Result};
 
 /// What a store knows of one of its replicas.
@@ -17,6 +19,8 @@ pub struct ReplicaStatus {
     pub sent: Option<(CommitNo, i64)>,
     /// Commits of the store that it does not have; `None` if the journal does not tell.
     pub behind: Option<u64>,
+    /// Bytes of segments that it does not have.
+    pub behind_len: u64,
     /// What the user has set.
     pub settings: ReplicaSettings,
     /// Why the last attempt of a server to send failed; `None` if it did not.
@@ -63,6 +67,7 @@ impl Store {
     /// Reads the commits of the journal.
     pub fn replica_status(&self, name: &str) -> Result<ReplicaStatus> {
         let record = self.replica_record(name)?;
+        let behind_len = self.unsent_len(record.last.as_ref())?;
         let sent = record.last.map(|last| (last.commit, last.time));
         let last = last_commit(self).ok();
         Ok(ReplicaStatus {
@@ -73,9 +78,29 @@ impl Store {
                 let sent = sent.map_or(0, |(commit, _)| commit.0);
                 last.0.saturating_sub(sent)
             }),
+            behind_len,
             settings: record.settings,
             error: self.replica_error(name),
             has_pending: self.pending_item(name)?.is_some(),
         })
+    }
+
+    /// Bytes of segments that were not sent.
+    fn unsent_len(&self, last: Option<&LastSent>) -> Result<u64> {
+        let mut len = 0;
+        for name in self.disk.list_objects(ObjectKind::Segment)? {
+            let Some(number) = layout::segment_number(&name) else {
+                continue;
+            };
+            let file = match self.disk.open_object(&layout::segment(number)) {
+                Err(error) if is_bad_or_missing(&error) => continue,
+                other => other?,
+            };
+            let sent = last.and_then(|last| last.segments.get(&number));
+            // One that was made just now has no bytes of blocks.
+            let begin = sent.copied().unwrap_or(SEGMENT_SUPERBLOCK_LEN as u64);
+            len += file.len()?.saturating_sub(begin);
+        }
+        Ok(len)
     }
 }

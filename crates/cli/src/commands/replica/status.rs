@@ -6,7 +6,7 @@ use crate::json::{Object, put_time};
 use crate::metrics::{gauge, label};
 use crate::open_store::{StoreDir, open};
 use crate::output::Output;
-use crate::progress::{count, duration};
+use crate::progress::{bytes, count, duration};
 use clap::Args;
 use std::path::Path;
 use std::process::ExitCode;
@@ -18,8 +18,9 @@ use weald_vfs::utc_seconds;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Behind is the number of commits of the store that the replica does not have. The place \
-         itself is not asked: weald replica verify reads it.",
+        "Behind is the number of commits of the store that the replica does not have, and the bytes \
+         of its segments. The place itself is not asked: weald replica verify reads it.",
+        "Of a standby, it shows which state it has, and how old that is.",
     ],
     examples: &[
         (
@@ -107,6 +108,7 @@ fn json_of(status: &ReplicaStatus) -> Object {
         put_time(&mut object, "sent", timestamp(time));
     }
     object.insert("behind".into(), status.behind.into());
+    object.insert("behind_len".into(), status.behind_len.into());
     object.insert("is_interrupted".into(), status.has_pending.into());
     object.insert("error".into(), status.error.clone().into());
     object
@@ -154,13 +156,20 @@ const STANDBY_METRIC: (&str, &str) = (
     "When the state that the standby has was sent, in seconds since 1970.",
 );
 
-const METRICS: [Metric; 4] = [
+const METRICS: [Metric; 5] = [
     (
         (
             "weald_replica_behind_commits",
             "Commits of the store that the replica does not have.",
         ),
         |status| status.behind.map(|behind| behind as f64),
+    ),
+    (
+        (
+            "weald_replica_behind_bytes",
+            "Bytes of segments of the store that the replica does not have.",
+        ),
+        |status| Some(status.behind_len as f64),
     ),
     (
         (
@@ -219,8 +228,8 @@ fn text_of(status: &ReplicaStatus) -> String {
     match status.behind {
         Some(0) => text.push_str("  has all that the store has committed\n"),
         Some(behind) => {
-            let commits = count(behind);
-            text.push_str(&format!("  behind by {commits} commits\n"));
+            let (commits, len) = (count(behind), bytes(status.behind_len));
+            text.push_str(&format!("  behind by {commits} commits, {len} of blocks\n"));
         }
         None => {
             text.push_str("  how far it is behind is not known: the store has no journal now\n")
