@@ -75,8 +75,8 @@ pub use replace::ImageLock;
 pub use replica::{
     AsOf, DirPlace, FollowOptions, Followed, Place, PlaceLocation, PromoteOptions, Promoted,
     Pruned, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus, RestoredStore, Scrubbed,
-    SendOptions, Sent, StandbyOptions, StandbyStatus, Unsent, UnsentVolume, Verified, receive,
-    replica_states, restore_store, verify_replica,
+    SendOptions, Sent, StandbyOptions, StandbyStatus, Unsent, UnsentVolume, Verified, WhenLost,
+    receive, replica_states, restore_store, verify_replica,
 };
 pub use role::Role;
 pub use salvage::{

@@ -37,7 +37,7 @@ pub use pipe::{Receiving, receive};
 pub use place::{DirPlace, Place};
 pub use promote::{PromoteOptions, Promoted};
 pub use prune::Pruned;
-pub use record::ReplicaSettings;
+pub use record::{ReplicaSettings, WhenLost};
 pub use restore::{AsOf, RestoredStore, restore_store};
 pub use scrub::Scrubbed;
 pub use send::{SendOptions, Sent};

@@ -323,8 +323,7 @@ impl StoreWriter {
     }
 
     /// The last commit of the tables.
-    #[cfg(test)]
-    pub(crate) fn commit_no(&self) -> CommitNo {
+    pub fn commit_no(&self) -> CommitNo {
         self.commit_no
     }
 

@@ -48,6 +48,7 @@ mod signal;
 #[cfg(test)]
 mod simulation;
 mod state;
+mod synced_replicas;
 mod tables;
 #[cfg(test)]
 mod tests;

@@ -14,6 +14,7 @@ use crate::options::OpenOptions;
 use crate::options::PlantedBug;
 use crate::signal::Signal;
 use crate::state::{State, failed};
+use crate::synced_replicas::SyncedReplicas;
 use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -92,6 +93,8 @@ pub struct OpenStore {
     is_closed: AtomicBool,
     /// Whether a thread sends to replicas.
     sends: AtomicBool,
+    /// Replicas for which a sync waits.
+    pub(crate) synced: Arc<SyncedReplicas>,
     /// A deliberate bug that a simulation must find.
     pub(crate) faults: Faults<PlantedBug>,
 }
@@ -156,6 +159,7 @@ impl OpenStore {
             members: RwLock::default(),
             is_closed: AtomicBool::new(false),
             sends: AtomicBool::new(false),
+            synced: Arc::default(),
             faults: options.faults,
         })
     }

@@ -1,17 +1,20 @@
 //! Sends to the replicas of a store while its volumes are open, as often as each replica asks for.
 
 use crate::open_store::OpenStore;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
-use weald_format::{Error, Result};
+use weald_format::{CommitNo, Error, Result};
 use weald_store::faults::Faults;
-use weald_store::{PlaceLocation, Role, SendOptions, Store};
+use weald_store::{Place, PlaceLocation, Role, SendOptions, Store};
 
-/// Time between two looks at which replicas are due.
-const PAUSE: Duration = Duration::from_millis(200);
+/// Time without a sending after which a place is closed.
+const IDLE_TIME: Duration = Duration::from_secs(5);
+/// Time after which a replica that failed is tried again for syncs that wait.
+const RETRY_TIME: Duration = Duration::from_secs(1);
 /// Time after which what users have set is read again.
 const SETTINGS_TIME: Duration = Duration::from_secs(2);
 
@@ -21,6 +24,16 @@ struct Replica {
     last: Instant,
     /// Whether something is being sent: a slow place keeps the others from nothing.
     is_busy: Arc<AtomicBool>,
+    /// Whether the last try failed.
+    failed: Arc<AtomicBool>,
+    /// The place of a replica for which syncs wait, as long as it can be reached.
+    place: Arc<Mutex<Option<Box<dyn Place>>>>,
+}
+
+impl Replica {
+    fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::SeqCst)
+    }
 }
 
 /// Starts the thread that sends, until all volumes of the store are closed.
@@ -28,6 +41,8 @@ struct Replica {
 /// # Errors
 /// `Io` if the thread does not start.
 pub(crate) fn start(shared: &Arc<OpenStore>) -> Result<()> {
+    // Before the first sync.
+    read_settings(shared, &mut BTreeMap::new());
     let weak = Arc::downgrade(shared);
     let spawned = thread::Builder::new()
         .name("weald-replicas".into())
@@ -39,29 +54,55 @@ fn run(weak: &Weak<OpenStore>) {
     let mut replicas = BTreeMap::new();
     let mut read: Option<Instant> = None;
     loop {
-        thread::sleep(PAUSE);
         let Some(shared) = weak.upgrade() else { return };
         if shared.is_closed() {
             return;
         }
-        let store = shared.store.clone();
-        drop(shared);
         if read.is_none_or(|read| read.elapsed() >= SETTINGS_TIME) {
-            read_settings(&store, &mut replicas);
+            read_settings(&shared, &mut replicas);
             read = Some(Instant::now());
         }
+        let (store, synced) = (shared.store.clone(), shared.synced.clone());
+        // The store may be closed meanwhile.
+        drop(shared);
+        synced.wait_for_news();
         for (name, replica) in &mut replicas {
-            let is_due = replica.every.is_some_and(|e| replica.last.elapsed() >= e);
+            let elapsed = replica.last.elapsed();
+            let is_asked = synced.is_wanted(name);
+            // One that failed is not tried all the time.
+            let is_asked = is_asked && (!replica.has_failed() || elapsed >= RETRY_TIME);
+            // Its disk can be unmounted.
+            if elapsed >= IDLE_TIME
+                && let Some(mut place) = replica.place.try_lock()
+            {
+                *place = None;
+            }
+            let is_due = is_asked || replica.every.is_some_and(|every| elapsed >= every);
             if !is_due || replica.is_busy.swap(true, Ordering::SeqCst) {
                 continue;
             }
             replica.last = Instant::now();
-            let (store, name) = (store.clone(), name.clone());
-            let is_busy = replica.is_busy.clone();
-            let weak = weak.clone();
+            let sending = Sending {
+                store: store.clone(),
+                name: name.clone(),
+                weak: weak.clone(),
+                is_asked,
+                place: replica.place.clone(),
+            };
+            let (is_busy, has_failed) = (replica.is_busy.clone(), replica.failed.clone());
+            let synced = synced.clone();
             let sending = move || {
-                send(&store, &name, &weak);
+                // An idle store costs its places nothing.
+                let is_needed = sending.is_asked || sending.may_have_news();
+                let sent = is_needed.then(|| sending.run());
+                if let Some(sent) = sent {
+                    has_failed.store(sent.is_none(), Ordering::SeqCst);
+                }
                 is_busy.store(false, Ordering::SeqCst);
+                // It wakes the thread that may send again.
+                if let Some(sent) = sent {
+                    synced.end(&sending.name, sent);
+                }
             };
             let spawned = thread::Builder::new()
                 .name("weald-send".into())
@@ -74,8 +115,9 @@ fn run(weak: &Weak<OpenStore>) {
     }
 }
 
-/// Reads which replicas there are, and how often they are sent to.
-fn read_settings(store: &Store, replicas: &mut BTreeMap<String, Replica>) {
+/// Reads which replicas there are, how often they are sent to, and for which syncs wait.
+fn read_settings(shared: &OpenStore, replicas: &mut BTreeMap<String, Replica>) {
+    let store = &shared.store;
     let names = match store.replica_names() {
         Ok(names) => names,
         Err(error) => {
@@ -83,56 +125,89 @@ fn read_settings(store: &Store, replicas: &mut BTreeMap<String, Replica>) {
             return;
         }
     };
-    replicas.retain(|name, _| names.contains(name));
+    replicas.retain(|name, _| {
+        let is_there = names.contains(name);
+        if !is_there {
+            shared.synced.set(name, None);
+        }
+        is_there
+    });
     for name in names {
         let settings = match store.replica_settings(&name) {
             Ok(settings) => settings,
             Err(error) => {
                 log::debug!("replica {name}: {error}");
+                shared.synced.set(&name, None);
                 replicas.remove(&name);
                 continue;
             }
         };
+        shared.synced.set(&name, Some(settings));
         let is_sent = settings.every_s > 0 && !settings.is_paused;
         let every = is_sent.then(|| Duration::from_secs(settings.every_s));
         let replica = replicas.entry(name).or_insert_with(|| Replica {
             every,
             last: Instant::now(),
             is_busy: Arc::default(),
+            failed: Arc::default(),
+            place: Arc::default(),
         });
         replica.every = every;
     }
 }
 
-/// Sends what was committed. The writer of the store goes on meanwhile.
-fn send(store: &Store, name: &str, weak: &Weak<OpenStore>) {
-    // An idle store costs its places nothing.
-    if store.may_have_news(name).is_ok_and(|may| !may) {
-        return;
+/// A sending of what was committed. The writer of the store goes on meanwhile.
+struct Sending {
+    store: Store,
+    name: String,
+    weak: Weak<OpenStore>,
+    /// Whether a sync waits for it.
+    is_asked: bool,
+    place: Arc<Mutex<Option<Box<dyn Place>>>>,
+}
+
+impl Sending {
+    fn may_have_news(&self) -> bool {
+        self.store.may_have_news(&self.name).unwrap_or(true)
     }
-    let options = SendOptions {
-        writer: None,
-        is_anew: false,
-        has_all_rows: false,
-        faults: Faults::default(),
-    };
-    let sent = store.replica_place(name).and_then(|place| {
-        let place = PlaceLocation::parse(&place)?.open()?;
-        store.send_replica(name, &*place, &options)
-    });
-    match sent {
-        Ok(sent) => {
-            store.note_replica_error(name, None);
-            for what in sent.damage {
-                log::warn!("replica {name}: the store cannot read what it should get: {what}");
+
+    /// Returns the commit that the replica has then; `None` after an error.
+    fn run(&self) -> Option<CommitNo> {
+        let Self { store, name, .. } = self;
+        let options = SendOptions {
+            writer: None,
+            is_anew: false,
+            has_all_rows: false,
+            faults: Faults::default(),
+        };
+        let mut kept = self.place.lock();
+        let opened = match kept.take() {
+            Some(place) => Ok(place),
+            None => store
+                .replica_place(name)
+                .and_then(|place| PlaceLocation::parse(&place)?.open()),
+        };
+        let sent = opened.and_then(|place| {
+            let sent = store.send_replica(name, &*place, &options);
+            *kept = Some(place).filter(|_| self.is_asked && sent.is_ok());
+            sent
+        });
+        match sent {
+            Ok(sent) => {
+                store.note_replica_error(name, None);
+                for what in sent.damage {
+                    log::warn!("replica {name}: the store cannot read what it should get: {what}");
+                }
+                Some(sent.commit)
             }
-        }
-        Err(error) => {
-            log::warn!("replica {name}: {error}");
-            if let (Ok(Role::Replaced(_)), Some(shared)) = (store.role(), weak.upgrade()) {
-                shared.fail(&error);
+            Err(error) => {
+                log::warn!("replica {name}: {error}");
+                if let (Ok(Role::Replaced(_)), Some(shared)) = (store.role(), self.weak.upgrade()) {
+                    shared.fail(&error);
+                }
+                store.note_replica_error(name, Some(&error.with_causes()));
+                None
             }
-            store.note_replica_error(name, Some(&error.with_causes()));
         }
     }
 }

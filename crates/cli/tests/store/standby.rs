@@ -267,6 +267,81 @@ fn what_cannot_follow_is_refused_and_stays_as_it_is() {
     ground.weald(&["replica", "send", "-q", "store"]);
 }
 
+/// Would catch: a sync that returns before the replica has what it synced, one that fails or
+/// returns while the replica cannot be reached, and one that waits although it should not.
+#[test]
+fn a_sync_waits_for_its_replica() {
+    let (ground, _) = with_volume();
+    // The other side can be cut off.
+    ground.sh(&format!(
+        "printf '%s\\n' '#!/bin/sh' '[ ! -e \"{here}/cut\" ] || exit 1' \
+         'echo $$ > \"{here}/pid\"; exec \"{weald}\" replica receive \"{here}/$1\"' > side; \
+         chmod +x side",
+        here = ground.0.path().display(),
+        weald = weald_testkit::command::weald_bin()
+    ));
+    let side = |name: &str| format!("command:'{}' {name}", ground.at("side").display());
+    ground.weald(&["replica", "add", "-q", "store", &side("place"), "--sync"]);
+    ground.0.umount(&ground.at("home"));
+    let dir = ground.at("home");
+    ground.0.mount(Path::new("store:home"), &dir, &[]);
+    let restored = |text: &str| {
+        ground.sh("rm -rf restored");
+        ground.weald(&["replica", "restore", "-q", "place", "restored"]);
+        let shown = ground.0.dir("shown");
+        ground
+            .0
+            .mount(Path::new("restored:home"), &shown, &["-o", "ro"]);
+        let found = fs::read_to_string(shown.join("file")).unwrap_or_default();
+        ground.0.umount(&shown);
+        assert_eq!(found, text);
+    };
+    for round in 0..5 {
+        ground.sh(&format!("echo {round} > home/file; sync home/file"));
+        restored(&format!("{round}\n"));
+    }
+    // Out of reach: it waits, and goes on when the place is there again.
+    ground.sh(
+        "touch cut; kill -KILL $(cat pid) || true; echo late > home/file; sync home/file & sleep 2; \
+         kill -0 $!; rm cut; wait $!",
+    );
+    restored("late\n");
+    // Nobody waits for one that is paused.
+    ground
+        .sh("touch cut; kill -KILL $(cat pid) || true; echo paused > home/file; sync home/file & echo $!");
+    ground.weald(&["replica", "pause", "store"]);
+    ground.sh("timeout 30 sync home/file; rm cut");
+    // The other way, it goes on without the replica, and says so.
+    ground.weald(&["replica", "remove", "store"]);
+    ground.weald(&[
+        "replica",
+        "add",
+        "-q",
+        "store",
+        &side("place-2"),
+        "--sync",
+        "--when-lost",
+        "degrade",
+    ]);
+    let status = || ground.weald(&["replica", "status", "store"]);
+    eventually("the server knows the new replica", || {
+        ground.sh("date > home/other; sync home/other");
+        status().contains("has commit")
+    });
+    ground
+        .sh("touch cut; kill -KILL $(cat pid) || true; echo alone > home/file; timeout 30 sync home/file");
+    let text = status();
+    assert!(text.contains("the last try failed"), "{text}");
+    assert!(text.contains("a sync waits for it"), "{text}");
+    ground.sh("echo more > home/file; timeout 5 sync home/file; rm -r cut place");
+    eventually("the replica is there again", || {
+        ground.sh("date > home/other; sync home/other");
+        !status().contains("the last try failed")
+    });
+    ground.sh("echo both > home/file; sync home/file; mv place-2 place");
+    restored("both\n");
+}
+
 /// Waits until a file of a mounted standby has these bytes.
 fn shows(path: &Path, text: &str) {
     eventually("the standby shows the new state", || {

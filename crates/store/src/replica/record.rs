@@ -48,6 +48,35 @@ pub struct ReplicaSettings {
     pub every_s: u64,
     /// Whether nothing is sent for the time being.
     pub is_paused: bool,
+    /// What a sync of a volume does while the replica cannot be reached; `None` if it does not wait
+    /// for the replica at all.
+    pub sync: Option<WhenLost>,
+}
+
+/// What a sync does that cannot reach the replica for which it waits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenLost {
+    /// It waits until the replica can be reached again.
+    Wait,
+    /// It goes on without the replica, which gets everything later.
+    Degrade,
+}
+
+impl WhenLost {
+    /// Its word, on command lines and in files.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Degrade => "degrade",
+        }
+    }
+
+    /// What this word says.
+    pub fn of_word(word: &str) -> Option<Self> {
+        [Self::Wait, Self::Degrade]
+            .into_iter()
+            .find(|when| when.word() == word)
+    }
 }
 
 /// A replica, as its store knows it.
@@ -86,13 +115,14 @@ fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
 impl Record {
     pub(super) fn encode(&self) -> String {
         let mut text = format!(
-            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\nevery {}\npaused {}\n",
+            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\nevery {}\npaused {}\nsync {}\n",
             self.place,
             hex(&self.identity.uuid),
             hex(&self.identity.lineage),
             self.epoch,
             self.settings.every_s,
-            self.settings.is_paused
+            self.settings.is_paused,
+            self.settings.sync.map_or("no", WhenLost::word)
         );
         if let Some(last) = &self.last {
             text.push_str(&format!(
@@ -141,6 +171,10 @@ impl Record {
             settings: ReplicaSettings {
                 every_s: next("every")?.parse().ok()?,
                 is_paused: next("paused")?.parse().ok()?,
+                sync: match next("sync")? {
+                    "no" => None,
+                    word => Some(WhenLost::of_word(word)?),
+                },
             },
             last: None,
         };
@@ -395,6 +429,7 @@ mod tests {
             settings: ReplicaSettings {
                 every_s: 10,
                 is_paused: true,
+                sync: Some(WhenLost::Degrade),
             },
             last: Some(LastSent {
                 number: ItemNo(7),

@@ -269,7 +269,8 @@ impl WritableFs for Volume {
         if self.core.options.is_read_only || is_ignored {
             return Ok(());
         }
-        self.sync_changes().map_err(|error| {
+        let synced = self.sync_changes().and_then(|()| self.sync_replicas());
+        synced.map_err(|error| {
             let errno = match error.kind() {
                 ErrorKind::Full => Errno::NOSPC,
                 _ => Errno::IO,

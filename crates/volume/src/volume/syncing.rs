@@ -18,6 +18,7 @@ use crate::options::PlantedBug;
 use crate::state::{MountRecordNo, failed};
 use parking_lot::MutexGuard;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use weald_format::{ErrorKind, Result};
 use weald_store::{SYNCS_MAX, Store, WriteOptions, WrittenRecord};
 
@@ -84,6 +85,26 @@ impl Volume {
         } else {
             self.commit_for_sync(wanted)
         }
+    }
+
+    /// Waits until the replicas have all changes so far for which a sync waits.
+    ///
+    /// # Errors
+    /// `Io` with the first failure, now and ever after; `Full`.
+    pub(super) fn sync_replicas(&self) -> Result<()> {
+        let shared = &self.core.shared;
+        if shared.synced.is_empty() {
+            return Ok(());
+        }
+        self.commit()?;
+        let commit = shared.writing.lock().writer.commit_no();
+        let failure = || self.core.state.read().failure.clone();
+        let must_end = || failure().is_some() || self.signal.is_closing.load(Ordering::Relaxed);
+        if shared.synced.wait(commit, &must_end) {
+            return Ok(());
+        }
+        let what = failure().unwrap_or_else(|| "the volume is closed before".to_owned());
+        Err(failed(&what))
     }
 
     fn is_durable(&self, wanted: u64) -> Result<bool> {

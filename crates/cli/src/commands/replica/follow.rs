@@ -123,7 +123,7 @@ fn prepare(
 ) -> anyhow::Result<Result<Store, Unsent>> {
     let settings = ReplicaSettings {
         every_s: args.every.unwrap_or(0),
-        is_paused: false,
+        ..ReplicaSettings::default()
     };
     if !weald_store::is_store(&args.store) {
         let target = StoreLocation::from(args.store.as_path());

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use std::process::ExitCode;
 use weald_format::Timestamp;
-use weald_store::{Place, PlaceLocation, ReplicaSettings, Store};
+use weald_store::{Place, PlaceLocation, ReplicaSettings, Store, WhenLost};
 
 /// Sections of the help.
 pub const ADD_HELP: Help = Help {
@@ -17,6 +17,11 @@ pub const ADD_HELP: Help = Help {
         "The place gets a file that says of which store it is a replica; a directory is made if it \
          is missing. Nothing is sent yet: weald replica send does that, or with --every the server \
          of a mounted volume.",
+        "With --sync, a sync of a mounted volume returns when the replica has what it syncs, too. \
+         Each is a sending of its own, which those that come meanwhile share: it takes as long as \
+         the place needs to put five small files. While the replica cannot be reached, a sync \
+         waits, or with --when-lost degrade goes on without it until it is there again; weald \
+         replica status says so.",
         "A place belongs to one replica. Another replica, or one of a restored store, needs a \
          place of its own.",
     ],
@@ -24,6 +29,10 @@ pub const ADD_HELP: Help = Help {
         (
             "Make a replica on another disk",
             "weald replica add /srv/store backup",
+        ),
+        (
+            "Let each sync wait for a replica, as long as it can be reached",
+            "weald replica add /srv/store backup-3 --name both --sync --when-lost degrade",
         ),
         (
             "Let the server of a mounted volume send every 10 seconds",
@@ -35,6 +44,10 @@ pub const ADD_HELP: Help = Help {
 
 /// The name of a replica.
 pub(super) const DEFAULT_NAME: &str = "replica";
+
+fn when_lost(word: &str) -> Result<WhenLost, String> {
+    WhenLost::of_word(word).ok_or_else(|| "expected wait or degrade".to_owned())
+}
 
 /// Make a replica of a store
 #[derive(Args, Debug)]
@@ -51,6 +64,13 @@ pub(super) struct AddArgs {
     /// Let the server of a mounted volume send after each such time, such as 10s, 5m or 1h
     #[arg(long, value_name = "TIME", value_parser = crate::parse::seconds)]
     every: Option<u64>,
+    /// Let each sync of a mounted volume wait until the replica has what it syncs
+    #[arg(long)]
+    sync: bool,
+    /// What a sync does while the replica cannot be reached: it waits, or goes on without it
+    #[arg(long, value_name = "wait|degrade", default_value = "wait", value_parser = when_lost)]
+    #[arg(requires = "sync")]
+    when_lost: WhenLost,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -82,7 +102,7 @@ pub(super) fn open_place(text: &str) -> anyhow::Result<Box<dyn Place>> {
 pub(crate) fn add_replica(
     store: &Store,
     (name, place): (&str, &str),
-    every_s: u64,
+    settings: ReplicaSettings,
 ) -> anyhow::Result<PlaceLocation> {
     let location = location_of(place)?;
     if let PlaceLocation::Dir(path) = &location
@@ -94,10 +114,6 @@ pub(crate) fn add_replica(
         );
     }
     let place = location.open()?;
-    let settings = ReplicaSettings {
-        every_s,
-        is_paused: false,
-    };
     let shown = location.text();
     store.add_replica(name, &*place, (&shown, random_uuid()?), settings)?;
     Ok(location)
@@ -105,8 +121,12 @@ pub(crate) fn add_replica(
 
 pub(super) fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
-    let every = args.every.unwrap_or(0);
-    let location = add_replica(&store, (&args.name, &args.place), every)?;
+    let settings = ReplicaSettings {
+        every_s: args.every.unwrap_or(0),
+        sync: args.sync.then_some(args.when_lost),
+        ..ReplicaSettings::default()
+    };
+    let location = add_replica(&store, (&args.name, &args.place), settings)?;
     if !args.quiet {
         let mut output = Output::new();
         let words = show_path(&args.location.store);

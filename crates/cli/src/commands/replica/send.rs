@@ -18,7 +18,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use weald_daemon::RuntimeDir;
 use weald_store::faults::Faults;
-use weald_store::{PlaceLocation, SendOptions, Sent, Store, WriteOptions};
+use weald_store::{PlaceLocation, ReplicaSettings, SendOptions, Sent, Store, WriteOptions};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -222,7 +222,8 @@ pub fn backup(args: &BackupArgs) -> anyhow::Result<ExitCode> {
     let name = match name {
         Some(name) => name,
         None => {
-            add_replica(&store, (&args.name, &args.place), 0)?;
+            let settings = ReplicaSettings::default();
+            add_replica(&store, (&args.name, &args.place), settings)?;
             args.name.clone()
         }
     };

@@ -11,7 +11,7 @@ use clap::Args;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
-use weald_store::{ReplicaStatus, Role, StandbyStatus, Store};
+use weald_store::{ReplicaStatus, Role, StandbyStatus, Store, WhenLost};
 use weald_vfs::utc_seconds;
 
 /// Sections of the help.
@@ -100,6 +100,8 @@ fn json_of(status: &ReplicaStatus) -> Object {
     object.insert("place".into(), status.place.as_str().into());
     object.insert("every".into(), status.settings.every_s.into());
     object.insert("is_paused".into(), status.settings.is_paused.into());
+    let sync = status.settings.sync.map(WhenLost::word);
+    object.insert("sync".into(), sync.into());
     object.insert(
         "commit".into(),
         status.sent.map(|(commit, _)| commit.0).into(),
@@ -243,6 +245,11 @@ fn text_of(status: &ReplicaStatus) -> String {
         text.push_str(&format!(
             "  the server of a mounted volume sends every {every}\n"
         ));
+    }
+    match settings.sync {
+        Some(WhenLost::Wait) => text.push_str("  a sync waits for it, also while it is lost\n"),
+        Some(WhenLost::Degrade) => text.push_str("  a sync waits for it, unless it is lost\n"),
+        None => {}
     }
     if status.has_pending {
         text.push_str("  a sending was interrupted: the next one completes it\n");
