@@ -103,9 +103,18 @@ impl std::fmt::Debug for Journal {
 /// The time, in nanoseconds since 1970, as far as the clock is right.
 pub(crate) fn now() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
+    let now = since.map_or(0, |since| {
         i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
-    })
+    });
+    #[cfg(test)]
+    let now = now.saturating_add(CLOCK_SHIFT.get());
+    now
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How far the clock of this thread is wrong, in nanoseconds.
+    pub(crate) static CLOCK_SHIFT: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
 }
 
 fn random_uuid() -> Uuid {

@@ -606,7 +606,9 @@ impl<'a> Follower<'a> {
             }
         }
         // Other bytes than those of the replica may look alike.
-        if let Some(own) = self.store.own_lens()? {
+        if let Some(own) = self.store.own_lens()?
+            && !self.options.faults.has(Bug::OwnBlockKept)
+        {
             for ((_, (number, _, end)), wanted) in files.iter().zip(&mut is_wanted) {
                 *wanted |= own.get(number).is_none_or(|len| end > len);
             }

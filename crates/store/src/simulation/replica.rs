@@ -218,6 +218,11 @@ impl Pair {
 
     /// Changes the store, with power cuts.
     pub fn change(&mut self, writer: &mut Option<StoreWriter>) -> std::result::Result<(), String> {
+        // The clock jumps by a day, or to 1970.
+        const DAY: i64 = 86_400_000_000_000;
+        let shifts = [0, DAY, -DAY, -crate::journal::now()];
+        let shift = shifts[self.random.below(shifts.len() as u64) as usize];
+        crate::journal::CLOCK_SHIFT.set(shift);
         let operation = self.run.choose();
         if self.random.is_one_in(4) {
             let fault = [Fault::PowerCut, Fault::Io][self.random.below(2) as usize];
