@@ -18,7 +18,7 @@ use std::path::Path;
 use std::sync::Arc;
 use weald_format::pages::{Extent, ExtentRun, Source};
 use weald_format::{Error, Result};
-use weald_io::{FileSource, ReadAt, Spool};
+use weald_io::{ReadAt, Spool, SpoolReader};
 
 /// Memory of a piece of the window, bytes: its features in two sort orders.
 const OPEN_PIECE_COST: u64 = (FEATURES_MAX * 2 * size_of::<Feature>()) as u64;
@@ -191,7 +191,7 @@ impl Clusters {
         Ok(Self {
             threads: feature_threads(thread_count)?,
             thread_count,
-            spool: Spool::create(spool_dir)?,
+            spool: Spool::create_with(spool_dir, plan.spool_writers)?,
             extents: ExtentSpool::new(Spool::create(spool_dir)?),
             streams: streams.iter().map(stream).collect(),
             open_count: 0,
@@ -203,10 +203,7 @@ impl Clusters {
     }
 
     /// Returns a reader of the spool, which holds the blocks in their original order.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn reader(&self) -> Result<FileSource> {
+    pub fn reader(&self) -> SpoolReader {
         self.spool.reader()
     }
 
@@ -229,7 +226,7 @@ impl Clusters {
         let Some(index) = self.streams.iter().position(|s| s.no == stream) else {
             return Err(Error::invalid("blocks of this stream are not clustered"));
         };
-        let offset = self.spool.append(block)?;
+        let offset = self.spool.append_shared(block)?;
         let stream = &mut self.streams[index];
         stream.blocks.push(offset);
         stream.len += block.len();
