@@ -24,13 +24,15 @@ use weald_io::{ReadAt, Spool, SpoolReader};
 const OPEN_PIECE_COST: u64 = (FEATURES_MAX * 2 * size_of::<Feature>()) as u64;
 /// Memory of a piece until the end, bytes: its address.
 const PIECE_COST: u64 = 8;
+/// Maximum number of pieces that are ordered together: a feature has an index of 32 bits.
+const WINDOW_COUNT_MAX: u64 = (1 << 31) / FEATURES_MAX as u64;
 /// Maximum number of threads that take features: faster than files can be read.
 const FEATURE_THREADS_MAX: u64 = 4;
 
 /// Number of pieces that are ordered together within a budget of `memory_len` bytes: 1 GiB of
 /// pieces of 32 KiB for 512 MiB.
 fn window_count(memory_len: u64) -> u64 {
-    (memory_len / 16 / OPEN_PIECE_COST).max(64)
+    (memory_len / 16 / OPEN_PIECE_COST).clamp(64, WINDOW_COUNT_MAX)
 }
 
 /// Maximum number of pieces of one image. For longer input the pieces are longer.
@@ -365,7 +367,7 @@ impl Stream {
         let order = if self.len <= self.new_block_len {
             (0..self.open_count).collect()
         } else {
-            likeness::order(&features, self.open_count)
+            likeness::order(features, self.open_count)
         };
         let first = self.addresses.len() as u64;
         let last = self.open_count.checked_sub(1);
