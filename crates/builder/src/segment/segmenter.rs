@@ -25,6 +25,9 @@ const SAMPLED_LEN: u64 = 1 << 20;
 /// Held bytes that stay held when the older ones are written to a block.
 const HELD_AFTER_LEN: usize = 4 << 10;
 
+/// Distance in marks at which the match table is prefetched: the time of a read from memory.
+const MARKS_AHEAD: usize = 8;
+
 /// End of the addresses that fit in a slot of the match table.
 const ADDRESS_END: u64 = 1 << 40;
 
@@ -240,6 +243,9 @@ impl Segmenter {
         let mut marks = Marks::new(rule, data, at, marks);
         let mut last_sample = 0;
         while at < data.len() {
+            if let (Some(table), Some(hash)) = (&self.table, marks.ahead(MARKS_AHEAD)) {
+                table.prefetch(hash);
+            }
             let (next, found) = marks.next(at, HELD_LEN / 2);
             at = next;
             if let Some(hash) = found
