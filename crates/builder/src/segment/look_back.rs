@@ -233,8 +233,10 @@ impl LookBack {
                     break;
                 };
                 offsets.push(offset);
-                self.window.pop_front();
                 self.spooled_count += 1;
+                if let Some(oldest) = self.window.pop_front() {
+                    self.reuse(oldest);
+                }
                 continue;
             }
             let Some(oldest) = self.window.pop_front() else {
@@ -246,8 +248,20 @@ impl LookBack {
             };
             spool.append_shared(&oldest)?;
             self.spooled_count += 1;
+            self.reuse(oldest);
         }
         Ok(())
+    }
+
+    /// Makes the memory of `block` the next block, unless somebody else still needs the bytes: the
+    /// system would have to clear other memory.
+    fn reuse(&mut self, block: Arc<Vec<u8>>) {
+        if self.current.capacity() == 0
+            && let Ok(mut buffer) = Arc::try_unwrap(block)
+        {
+            buffer.clear();
+            self.current = buffer;
+        }
     }
 
     /// Returns bytes from `address` on, as many as are contiguous in memory.

@@ -388,12 +388,13 @@ impl Segmenter {
         self.table = None;
     }
 
-    /// Closes the last block of every stream.
+    /// Closes the last block of every stream, and frees the others: no more data may come.
     ///
     /// # Errors
     /// As [`Segmenter::push`].
     pub fn finish(&mut self, sink: &mut dyn SegmentSink) -> Result<()> {
-        for (stream, look_back) in self.look_backs.iter_mut().enumerate() {
+        let look_backs = std::mem::take(&mut self.look_backs);
+        for (stream, mut look_back) in look_backs.into_iter().enumerate() {
             if let Some(block) = look_back.finish()? {
                 sink.block(stream as u8, block)?;
             }
