@@ -13,7 +13,7 @@ pub use hidden_name::with_hidden_name;
 pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
 pub use place::{Named, locate, locate_dir, open_or_make_dir};
 pub use read_at::{FileSource, ReadAt};
-pub use spool::Spool;
+pub use spool::{Spool, SpoolReader, WriteBehind};
 
 #[cfg(test)]
 mod test_mount;

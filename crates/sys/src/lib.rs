@@ -16,8 +16,8 @@
 //! 5. Where fakeroot or pseudo is loaded, owners, modes, kinds, devices and xattrs are what it
 //!    pretends (`faked.rs`).
 //!
-//! All code here is for Linux, except that for zlib, Zstandard, the heap and the allocator. On
-//! other systems the rest is empty until somebody ports it.
+//! All code here is for Linux, except that for zlib, Zstandard, the heap, the allocator and the
+//! cache. On other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
 mod descriptors;
@@ -47,6 +47,7 @@ mod map;
 mod mount_namespace;
 #[cfg(target_os = "linux")]
 mod node;
+mod prefetch;
 #[cfg(target_os = "linux")]
 mod raw_stat;
 #[cfg(target_os = "linux")]
@@ -104,6 +105,7 @@ pub use node::{
     make_symlink_at, remove_dir_at, remove_file_at, rename_at, rename_new_at, set_times_at,
     set_times_fd,
 };
+pub use prefetch::prefetch;
 #[cfg(target_os = "linux")]
 pub use raw_stat::Stat;
 #[cfg(target_os = "linux")]

@@ -18,19 +18,21 @@ use std::path::Path;
 use std::sync::Arc;
 use weald_format::pages::{Extent, ExtentRun, Source};
 use weald_format::{Error, Result};
-use weald_io::{FileSource, ReadAt, Spool};
+use weald_io::{ReadAt, Spool, SpoolReader};
 
 /// Memory of a piece of the window, bytes: its features in two sort orders.
 const OPEN_PIECE_COST: u64 = (FEATURES_MAX * 2 * size_of::<Feature>()) as u64;
 /// Memory of a piece until the end, bytes: its address.
 const PIECE_COST: u64 = 8;
+/// Maximum number of pieces that are ordered together: a feature has an index of 32 bits.
+const WINDOW_COUNT_MAX: u64 = (1 << 31) / FEATURES_MAX as u64;
 /// Maximum number of threads that take features: faster than files can be read.
 const FEATURE_THREADS_MAX: u64 = 4;
 
 /// Number of pieces that are ordered together within a budget of `memory_len` bytes: 1 GiB of
 /// pieces of 32 KiB for 512 MiB.
 fn window_count(memory_len: u64) -> u64 {
-    (memory_len / 16 / OPEN_PIECE_COST).max(64)
+    (memory_len / 16 / OPEN_PIECE_COST).clamp(64, WINDOW_COUNT_MAX)
 }
 
 /// Maximum number of pieces of one image. For longer input the pieces are longer.
@@ -191,7 +193,7 @@ impl Clusters {
         Ok(Self {
             threads: feature_threads(thread_count)?,
             thread_count,
-            spool: Spool::create(spool_dir)?,
+            spool: Spool::create_with(spool_dir, plan.spool_writers)?,
             extents: ExtentSpool::new(Spool::create(spool_dir)?),
             streams: streams.iter().map(stream).collect(),
             open_count: 0,
@@ -203,10 +205,7 @@ impl Clusters {
     }
 
     /// Returns a reader of the spool, which holds the blocks in their original order.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub fn reader(&self) -> Result<FileSource> {
+    pub fn reader(&self) -> SpoolReader {
         self.spool.reader()
     }
 
@@ -229,7 +228,7 @@ impl Clusters {
         let Some(index) = self.streams.iter().position(|s| s.no == stream) else {
             return Err(Error::invalid("blocks of this stream are not clustered"));
         };
-        let offset = self.spool.append(block)?;
+        let offset = self.spool.append_shared(block)?;
         let stream = &mut self.streams[index];
         stream.blocks.push(offset);
         stream.len += block.len();
@@ -368,7 +367,7 @@ impl Stream {
         let order = if self.len <= self.new_block_len {
             (0..self.open_count).collect()
         } else {
-            likeness::order(&features, self.open_count)
+            likeness::order(features, self.open_count)
         };
         let first = self.addresses.len() as u64;
         let last = self.open_count.checked_sub(1);

@@ -2,6 +2,7 @@
 
 use crate::options::{Categories, SmallTree};
 use weald_codec::CodecSpec;
+use weald_io::WriteBehind;
 
 /// Shares of the stages, in bytes unless stated otherwise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +39,8 @@ pub struct Plan {
     pub archive_len_max: u64,
     /// Plain bytes of archives that readers keep until they are written.
     pub plains_len: u64,
+    /// Threads that write the spool of the blocks. They do not decide about the image.
+    pub spool_writers: WriteBehind,
     /// The budget that the other lengths are derived from.
     pub memory_len: u64,
     /// The limit: `memory_len`, or more for more threads, or if the options need more.

@@ -17,6 +17,7 @@ use crate::scan::ScannedTree;
 use crate::write::metadata;
 use weald_codec::CodecSpec;
 use weald_format::{Error, Result};
+use weald_io::WriteBehind;
 
 /// Code, stacks, allocator overhead, metadata pages and their encoders, bytes.
 const BUILD_FIXED_LEN: u64 = 48 << 20;
@@ -42,6 +43,12 @@ const PLAINS_THREADS_MIN: u64 = 4;
 
 /// Longer archives are streamed, whatever the budget, bytes.
 const ARCHIVE_LEN_MAX: u64 = 64 << 20;
+
+/// Bytes of blocks that wait for the threads that write a spool, at most, unless two blocks are
+/// longer.
+const SPOOL_QUEUE_LEN_MAX: u64 = 32 << 20;
+/// Most threads that write a spool. One writes 0.4 to 6 GB/s.
+const SPOOL_THREADS_MAX: u64 = 4;
 
 /// Streams with a codec.
 const CODEC_STREAMS: u64 = 3;
@@ -161,6 +168,8 @@ impl Plan {
             let advice = smaller_blocks(options, &|options| need(options, 1));
             return Err(too_little(len, len_max, least, &advice));
         };
+        let spool_writers = spool_writers(options, threads, limit_len - of_threads(threads));
+        let need_len = of_threads(threads) + spool_writers.queue_len_max;
         Ok(Self {
             threads: threads as usize,
             block_len: options.block_len,
@@ -178,9 +187,10 @@ impl Plan {
             read_ahead_len: files_ahead_len(threads),
             archive_len_max: archive_len_max(options),
             plains_len: plains_len(options, threads),
+            spool_writers,
             memory_len: options.memory_len,
             limit_len,
-            raised_len: raised_len(options.memory_len, len_max, threads, of_threads(threads)),
+            raised_len: raised_len(options.memory_len, len_max, threads, need_len),
         })
     }
 
@@ -384,6 +394,19 @@ fn files_ahead_len(threads: u64) -> u64 {
     (count * WHOLE_LEN_MAX).max(threads * FILES_AHEAD_OF_THREAD_LEN)
 }
 
+/// Threads that write the spool of a build with `threads` compressors. Their queue takes a part of
+/// `free_len`, the bytes that the compressors leave, so that it costs no compressor.
+fn spool_writers(options: &BuildOptions, threads: u64, free_len: u64) -> WriteBehind {
+    let two_blocks = 2 * options.block_len;
+    if threads == 1 || free_len < two_blocks {
+        return WriteBehind::NONE;
+    }
+    WriteBehind {
+        thread_count: (threads / 4).clamp(1, SPOOL_THREADS_MAX) as usize,
+        queue_len_max: free_len.min(SPOOL_QUEUE_LEN_MAX.max(two_blocks)),
+    }
+}
+
 /// Plain bytes of archives that are kept until they are written.
 fn plains_len(options: &BuildOptions, threads: u64) -> u64 {
     if options.categories.deflate && threads >= PLAINS_THREADS_MIN {
@@ -448,6 +471,40 @@ mod tests {
                 assert_eq!(threads, 2, "small trees at level {level}");
             }
         }
+    }
+
+    /// Would catch: a queue that costs a thread, or does not fit in the limit beside the threads;
+    /// threads that write for a build with one thread.
+    #[test]
+    fn the_queue_of_a_spool_takes_what_threads_leave() {
+        let size = TreeSize {
+            entry_count: 1000,
+            depth: 5,
+            xattr_set_count: 0,
+            xattrs_len: 0,
+        };
+        let mut queue_lens = Vec::new();
+        for (level, limit_mib) in [(1, 800), (5, 900), (7, 1 << 10), (7, 6 << 10), (9, 4 << 10)] {
+            for threads in [1, 2, 16] {
+                let plan = |limit_len| {
+                    let options = BuildOptions {
+                        threads,
+                        limit_len,
+                        ..BuildOptions::level(level).unwrap()
+                    };
+                    Plan::new(&options, 1, &size, 0).unwrap()
+                };
+                let limit_len = limit_mib << 20;
+                let whole = plan(limit_len);
+                let queue_len = whole.spool_writers.queue_len_max;
+                assert_eq!(plan(limit_len - queue_len).threads, whole.threads);
+                assert_eq!(queue_len == 0, whole.spool_writers.thread_count == 0);
+                assert!(whole.threads > 1 || queue_len == 0);
+                assert!(queue_len == 0 || queue_len >= 2 * whole.block_len);
+                queue_lens.push(queue_len);
+            }
+        }
+        assert!(queue_lens.contains(&SPOOL_QUEUE_LEN_MAX));
     }
 
     /// Would catch: an order whose memory the plan omits, or counts together with that of the

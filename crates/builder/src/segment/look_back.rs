@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::Result;
 use weald_image::{Block, Image};
-use weald_io::{FileSource, ReadAt, Spool};
+use weald_io::{ReadAt, Spool, WriteBehind};
 
 /// Bytes read back from the spool or the output at once.
 const READ_BACK_LEN: u64 = 64 << 10;
@@ -79,8 +79,9 @@ pub struct LookBack {
     current: Vec<u8>,
     spool: Option<Spool>,
     /// The output and the offset of each block in it, if blocks are stored uncompressed there.
-    output: Option<(Arc<FileSource>, Vec<u64>)>,
+    output: Option<(Arc<dyn ReadAt>, Vec<u64>)>,
     spool_dir: PathBuf,
+    spool_writers: WriteBehind,
     pieces: Vec<(u64, Vec<u8>)>,
 }
 
@@ -100,6 +101,7 @@ impl LookBack {
             spool: None,
             output: None,
             spool_dir: spool_dir.to_owned(),
+            spool_writers: WriteBehind::NONE,
             pieces: Vec::new(),
         }
     }
@@ -134,8 +136,20 @@ impl LookBack {
 
     /// Reads old blocks back from `output`, where they lie uncompressed, so that no spool is
     /// needed.
-    pub fn read_back_from(&mut self, output: Arc<FileSource>) {
+    pub fn read_back_from(&mut self, output: Arc<dyn ReadAt>) {
         self.output = Some((output, Vec::new()));
+    }
+
+    /// Lets threads write the spool, if there is one: 1 / `share` of `writers`. Without room for
+    /// two blocks there are none.
+    pub fn write_behind(&mut self, writers: WriteBehind, share: u64) {
+        let queue_len_max = writers.queue_len_max / share;
+        if queue_len_max >= 2 * self.block_len {
+            self.spool_writers = WriteBehind {
+                thread_count: (writers.thread_count / share as usize).max(1),
+                queue_len_max,
+            };
+        }
     }
 
     /// Length in bytes of the part of the stream that lies in an image.
@@ -219,8 +233,10 @@ impl LookBack {
                     break;
                 };
                 offsets.push(offset);
-                self.window.pop_front();
                 self.spooled_count += 1;
+                if let Some(oldest) = self.window.pop_front() {
+                    self.reuse(oldest);
+                }
                 continue;
             }
             let Some(oldest) = self.window.pop_front() else {
@@ -228,12 +244,24 @@ impl LookBack {
             };
             let spool = match &mut self.spool {
                 Some(spool) => spool,
-                slot => slot.insert(Spool::create(&self.spool_dir)?),
+                slot => slot.insert(Spool::create_with(&self.spool_dir, self.spool_writers)?),
             };
-            spool.append(&oldest)?;
+            spool.append_shared(&oldest)?;
             self.spooled_count += 1;
+            self.reuse(oldest);
         }
         Ok(())
+    }
+
+    /// Makes the memory of `block` the next block, unless somebody else still needs the bytes: the
+    /// system would have to clear other memory.
+    fn reuse(&mut self, block: Arc<Vec<u8>>) {
+        if self.current.capacity() == 0
+            && let Ok(mut buffer) = Arc::try_unwrap(block)
+        {
+            buffer.clear();
+            self.current = buffer;
+        }
     }
 
     /// Returns bytes from `address` on, as many as are contiguous in memory.
@@ -347,7 +375,7 @@ impl LookBack {
 
 /// Fills `bytes` with the stream's data from address `start` on, read from the output.
 fn read_back(
-    (output, offsets): &(Arc<FileSource>, Vec<u64>),
+    (output, offsets): &(Arc<dyn ReadAt>, Vec<u64>),
     block_len: u64,
     bytes: &mut [u8],
     start: u64,
@@ -403,6 +431,7 @@ fn common_suffix(a: &[u8], b: &[u8]) -> usize {
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+    use weald_io::FileSource;
 
     #[test]
     fn matches_cross_spool_window_and_current_block() {

@@ -129,6 +129,14 @@ impl MatchTable {
         (bucket, tag << TAG_SHIFT)
     }
 
+    /// Loads the bucket of a hash into the cache, which is smaller than the table. A bucket may lie
+    /// across two lines of it.
+    pub fn prefetch(&self, hash: u64) {
+        let start = self.bucket(hash).0;
+        weald_sys::prefetch(&self.slots, start);
+        weald_sys::prefetch(&self.slots, start + MATCH_WAYS - 1);
+    }
+
     /// Locations of earlier samples with this hash, newest first.
     pub fn find(&self, hash: u64) -> impl Iterator<Item = StreamAddress> + use<> {
         let (start, tag) = self.bucket(hash);

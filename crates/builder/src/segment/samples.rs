@@ -155,6 +155,12 @@ impl<'a> Marks<'a> {
         }
     }
 
+    /// The hash of the known mark that lies `count` marks behind the next one.
+    pub fn ahead(&self, count: usize) -> Option<u64> {
+        let known = self.known.as_ref()?;
+        known.hashes.get(count).copied()
+    }
+
     /// Goes on from `at` to behind the next mark, at most `len_max` bytes. Returns the position
     /// reached, and the hash if it is marked. Marks in the first window of the data do not count
     /// and may be missing.

@@ -25,6 +25,9 @@ const SAMPLED_LEN: u64 = 1 << 20;
 /// Held bytes that stay held when the older ones are written to a block.
 const HELD_AFTER_LEN: usize = 4 << 10;
 
+/// Distance in marks at which the match table is prefetched: the time of a read from memory.
+const MARKS_AHEAD: usize = 8;
+
 /// End of the addresses that fit in a slot of the match table.
 const ADDRESS_END: u64 = 1 << 40;
 
@@ -240,6 +243,9 @@ impl Segmenter {
         let mut marks = Marks::new(rule, data, at, marks);
         let mut last_sample = 0;
         while at < data.len() {
+            if let (Some(table), Some(hash)) = (&self.table, marks.ahead(MARKS_AHEAD)) {
+                table.prefetch(hash);
+            }
             let (next, found) = marks.next(at, HELD_LEN / 2);
             at = next;
             if let Some(hash) = found
@@ -382,12 +388,13 @@ impl Segmenter {
         self.table = None;
     }
 
-    /// Closes the last block of every stream.
+    /// Closes the last block of every stream, and frees the others: no more data may come.
     ///
     /// # Errors
     /// As [`Segmenter::push`].
     pub fn finish(&mut self, sink: &mut dyn SegmentSink) -> Result<()> {
-        for (stream, look_back) in self.look_backs.iter_mut().enumerate() {
+        let look_backs = std::mem::take(&mut self.look_backs);
+        for (stream, mut look_back) in look_backs.into_iter().enumerate() {
             if let Some(block) = look_back.finish()? {
                 sink.block(stream as u8, block)?;
             }

@@ -46,7 +46,7 @@ pub fn take_features(piece: &[u8], no: u32, scratch: &mut Vec<u32>, features: &m
 ///
 /// # Cost
 /// O(features · (log features + candidates)).
-pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
+pub fn order(features: Vec<Feature>, count: u32) -> Vec<u32> {
     let parents = parents(features, count);
     // Children of each piece, ascending, as linked lists: first child, next sibling.
     let (mut first, mut next) = (
@@ -84,19 +84,19 @@ pub fn order(features: &[Feature], count: u32) -> Vec<u32> {
 const NO_PIECE: u32 = u32::MAX;
 
 /// For each piece, the earlier piece that shares most features with it, if these are enough.
-fn parents(features: &[Feature], count: u32) -> Vec<u32> {
-    let mut index = features.to_vec();
-    index.sort_unstable();
+fn parents(features: Vec<Feature>, count: u32) -> Vec<u32> {
+    let links = linked(features);
     let mut parents = vec![NO_PIECE; count as usize];
     let mut shared = vec![0u16; count as usize];
     let mut candidates = Vec::new();
-    for own in features.chunk_by(|a, b| a.1 == b.1) {
-        for &feature in own {
-            let (hash, no) = feature;
-            let at = index.partition_point(|f| *f < feature);
-            let candidates_before = index[..at].iter().rev().take_while(|f| f.0 == hash);
-            for &(_, candidate) in candidates_before.take(CANDIDATES_MAX) {
-                debug_assert!(candidate < no);
+    for own in links.chunk_by(|a, b| a.1 == b.1) {
+        for &(earlier, _) in own {
+            let mut next = earlier;
+            for _ in 0..CANDIDATES_MAX {
+                let Some(&(earlier, candidate)) = links.get(next as usize) else {
+                    break;
+                };
+                next = earlier;
                 let count = &mut shared[candidate as usize];
                 *count += 1;
                 if *count == 1 {
@@ -120,6 +120,24 @@ fn parents(features: &[Feature], count: u32) -> Vec<u32> {
     parents
 }
 
+/// No earlier feature has this hash. A window has fewer features: `WINDOW_COUNT_MAX` sees to it.
+const NO_FEATURE: u32 = u32::MAX;
+
+/// Replaces the hash of each feature by the index of the newest earlier feature with that hash. The
+/// lists take the place of the hashes, because the memory plan counts no more.
+fn linked(mut features: Vec<Feature>) -> Vec<(u32, u32)> {
+    let hashes = features.iter().map(|feature| feature.0);
+    let mut by_hash: Vec<(u32, u32)> = hashes.zip(0..).collect();
+    by_hash.sort_unstable();
+    let mut last = None;
+    for (hash, index) in by_hash {
+        let earlier = last.filter(|&(last_hash, _)| last_hash == hash);
+        features[index as usize].0 = earlier.map_or(NO_FEATURE, |(_, earlier)| earlier);
+        last = Some((hash, index));
+    }
+    features
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +159,7 @@ mod tests {
         for (no, piece) in (0..).zip(pieces) {
             take_features(piece, no, &mut scratch, &mut features);
         }
-        order(&features, pieces.len() as u32)
+        order(features, pieces.len() as u32)
     }
 
     /// Would catch: pieces lost, duplicated, or left between unrelated ones.
@@ -172,6 +190,6 @@ mod tests {
         let mut found = order_of(&pieces);
         found.sort_unstable();
         assert!(found.into_iter().eq(0..pieces.len() as u32));
-        assert!(order(&[], 0).is_empty());
+        assert!(order(Vec::new(), 0).is_empty());
     }
 }

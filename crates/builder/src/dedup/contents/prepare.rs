@@ -76,7 +76,12 @@ pub fn look_backs(
 ) -> Result<Vec<LookBack>> {
     let look_back = |category, share| {
         let block_len = block_len_of(category, plan.block_len);
-        LookBack::new(block_len, plan.window_len / share, spool_dir)
+        let mut look_back = LookBack::new(block_len, plan.window_len / share, spool_dir);
+        // With clusters, their spool has the threads, and all of the queue.
+        if plan.cluster_len == 0 {
+            look_back.write_behind(plan.spool_writers, share);
+        }
+        look_back
     };
     let mut look_backs: Vec<LookBack> = CATEGORIES
         .into_iter()
@@ -136,7 +141,7 @@ pub fn clusters(
         return Ok(None);
     }
     let clusters = Clusters::new(plan, total_len, &held, spool_dir)?;
-    let reader = Arc::new(clusters.reader()?);
+    let reader = Arc::new(clusters.reader());
     for (no, _) in held {
         look_backs[usize::from(no)].read_back_from(reader.clone());
     }
