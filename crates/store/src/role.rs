@@ -83,7 +83,8 @@ impl Store {
         }
         let shown = self.disk.shown();
         Err(Error::invalid(format!(
-            "{shown}: is between two states of the replica that it follows: 'weald replica follow              PLACE {shown}' completes the later one"
+            "{shown}: is between two states of the replica that it follows: 'weald replica \
+             follow PLACE {shown}' completes the later one"
         )))
     }
 

@@ -134,10 +134,13 @@ fn every_example_works() {
         // The examples of the group make the replica that they use.
         if command.starts_with("replica ") || command == "store scrub" {
             let named = match command {
-                "replica add" | "replica receive" => "true",
-                _ => REPLICA,
+                "replica add" | "replica receive" => "true".to_owned(),
+                "replica promote" => {
+                    format!("{REPLICA}; weald replica follow -q backup standby")
+                }
+                _ => REPLICA.to_owned(),
             };
-            must(&bench, named);
+            must(&bench, &named);
         }
         if command == "mount" || command.starts_with("volume") {
             must(&bench, "weald store create -q srv/store");

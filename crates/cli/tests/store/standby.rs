@@ -302,13 +302,15 @@ fn a_sync_waits_for_its_replica() {
     }
     // Out of reach: it waits, and goes on when the place is there again.
     ground.sh(
-        "touch cut; kill -KILL $(cat pid) || true; echo late > home/file; sync home/file & sleep 2; \
-         kill -0 $!; rm cut; wait $!",
+        "touch cut; kill -KILL $(cat pid) || true; echo late > home/file; \
+         sync home/file & sleep 2; kill -0 $!; rm cut; wait $!",
     );
     restored("late\n");
     // Nobody waits for one that is paused.
-    ground
-        .sh("touch cut; kill -KILL $(cat pid) || true; echo paused > home/file; sync home/file & echo $!");
+    let cut = "touch cut; kill -KILL $(cat pid) || true";
+    ground.sh(&format!(
+        "{cut}; echo paused > home/file; sync home/file & echo $!"
+    ));
     ground.weald(&["replica", "pause", "store"]);
     ground.sh("timeout 30 sync home/file; rm cut");
     // The other way, it goes on without the replica, and says so.
@@ -328,8 +330,9 @@ fn a_sync_waits_for_its_replica() {
         ground.sh("date > home/other; sync home/other");
         status().contains("has commit")
     });
-    ground
-        .sh("touch cut; kill -KILL $(cat pid) || true; echo alone > home/file; timeout 30 sync home/file");
+    ground.sh(&format!(
+        "{cut}; echo alone > home/file; timeout 30 sync home/file"
+    ));
     let text = status();
     assert!(text.contains("the last try failed"), "{text}");
     assert!(text.contains("a sync waits for it"), "{text}");

@@ -115,7 +115,8 @@ fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
 impl Record {
     pub(super) fn encode(&self) -> String {
         let mut text = format!(
-            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\nevery {}\npaused {}\nsync {}\n",
+            "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\n\
+             every {}\npaused {}\nsync {}\n",
             self.place,
             hex(&self.identity.uuid),
             hex(&self.identity.lineage),

@@ -44,10 +44,6 @@ pub const HELP: Help = Help {
             "weald replica follow backup standby",
         ),
         (
-            "Follow every 10 seconds",
-            "weald replica follow --every 10s backup standby",
-        ),
-        (
             "Make a store that was replaced the standby of its successor",
             "weald replica follow --discard backup /srv/store",
         ),

@@ -18,8 +18,8 @@ use weald_vfs::utc_seconds;
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Behind is the number of commits of the store that the replica does not have, and the bytes \
-         of its segments. The place itself is not asked: weald replica verify reads it.",
+        "Behind are the commits of the store that the replica does not have, and the bytes of its \
+         segments. The place itself is not asked: weald replica verify reads it.",
         "Of a standby, it shows which state it has, and how old that is.",
     ],
     examples: &[
