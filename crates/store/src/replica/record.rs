@@ -12,6 +12,8 @@ use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 
 /// First line of the file.
 const FIRST_LINE: &str = "weald replica 2";
+/// The same of a version without epochs and syncs.
+const FIRST_LINE_OLDER: &str = "weald replica 1";
 /// Most bytes of the file: 10 million segments.
 pub(super) const RECORD_LEN_MAX: u64 = 300 << 20;
 
@@ -158,9 +160,11 @@ impl Record {
         }
         let text = std::str::from_utf8(text).ok()?;
         let mut lines = text.lines();
-        if lines.next()? != FIRST_LINE {
-            return None;
-        }
+        let is_older = match lines.next()? {
+            FIRST_LINE => false,
+            FIRST_LINE_OLDER => true,
+            _ => return None,
+        };
         let mut next = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
         let mut record = Self {
             place: next("place")?.to_owned(),
@@ -168,13 +172,21 @@ impl Record {
                 uuid: unhex(next("store")?)?,
                 lineage: unhex(next("lineage")?)?,
             },
-            epoch: Epoch(next("epoch")?.parse().ok()?),
+            epoch: if is_older {
+                Epoch::default()
+            } else {
+                Epoch(next("epoch")?.parse().ok()?)
+            },
             settings: ReplicaSettings {
                 every_s: next("every")?.parse().ok()?,
                 is_paused: next("paused")?.parse().ok()?,
-                sync: match next("sync")? {
-                    "no" => None,
-                    word => Some(WhenLost::of_word(word)?),
+                sync: if is_older {
+                    None
+                } else {
+                    match next("sync")? {
+                        "no" => None,
+                        word => Some(WhenLost::of_word(word)?),
+                    }
                 },
             },
             last: None,
@@ -450,6 +462,14 @@ mod tests {
             },
             record,
         ] {
+            let text = record.encode();
+            let (text, _) = text.split_once("digest ").expect("a digest");
+            let older = text.replace(FIRST_LINE, FIRST_LINE_OLDER);
+            let older = older.replace("epoch 2\n", "").replace("sync degrade\n", "");
+            let older = format!("{older}digest {}\n", Digest::of(older.as_bytes()));
+            let (parsed, _) = Record::parse(older.as_bytes()).expect("a record");
+            assert_eq!((parsed.epoch, parsed.settings.sync), (Epoch(0), None));
+            assert_eq!((&parsed.place, &parsed.last), (&record.place, &record.last));
             let mut bytes = record.encode().into_bytes();
             bytes.extend(b"item");
             let (parsed, rest) = Record::parse(&bytes).expect("a record");
