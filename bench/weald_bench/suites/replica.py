@@ -345,7 +345,6 @@ def follow_under_load(bench: Bench, store: Path, target: Path, point: Path) -> f
     finally:
         follower.kill()
         follower.wait()
-        remove(place)
     return worst
 
 
@@ -403,7 +402,9 @@ def standby(bench: Bench) -> None:
                 behind = follow_under_load(bench, target, bench.work / "standby-2", point)
             finally:
                 unmount(point)
-                remove(bench.work / "standby-2")
+                # Nobody sends to the place any more.
+                for path in ("standby-2", "place-2"):
+                    remove(bench.work / path)
             samples.add(
                 made_s=made.wall_s,
                 promoted_s=promoted.wall_s,

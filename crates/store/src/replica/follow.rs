@@ -146,6 +146,17 @@ struct Needs {
     images: Vec<(String, ImageRow)>,
 }
 
+impl Needs {
+    fn add_image(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let row = ImageRow::parse(value)?;
+        if needs_map(&row) {
+            let name = String::from_utf8_lossy(key).into_owned();
+            self.images.push((name, row));
+        }
+        Ok(())
+    }
+}
+
 impl<'a> Follower<'a> {
     pub fn open(
         store: &'a Store,
@@ -443,6 +454,16 @@ impl<'a> Follower<'a> {
     /// What changed rows need that is not known to be here.
     fn needs(&self, changed: &Changed<'_>) -> Result<Needs> {
         let mut needs = Needs::default();
+        // Maps may be damaged, or those of another history.
+        if let Some(rows) = &changed.all
+            && self.store.own_lens()?.is_some()
+        {
+            for ((table, key), value) in rows.rows() {
+                if *table == Table::Images {
+                    needs.add_image(key, value)?;
+                }
+            }
+        }
         for Change { table, key, value } in &changed.changes {
             let Some(value) = value else { continue };
             match table {
@@ -476,13 +497,7 @@ impl<'a> Follower<'a> {
                             .push((BlockId(number_of(key).unwrap_or_default()), row));
                     }
                 }
-                Table::Images => {
-                    let row = ImageRow::parse(value)?;
-                    if needs_map(&row) {
-                        let name = String::from_utf8_lossy(key).into_owned();
-                        needs.images.push((name, row));
-                    }
-                }
+                Table::Images => needs.add_image(key, value)?,
                 _ => {}
             }
         }

@@ -45,6 +45,7 @@ pub struct StandbyOptions {
     /// What only this store has may be lost.
     pub discards: bool,
     /// The replica may tell another history than the one that this store has sent or followed.
+    /// Everything is read again, whatever is here.
     pub is_clone: bool,
     /// A deliberate bug, if a simulation must find it.
     pub faults: Faults<Bug>,
@@ -153,7 +154,10 @@ impl Store {
             }
         }
         let (epoch, last) = match &known {
-            Some((None, record)) if is_same => (record.epoch, record.last.clone()),
+            Some((None, record)) if is_same && !options.is_clone => {
+                (record.epoch, record.last.clone())
+            }
+            Some((None, record)) if is_same => (record.epoch, None),
             Some((_, record)) if options.faults.has(Bug::RowsBeforeIgnored) => {
                 (record.epoch, record.last.clone())
             }
@@ -167,7 +171,7 @@ impl Store {
             last,
         };
         if !was_standby || options.is_clone {
-            let common = known.as_ref().filter(|_| is_same);
+            let common = known.as_ref().filter(|_| is_same && !options.is_clone);
             let common = common.and_then(|(_, record)| record.last.as_ref());
             self.write_own_lens(common.map(|last| &last.segments))?;
         }
