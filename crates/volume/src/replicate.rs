@@ -11,6 +11,8 @@ use weald_format::{CommitNo, Error, Result};
 use weald_store::faults::Faults;
 use weald_store::{Place, PlaceLocation, Role, SendOptions, Store};
 
+/// Time after which an idle store asks a place whether another store has taken over.
+const LOOK_TIME: Duration = Duration::from_secs(20);
 /// Time without a sending after which a place is closed.
 const IDLE_TIME: Duration = Duration::from_secs(5);
 /// Time after which a replica that failed is tried again for syncs that wait.
@@ -22,6 +24,8 @@ const SETTINGS_TIME: Duration = Duration::from_secs(2);
 struct Replica {
     every: Option<Duration>,
     last: Instant,
+    /// When the place was asked last.
+    looked: Instant,
     /// Whether something is being sent: a slow place keeps the others from nothing.
     is_busy: Arc<AtomicBool>,
     /// Whether the last try failed.
@@ -82,11 +86,16 @@ fn run(weak: &Weak<OpenStore>) {
                 continue;
             }
             replica.last = Instant::now();
+            let looks = replica.looked.elapsed() >= LOOK_TIME;
+            if looks {
+                replica.looked = Instant::now();
+            }
             let sending = Sending {
                 store: store.clone(),
                 name: name.clone(),
                 weak: weak.clone(),
                 is_asked,
+                looks,
                 place: replica.place.clone(),
             };
             let (is_busy, has_failed) = (replica.is_busy.clone(), replica.failed.clone());
@@ -95,6 +104,9 @@ fn run(weak: &Weak<OpenStore>) {
                 // An idle store costs its places nothing.
                 let is_needed = sending.is_asked || sending.may_have_news();
                 let sent = is_needed.then(|| sending.run());
+                if !is_needed && sending.looks {
+                    sending.look();
+                }
                 if let Some(sent) = sent {
                     has_failed.store(sent.is_none(), Ordering::SeqCst);
                 }
@@ -148,6 +160,7 @@ fn read_settings(shared: &OpenStore, replicas: &mut BTreeMap<String, Replica>) {
         let replica = replicas.entry(name).or_insert_with(|| Replica {
             every,
             last: Instant::now(),
+            looked: Instant::now(),
             is_busy: Arc::default(),
             failed: Arc::default(),
             place: Arc::default(),
@@ -163,6 +176,8 @@ struct Sending {
     weak: Weak<OpenStore>,
     /// Whether a sync waits for it.
     is_asked: bool,
+    /// Whether the place is asked although there is nothing to send.
+    looks: bool,
     place: Arc<Mutex<Option<Box<dyn Place>>>>,
 }
 
@@ -183,9 +198,7 @@ impl Sending {
         let mut kept = self.place.lock();
         let opened = match kept.take() {
             Some(place) => Ok(place),
-            None => store
-                .replica_place(name)
-                .and_then(|place| PlaceLocation::parse(&place)?.open()),
+            None => self.open(),
         };
         let sent = opened.and_then(|place| {
             let sent = store.send_replica(name, &*place, &options);
@@ -202,12 +215,31 @@ impl Sending {
             }
             Err(error) => {
                 log::warn!("replica {name}: {error}");
-                if let (Ok(Role::Replaced(_)), Some(shared)) = (store.role(), self.weak.upgrade()) {
-                    shared.fail(&error);
-                }
+                self.end_if_replaced(&error);
                 store.note_replica_error(name, Some(&error.with_causes()));
                 None
             }
+        }
+    }
+
+    fn open(&self) -> Result<Box<dyn Place>> {
+        PlaceLocation::parse(&self.store.replica_place(&self.name)?)?.open()
+    }
+
+    /// Looks whether another store has taken over.
+    fn look(&self) {
+        let looked = self.open();
+        let looked = looked.and_then(|place| self.store.refuse_if_replaced(&self.name, &*place));
+        if let Err(error) = looked {
+            log::debug!("replica {}: {error}", self.name);
+            self.end_if_replaced(&error);
+        }
+    }
+
+    /// Makes all volumes read-only if another store has taken over.
+    fn end_if_replaced(&self, error: &Error) {
+        if let (Ok(Role::Replaced(_)), Some(shared)) = (self.store.role(), self.weak.upgrade()) {
+            shared.fail(error);
         }
     }
 }

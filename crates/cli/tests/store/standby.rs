@@ -127,6 +127,32 @@ fn a_standby_takes_over_and_the_old_store_comes_back() {
     ground.assert_clean("standby");
 }
 
+/// Would catch: a server whose store does not change, and that takes changes for hours after another
+/// store has taken over.
+#[test]
+fn an_idle_store_learns_that_it_was_replaced() {
+    let (ground, dir) = with_standby();
+    // Everything is sent, so that the server sends nothing any more.
+    eventually("everything is sent", || {
+        let status = ground.weald(&["replica", "status", "store"]);
+        status.contains("has all that the store has committed")
+    });
+    ground.weald(&["replica", "promote", "-q", "standby"]);
+    eventually("the volume is read-only", || {
+        ground
+            .weald(&["replica", "status", "store"])
+            .starts_with("replaced by")
+    });
+    fs::write(dir.join("more"), b"x").expect_err("a volume of a store that was replaced");
+    // It says that the volume could not be written.
+    let unmounted = ground.0.weald(["umount", "home"]);
+    assert!(
+        unmounted.stderr.contains("was replaced by"),
+        "{}",
+        unmounted.stderr
+    );
+}
+
 /// Would catch: 16 damaged bytes of a standby that are there after it has taken everything anew.
 #[test]
 fn sixteen_damaged_bytes_of_a_standby_are_mended() {
