@@ -28,6 +28,7 @@ mod send;
 mod settle;
 mod standby;
 mod status;
+mod throttled;
 mod unsent;
 mod verify;
 

@@ -277,6 +277,12 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("replica status --prometheus s@", Nothing),
             ("replica status @", Nothing),
         ],
+        "replica set" => &[
+            ("replica set s@ --name r --rate 1M", Nothing),
+            ("replica set s@ --name r --rate @", Nothing),
+            ("replica set s@ --name r --sync @", Nothing),
+            ("replica set s@ --name @", Nothing),
+        ],
         "replica pause" => &[
             ("replica pause s@ --name r", Nothing),
             ("replica pause s@ --name @", Nothing),

@@ -127,8 +127,8 @@ fn a_standby_takes_over_and_the_old_store_comes_back() {
     ground.assert_clean("standby");
 }
 
-/// Would catch: a server whose store does not change, and that takes changes for hours after another
-/// store has taken over.
+/// Would catch: a server whose store does not change, and that takes changes for hours after
+/// another store has taken over.
 #[test]
 fn an_idle_store_learns_that_it_was_replaced() {
     let (ground, dir) = with_standby();
@@ -143,7 +143,9 @@ fn an_idle_store_learns_that_it_was_replaced() {
             .weald(&["replica", "status", "store"])
             .starts_with("replaced by")
     });
-    fs::write(dir.join("more"), b"x").expect_err("a volume of a store that was replaced");
+    eventually("changes are refused", || {
+        fs::write(dir.join("more"), b"x").is_err()
+    });
     // It says that the volume could not be written.
     let unmounted = ground.0.weald(["umount", "home"]);
     assert!(
@@ -329,6 +331,12 @@ fn a_sync_waits_for_its_replica() {
          sync home/file & sleep 2; kill -0 $!; rm cut; wait $!",
     );
     restored("late\n");
+    // Settings change while it is mounted.
+    ground.weald(&["replica", "set", "store", "--every", "1h", "--rate", "100M"]);
+    let text = ground.weald(&["replica", "status", "store"]);
+    assert!(text.contains("at most 100.0 MiB a second"), "{text}");
+    ground.sh("echo slow > home/file; timeout 30 sync home/file");
+    restored("slow\n");
     // Nobody waits for one that is paused.
     let cut = "touch cut; kill -KILL $(cat pid) || true";
     ground.sh(&format!(

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 66] = [
+pub const COMMANDS: [&str; 67] = [
     "build",
     "mount",
     "umount",
@@ -51,6 +51,7 @@ pub const COMMANDS: [&str; 66] = [
     "replica add",
     "replica ls",
     "replica status",
+    "replica set",
     "replica pause",
     "replica resume",
     "replica send",

@@ -53,6 +53,8 @@ pub struct ReplicaSettings {
     /// What a sync of a volume does while the replica cannot be reached; `None` if it does not wait
     /// for the replica at all.
     pub sync: Option<WhenLost>,
+    /// Bytes a second that the place gets at most; 0: as many as it takes.
+    pub rate: u64,
 }
 
 /// What a sync does that cannot reach the replica for which it waits.
@@ -118,14 +120,15 @@ impl Record {
     pub(super) fn encode(&self) -> String {
         let mut text = format!(
             "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\n\
-             every {}\npaused {}\nsync {}\n",
+             every {}\npaused {}\nsync {}\nrate {}\n",
             self.place,
             hex(&self.identity.uuid),
             hex(&self.identity.lineage),
             self.epoch,
             self.settings.every_s,
             self.settings.is_paused,
-            self.settings.sync.map_or("no", WhenLost::word)
+            self.settings.sync.map_or("no", WhenLost::word),
+            self.settings.rate
         );
         if let Some(last) = &self.last {
             text.push_str(&format!(
@@ -187,6 +190,11 @@ impl Record {
                         "no" => None,
                         word => Some(WhenLost::of_word(word)?),
                     }
+                },
+                rate: if is_older {
+                    0
+                } else {
+                    next("rate")?.parse().ok()?
                 },
             },
             last: None,
@@ -443,6 +451,7 @@ mod tests {
                 every_s: 10,
                 is_paused: true,
                 sync: Some(WhenLost::Degrade),
+                rate: 12,
             },
             last: Some(LastSent {
                 number: ItemNo(7),
@@ -465,7 +474,9 @@ mod tests {
             let text = record.encode();
             let (text, _) = text.split_once("digest ").expect("a digest");
             let older = text.replace(FIRST_LINE, FIRST_LINE_OLDER);
-            let older = older.replace("epoch 2\n", "").replace("sync degrade\n", "");
+            let older = older
+                .replace("epoch 2\n", "")
+                .replace("sync degrade\nrate 12\n", "");
             let older = format!("{older}digest {}\n", Digest::of(older.as_bytes()));
             let (parsed, _) = Record::parse(older.as_bytes()).expect("a record");
             assert_eq!((parsed.epoch, parsed.settings.sync), (Epoch(0), None));

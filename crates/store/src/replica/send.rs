@@ -15,6 +15,7 @@ use super::items::{find_identity, list_items, read_identity, read_item};
 use super::place::{DATA, IDENTITY, Place, item_path};
 use super::record::{LastSent, Record, ReplicaSettings, lock_path};
 use super::rows::RowsSender;
+use super::throttled::Throttled;
 use crate::disk::{Access, LocalFile};
 use crate::engine::{Sealer, Table};
 use crate::faults::{Bug, Faults};
@@ -151,6 +152,14 @@ impl Store {
     ) -> Result<Sent> {
         let faults = options.faults;
         let record = self.replica_record(name)?;
+        let throttled;
+        let place = match record.settings.rate {
+            0 => place,
+            rate => {
+                throttled = Throttled::new(place, rate);
+                &throttled
+            }
+        };
         let _lock = self.lock_replica(name)?;
         check_identity(place, &record, options.is_anew)?;
         self.refuse_role()?;

@@ -1,4 +1,4 @@
-//! `weald replica add`, `ls`, `pause`, `resume` and `remove`.
+//! `weald replica add`, `ls`, `set`, `pause`, `resume` and `remove`.
 
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::open_store::{StoreDir, open, show_path};
@@ -217,6 +217,66 @@ pub(super) struct PauseArgs {
 
 pub(super) fn pause(args: &PauseArgs) -> anyhow::Result<ExitCode> {
     set_paused(&args.named, true)
+}
+
+/// Sections of the help.
+pub const SET_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Without options, nothing changes. A server that has the store open takes the settings \
+         over within seconds.",
+        "A replica gets at most --rate bytes a second, of new data and of what describes it; 0 \
+         ends the limit. For hours of the day, run weald replica pause and resume from timers.",
+    ],
+    examples: &[
+        (
+            "Let the server of a mounted volume send every 5 minutes, at most 10 MiB a second",
+            "weald replica set /srv/store --name disk2 --every 5m --rate 10M",
+        ),
+        (
+            "Let it send nothing by itself",
+            "weald replica set /srv/store --name disk2 --no-every",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Change what was set for a replica
+#[derive(Args, Debug)]
+#[command(after_help = SET_HELP.short(), after_long_help = SET_HELP.long())]
+pub(super) struct SetArgs {
+    #[command(flatten)]
+    named: Named,
+    /// Let the server of a mounted volume send after each such time, such as 10s, 5m or 1h
+    #[arg(long, value_name = "TIME", value_parser = crate::parse::seconds)]
+    every: Option<u64>,
+    /// Let the server of a mounted volume send nothing by itself
+    #[arg(long, conflicts_with = "every")]
+    no_every: bool,
+    /// Bytes a second that the place gets at most; 0 for no limit
+    #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
+    rate: Option<u64>,
+    /// Let each sync of a mounted volume wait for the replica; while it is lost: wait or degrade
+    #[arg(long, value_name = "wait|degrade", value_parser = when_lost)]
+    sync: Option<WhenLost>,
+    /// Let no sync wait for the replica
+    #[arg(long, conflicts_with = "sync")]
+    no_sync: bool,
+}
+
+pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
+    let store = open(&args.named.location.store)?;
+    let name = &args.named.name;
+    let mut settings = store.replica_settings(name)?;
+    if let Some(every) = args.every.or(args.no_every.then_some(0)) {
+        settings.every_s = every;
+    }
+    if args.sync.is_some() || args.no_sync {
+        settings.sync = args.sync;
+    }
+    settings.rate = args.rate.unwrap_or(settings.rate);
+    store.set_replica(name, settings)?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Sections of the help.

@@ -100,6 +100,7 @@ fn json_of(status: &ReplicaStatus) -> Object {
     object.insert("place".into(), status.place.as_str().into());
     object.insert("every".into(), status.settings.every_s.into());
     object.insert("is_paused".into(), status.settings.is_paused.into());
+    object.insert("rate".into(), status.settings.rate.into());
     let sync = status.settings.sync.map(WhenLost::word);
     object.insert("sync".into(), sync.into());
     object.insert(
@@ -245,6 +246,10 @@ fn text_of(status: &ReplicaStatus) -> String {
         text.push_str(&format!(
             "  the server of a mounted volume sends every {every}\n"
         ));
+    }
+    if settings.rate > 0 {
+        let rate = bytes(settings.rate);
+        text.push_str(&format!("  gets at most {rate} a second\n"));
     }
     match settings.sync {
         Some(WhenLost::Wait) => text.push_str("  a sync waits for it, also while it is lost\n"),
