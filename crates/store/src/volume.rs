@@ -216,6 +216,37 @@ impl Store {
     }
 }
 
+impl Store {
+    /// As [`StoreWriter::free`].
+    pub(crate) fn free(&self, dead: &[Dead]) -> Result<()> {
+        let mut by_segment: BTreeMap<SegmentNo, Vec<&BlockRow>> = BTreeMap::new();
+        for (_, row) in dead
+            .iter()
+            .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
+        {
+            by_segment
+                .entry(row.location.segment)
+                .or_default()
+                .push(row);
+        }
+        for (number, rows) in by_segment {
+            // A file that is gone, or that cannot be opened, has no space to free.
+            let file = match segment::open_file(&*self.disk, number) {
+                Err(error) if is_bad_file(&error) => {
+                    log::debug!("no space is freed: {error}");
+                    continue;
+                }
+                other => other?,
+            };
+            for row in rows {
+                let start = row.location.offset + HEADER_LEN as u64;
+                file.punch(start, row.record.stored_len)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 impl StoreWriter {
     /// A reader of blocks beside this writer.
     pub fn block_reader(&self) -> BlockReader {
@@ -333,31 +364,7 @@ impl StoreWriter {
     /// # Errors
     /// `Io`, of the disk: a segment that is missing or damaged keeps its space.
     pub fn free(&self, dead: &[Dead]) -> Result<()> {
-        let mut by_segment: BTreeMap<SegmentNo, Vec<&BlockRow>> = BTreeMap::new();
-        for (_, row) in dead
-            .iter()
-            .filter(|(_, row)| row.record.stored_len >= PUNCH_LEN_MIN)
-        {
-            by_segment
-                .entry(row.location.segment)
-                .or_default()
-                .push(row);
-        }
-        for (number, rows) in by_segment {
-            // A file that is gone, or that cannot be opened, has no space to free.
-            let file = match segment::open_file(&*self.store().disk, number) {
-                Err(error) if is_bad_file(&error) => {
-                    log::debug!("no space is freed: {error}");
-                    continue;
-                }
-                other => other?,
-            };
-            for row in rows {
-                let start = row.location.offset + HEADER_LEN as u64;
-                file.punch(start, row.record.stored_len)?;
-            }
-        }
-        Ok(())
+        self.store().free(dead)
     }
 
     /// Numbers of segments without a live block, except the one that receives records.

@@ -144,6 +144,8 @@ struct Needs {
     /// contents may become them.
     blocks: Vec<Block>,
     images: Vec<(String, ImageRow)>,
+    /// Blocks whose places are needed no more.
+    dead: Vec<Block>,
 }
 
 impl Needs {
@@ -221,7 +223,7 @@ impl<'a> Follower<'a> {
         loop {
             match self.position()? {
                 // A call that was interrupted may have left names and files.
-                Position::Last if !is_settled => return self.settle_names(),
+                Position::Last if !is_settled => return self.settle_names().map(drop),
                 Position::Last => return Ok(()),
                 Position::Before(item) => self.apply_item(&item)?,
                 Position::Unknown => self.compare()?,
@@ -395,10 +397,10 @@ impl<'a> Follower<'a> {
     }
 
     /// As [`settle`].
-    fn settle_names(&self) -> Result<()> {
+    fn settle_names(&self) -> Result<bool> {
         match &self.engine {
             Some(engine) => settle(self.store, engine),
-            None => Ok(()),
+            None => Ok(true),
         }
     }
 
@@ -423,8 +425,17 @@ impl<'a> Follower<'a> {
             self.store.disk.remove_if_there(layout::MARK)?;
             self.store.disk.sync_dir("")?;
         }
+        // Another history may have blocks of its own in the places of these.
+        let dead = if all.is_none() {
+            needs.dead
+        } else {
+            Vec::new()
+        };
         self.commit(changes, all, &header)?;
-        self.settle_names()?;
+        let has_reader = self.settle_names()?;
+        if !has_reader {
+            self.store.free(&dead)?;
+        }
         Mark::new(self.store).set(header.commit);
         let lacking = path.lacking().map(|lacking| {
             let (offset, end) = (lacking.offset, lacking.offset.saturating_add(lacking.len));
@@ -465,7 +476,16 @@ impl<'a> Follower<'a> {
             }
         }
         for Change { table, key, value } in &changed.changes {
-            let Some(value) = value else { continue };
+            let old = match (&self.engine, table) {
+                (Some(engine), Table::Blocks) => engine.get(Table::Blocks, key).ok().flatten(),
+                _ => None,
+            };
+            let old = old.and_then(|value| BlockRow::parse(&value).ok());
+            let Some(value) = value else {
+                let id = BlockId(number_of(key).unwrap_or_default());
+                needs.dead.extend(old.map(|old| (id, old)));
+                continue;
+            };
             match table {
                 Table::Segments => {
                     let row = SegmentRow::parse(value)?;
@@ -480,11 +500,9 @@ impl<'a> Follower<'a> {
                 }
                 Table::Blocks => {
                     let row = BlockRow::parse(value)?;
-                    let old = match &self.engine {
-                        Some(engine) => engine.get(Table::Blocks, key).ok().flatten(),
-                        None => None,
-                    };
-                    let old = old.and_then(|value| BlockRow::parse(&value).ok());
+                    let id = BlockId(number_of(key).unwrap_or_default());
+                    let moved = old.filter(|old| old.location != row.location);
+                    needs.dead.extend(moved.map(|old| (id, old)));
                     // A block that nothing referred to may be nowhere.
                     let is_here = old.is_some_and(|old| {
                         let is_same =

@@ -11,7 +11,7 @@ use weald_format::volume::VolumeRow;
 use weald_format::{Digest, Error, ImageNo, Result, SegmentNo};
 
 /// Makes the names that readers see those of the rows, and removes files that no row names.
-pub(super) fn settle(store: &Store, engine: &dyn Engine) -> Result<()> {
+pub(super) fn settle(store: &Store, engine: &dyn Engine) -> Result<bool> {
     let mut images = Vec::new();
     engine.scan(Table::Images, &[], &mut |key, value| {
         let name = String::from_utf8_lossy(key).into_owned();
@@ -38,7 +38,8 @@ pub(super) fn settle(store: &Store, engine: &dyn Engine) -> Result<()> {
             None => remove_if_there(&*store.disk, &layout::segment(number))?,
         }
     }
-    store.disk.settle(ObjectKind::Segment)
+    store.disk.settle(ObjectKind::Segment)?;
+    Ok(has_reader)
 }
 
 /// Cuts off what was written for a state that is none any more.
