@@ -58,6 +58,12 @@ fn run(weak: &Weak<OpenStore>) {
     let mut replicas = BTreeMap::new();
     let mut read: Option<Instant> = None;
     loop {
+        let synced = match weak.upgrade() {
+            Some(shared) if !shared.is_closed() => shared.synced.clone(),
+            _ => return,
+        };
+        // Nothing of the store is held meanwhile: it may be closed.
+        synced.wait_for_news();
         let Some(shared) = weak.upgrade() else { return };
         if shared.is_closed() {
             return;
@@ -66,10 +72,8 @@ fn run(weak: &Weak<OpenStore>) {
             read_settings(&shared, &mut replicas);
             read = Some(Instant::now());
         }
-        let (store, synced) = (shared.store.clone(), shared.synced.clone());
-        // The store may be closed meanwhile.
+        let store = shared.store.clone();
         drop(shared);
-        synced.wait_for_news();
         for (name, replica) in &mut replicas {
             let elapsed = replica.last.elapsed();
             let is_asked = synced.is_wanted(name);
