@@ -87,6 +87,8 @@ impl HostDisk {
     fn parent_of<'a>(&self, name: &'a str) -> io::Result<(ParentDir<'_>, &'a str)> {
         let dir = self.dir()?;
         Ok(match name.split_once('/') {
+            // Names of images and volumes come from tables, which somebody else may have made.
+            Some(_) if leads_out(name) => return Err(Errno::INVAL.into()),
             Some((below, name)) => {
                 let below = weald_sys::open_place_at(dir, below.as_bytes())?;
                 (ParentDir::Below(below), name)
@@ -147,6 +149,10 @@ impl HostDisk {
             );
             return Error::invalid(what);
         }
+        if leads_out(name) {
+            let what = "is no name of a file of a store, whatever its tables say";
+            return Error::invalid(format!("{}: {what}", shown.display()));
+        }
         match error.kind() {
             io::ErrorKind::AlreadyExists => Error::new(
                 ErrorKind::Busy,
@@ -155,6 +161,12 @@ impl HostDisk {
             _ => Error::io(shown.display().to_string(), error),
         }
     }
+}
+
+/// Whether a path has more than a directory and a name in it, and so may lead elsewhere.
+fn leads_out(path: &str) -> bool {
+    let name = path.split_once('/').map(|(_, name)| name);
+    name.is_some_and(|name| name.contains('/') || matches!(name, "" | "." | ".."))
 }
 
 /// Takes the permission to read away where there is none to write.
@@ -223,7 +235,8 @@ impl LocalFiles for HostDisk {
             let ((from_dir, from), (to_dir, to)) = (self.parent_of(from)?, self.parent_of(to)?);
             Ok(rustix::fs::renameat(from_dir, from, to_dir, to)?)
         };
-        of_change(renamed().map_err(|e| self.failed(from, e)))
+        let named = if leads_out(to) { to } else { from };
+        of_change(renamed().map_err(|e| self.failed(named, e)))
     }
 
     fn remove(&self, name: &str) -> Result<()> {

@@ -1,6 +1,6 @@
 //! Tests of a store that another user of the machine may write to, or read.
 
-use super::HostDisk;
+use super::{Access, HostDisk, LocalFiles};
 use crate::{Store, WriteOptions};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -126,4 +126,29 @@ fn a_planted_symlink_ends_an_import_with_an_error() {
         .expect("read")
         .count();
     assert_eq!(before, after, "nothing is written through the symlink");
+}
+
+// Would catch: a name of a table that somebody else made, which leads out of the store.
+#[test]
+fn no_name_leads_out_of_the_directory() {
+    let temp = tempfile::tempdir().expect("a directory");
+    let disk = HostDisk::new(&temp.path().join("store"));
+    disk.make_dir("").expect("made");
+    disk.make_dir("images").expect("made");
+    disk.write_file("images/a", b"a").expect("written");
+    for bad in [
+        "images/../../out",
+        "images/../out",
+        "images/x/../../out",
+        "images/..",
+        "images/.",
+    ] {
+        let renamed = disk.rename("images/a", bad).expect_err(bad);
+        assert_eq!(renamed.kind(), ErrorKind::Invalid, "{bad}: {renamed}");
+        disk.write_file(bad, b"x").expect_err(bad);
+        disk.remove(bad).expect_err(bad);
+        disk.open(bad, Access::Read).expect_err(bad);
+    }
+    assert!(!temp.path().join("out").exists() && !temp.path().join("store/out").exists());
+    assert_eq!(disk.read_file("images/a", 10).expect("read"), b"a");
 }
