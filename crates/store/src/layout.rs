@@ -88,6 +88,8 @@ pub const VOLUMES: &str = "volumes";
 const IMAGE_LOCKS: u64 = 1 << 40;
 /// Directory of what the store remembers of its replicas.
 pub const REPLICAS: &str = "replicas";
+/// Most bytes of what a store remembers of a replica: 10 million segments.
+pub const REPLICA_RECORD_LEN_MAX: u64 = 300 << 20;
 /// What a standby remembers of the replica that it follows; it is there in a standby alone.
 pub const STANDBY: &str = "replicas/.standby";
 /// [`STANDBY`] once more.

@@ -14,6 +14,7 @@ mod follow;
 mod gather;
 mod items;
 mod location;
+mod needs;
 mod objects;
 mod pipe;
 mod place;

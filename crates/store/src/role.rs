@@ -9,9 +9,6 @@ use weald_format::{Error, ErrorKind, Result};
 /// Most bytes of the text of a store that was replaced.
 const TEXT_LEN_MAX: u64 = 4096;
 
-/// Most bytes of what a standby remembers.
-const RECORD_LEN_MAX: u64 = 1 << 16;
-
 /// Who may change a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Role {
@@ -29,11 +26,13 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub fn role(&self) -> Result<Role> {
-        match self.disk.open(layout::STANDBY, Access::Read) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) if error.kind() == ErrorKind::Io => return Err(error),
-            // A damaged file says so, too.
-            _ => return Ok(Role::Standby),
+        for path in [layout::STANDBY, layout::STANDBY_COPY] {
+            match self.disk.open(path, Access::Read) {
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if error.kind() == ErrorKind::Io => return Err(error),
+                // A damaged file says so, too, and one of them alone.
+                _ => return Ok(Role::Standby),
+            }
         }
         match self.disk.read_file(layout::REPLACED, TEXT_LEN_MAX) {
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(Role::Primary),
@@ -76,7 +75,7 @@ impl Store {
         }
         let read = [layout::STANDBY, layout::STANDBY_COPY]
             .into_iter()
-            .map(|path| self.disk.read_file(path, RECORD_LEN_MAX));
+            .map(|path| self.disk.read_file(path, layout::REPLICA_RECORD_LEN_MAX));
         let is_state = |text: Vec<u8>| text.windows(6).any(|window| window == b"\nitem ");
         if read.flatten().any(is_state) {
             return Ok(());

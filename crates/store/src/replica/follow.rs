@@ -8,34 +8,30 @@
 //! The order: 1. bytes of segments, and maps under their hidden names; 2. rows; 3. names that
 //! readers see; 4. files that no row names go, unless a reader has an image that may need them.
 
-use super::gather::needs_map;
 use super::items::{Items, first_item, list_items, read_item};
+use super::needs::{Changed, Needs};
 use super::objects::{ObjectWriter, each_read};
 use super::place::Place;
 use super::record::{LastSent, Record};
-use super::restore::{AsOf, Block, Path, choose, unreadable};
+use super::restore::{AsOf, Path, choose, unreadable};
 use super::rows::each_change;
 use super::settle::settle;
 use super::standby::{identity_of, lock_standby, refuse_no_standby};
 use super::unsent::Unsent;
 use crate::damaged_blocks::DamagedBlocks;
-use crate::disk::{Access, LocalFile};
+use crate::disk::LocalFile;
 use crate::engine::redb::RedbEngine;
-use crate::engine::{Batch, Change, Engine, Sealer, Table, key_of, number_of};
+use crate::engine::{Batch, Change, Engine, Sealer, Table};
 use crate::faults::{Bug, Faults};
 use crate::journal::{SummedRows, TablesState};
 use crate::layout::{self, ObjectKind};
 use crate::mark::Mark;
-use crate::store::{Store, create_engine, is_bad_or_missing, open_engine};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use crate::store::{Store, create_engine, open_engine};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use weald_format::replica::{
-    DataFile, DataKind, Item, ItemHeader, ItemKind, ItemNo, PlaceIdentity,
-};
-use weald_format::store::{
-    BlockRow, ImageRow, MAP_LEN_MAX, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock,
-};
-use weald_format::{BlockId, CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
+use weald_format::replica::{Item, ItemHeader, ItemKind, ItemNo, PlaceIdentity};
+use weald_format::store::BlockRow;
+use weald_format::{CommitNo, Digest, Error, ErrorKind, Result};
 
 /// Most rows that one transaction of the tables changes.
 const BATCH_LEN: usize = 1 << 18;
@@ -124,39 +120,6 @@ pub(super) struct Follower<'a> {
     pub(super) engine: Option<RedbEngine>,
     lock: Arc<dyn LocalFile>,
     pub done: Followed,
-}
-
-/// Rows that change, and where what they need is.
-struct Changed<'a> {
-    header: ItemHeader,
-    changes: Vec<Change>,
-    path: Path<'a>,
-    /// All rows, if these were compared: files of data may be needed or not.
-    all: Option<SummedRows>,
-}
-
-/// What changed rows need.
-#[derive(Default)]
-struct Needs {
-    /// Lengths of the segments whose rows changed.
-    lens: BTreeMap<SegmentNo, u64>,
-    /// Blocks that are new, or that lie elsewhere; also those that nothing refers to, because new
-    /// contents may become them.
-    blocks: Vec<Block>,
-    images: Vec<(String, ImageRow)>,
-    /// Blocks whose places are needed no more.
-    dead: Vec<Block>,
-}
-
-impl Needs {
-    fn add_image(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
-        let row = ImageRow::parse(value)?;
-        if needs_map(&row) {
-            let name = String::from_utf8_lossy(key).into_owned();
-            self.images.push((name, row));
-        }
-        Ok(())
-    }
 }
 
 impl<'a> Follower<'a> {
@@ -406,7 +369,8 @@ impl<'a> Follower<'a> {
 
     /// Makes rows and what they need those of a state.
     fn apply(&mut self, changed: Changed<'_>) -> Result<()> {
-        let needs = self.needs(&changed)?;
+        let engine = self.engine.as_ref().map(|engine| engine as &dyn Engine);
+        let needs = changed.needs(self.store, engine, self.options.faults)?;
         self.write_objects(&changed, &needs)?;
         let Changed {
             header,
@@ -462,66 +426,6 @@ impl<'a> Follower<'a> {
         Ok(())
     }
 
-    /// What changed rows need that is not known to be here.
-    fn needs(&self, changed: &Changed<'_>) -> Result<Needs> {
-        let mut needs = Needs::default();
-        // Maps may be damaged, or those of another history.
-        if let Some(rows) = &changed.all
-            && self.store.own_lens()?.is_some()
-        {
-            for ((table, key), value) in rows.rows() {
-                if *table == Table::Images {
-                    needs.add_image(key, value)?;
-                }
-            }
-        }
-        for Change { table, key, value } in &changed.changes {
-            let old = match (&self.engine, table) {
-                (Some(engine), Table::Blocks) => engine.get(Table::Blocks, key).ok().flatten(),
-                _ => None,
-            };
-            let old = old.and_then(|value| BlockRow::parse(&value).ok());
-            let Some(value) = value else {
-                let id = BlockId(number_of(key).unwrap_or_default());
-                needs.dead.extend(old.map(|old| (id, old)));
-                continue;
-            };
-            match table {
-                Table::Segments => {
-                    let row = SegmentRow::parse(value)?;
-                    // A segment is in the tables before its file is made.
-                    let is_empty = row.len <= SEGMENT_SUPERBLOCK_LEN as u64;
-                    if let Some(number) = number_of(key)
-                        && !row.is_emptied
-                        && !is_empty
-                    {
-                        needs.lens.insert(SegmentNo(number), row.len);
-                    }
-                }
-                Table::Blocks => {
-                    let row = BlockRow::parse(value)?;
-                    let id = BlockId(number_of(key).unwrap_or_default());
-                    let moved = old.filter(|old| old.location != row.location);
-                    needs.dead.extend(moved.map(|old| (id, old)));
-                    // A block that nothing referred to may be nowhere.
-                    let is_here = old.is_some_and(|old| {
-                        let is_same =
-                            old.record == row.record || self.options.faults.has(Bug::OwnBlockKept);
-                        old.location == row.location && is_same && old.references > 0
-                    });
-                    if !is_here {
-                        needs
-                            .blocks
-                            .push((BlockId(number_of(key).unwrap_or_default()), row));
-                    }
-                }
-                Table::Images => needs.add_image(key, value)?,
-                _ => {}
-            }
-        }
-        Ok(needs)
-    }
-
     /// Whether a state is taken although something of it is lost. What an item alone lacks may be
     /// elsewhere.
     fn accepts_damage(&self, changed: &Changed<'_>) -> bool {
@@ -539,8 +443,17 @@ impl<'a> Follower<'a> {
 
     fn write_objects(&mut self, changed: &Changed<'_>, needs: &Needs) -> Result<()> {
         let store = self.store;
-        let mut wanted = self.wanted_segments(changed, needs)?;
-        wanted.extend(self.wanted_maps(changed, needs)?);
+        let mut wanted = changed.wanted_segments(store, needs, self.options.faults)?;
+        let (maps, missing) = changed.wanted_maps(store, needs)?;
+        wanted.extend(maps);
+        for name in missing {
+            let what = format!(
+                "{}: the map of image {name} is not there",
+                self.place.shown()
+            );
+            let is_accepted = self.accepts_damage(changed);
+            self.damaged(is_accepted, Error::corrupt("replica", 0, "S-9.5", what))?;
+        }
         let mut writer = ObjectWriter::new(&*store.disk, &needs.lens);
         let (mut read_len, mut failed) = (0, Vec::new());
         let accepts_damage = self.accepts_damage(changed);
@@ -597,147 +510,6 @@ impl<'a> Follower<'a> {
             damaged.note(*id, error.what());
         }
         damaged.write(store)
-    }
-
-    /// Files with bytes of segments that have to be read, in order.
-    fn wanted_segments<'p>(
-        &self,
-        changed: &Changed<'p>,
-        needs: &Needs,
-    ) -> Result<Vec<&'p DataFile>> {
-        let mut files: Vec<(&DataFile, (SegmentNo, u64, u64))> = Vec::new();
-        for file in changed.path.files() {
-            if let DataKind::Segment {
-                number,
-                offset,
-                len,
-            } = file.kind
-            {
-                files.push((file, (number, offset, offset.saturating_add(len))));
-            }
-        }
-        let Some(rows) = &changed.all else {
-            files.retain(|(_, (number, ..))| needs.lens.contains_key(number));
-            return Ok(files.into_iter().map(|(file, _)| file).collect());
-        };
-        files.retain(|(_, (number, ..))| rows.has(Table::Segments, &key_of(number.0)));
-        let mut is_wanted = vec![false; files.len()];
-        let mut of_segment: BTreeMap<SegmentNo, Vec<usize>> = BTreeMap::new();
-        for (index, (_, (number, ..))) in files.iter().enumerate() {
-            of_segment.entry(*number).or_default().push(index);
-        }
-        let blocks = needs.blocks.iter().map(|(_, row)| row.location.segment);
-        let segments: BTreeSet<SegmentNo> = blocks.chain(needs.lens.keys().copied()).collect();
-        for number in segments {
-            if self.has_segment(number)? {
-                continue;
-            }
-            for &index in of_segment.get(&number).into_iter().flatten() {
-                if let Some(wanted) = is_wanted.get_mut(index) {
-                    *wanted = true;
-                }
-            }
-        }
-        // Other bytes than those of the replica may look alike.
-        if let Some(own) = self.store.own_lens()?
-            && !self.options.faults.has(Bug::OwnBlockKept)
-        {
-            for ((_, (number, _, end)), wanted) in files.iter().zip(&mut is_wanted) {
-                *wanted |= own.get(number).is_none_or(|len| end > len);
-            }
-        }
-        for ((_, row), _) in unreadable(&*self.store.disk, needs.blocks.clone()) {
-            let (from, to) = (row.location.offset, row.location.offset + row.len());
-            let of = of_segment.get(&row.location.segment).into_iter().flatten();
-            for &index in of {
-                if let Some((_, (_, offset, end))) = files.get(index)
-                    && *offset < to
-                    && from < *end
-                    && let Some(wanted) = is_wanted.get_mut(index)
-                {
-                    *wanted = true;
-                }
-            }
-        }
-        // What is written again must not hide what came later.
-        for indices in of_segment.values() {
-            for (at, &index) in indices.iter().enumerate() {
-                if is_wanted.get(index) != Some(&true) {
-                    continue;
-                }
-                let Some(&(_, (_, from, to))) = files.get(index) else {
-                    continue;
-                };
-                for &later in indices.iter().skip(at + 1) {
-                    if let Some((_, (_, offset, end))) = files.get(later)
-                        && *offset < to
-                        && from < *end
-                        && let Some(wanted) = is_wanted.get_mut(later)
-                    {
-                        *wanted = true;
-                    }
-                }
-            }
-        }
-        let wanted = files.into_iter().zip(is_wanted);
-        Ok(wanted
-            .filter(|(_, is)| *is)
-            .map(|((file, _), _)| file)
-            .collect())
-    }
-
-    /// Whether the file of a segment is here. What an interrupted call has written to it is durable
-    /// then.
-    fn has_segment(&self, number: SegmentNo) -> Result<bool> {
-        let name = layout::segment_file(number);
-        let file = match self.store.disk.open(&name, Access::Write) {
-            Err(error) if is_bad_or_missing(&error) => return Ok(false),
-            other => other?,
-        };
-        file.read_anew()?;
-        let mut superblock = [0; SEGMENT_SUPERBLOCK_LEN];
-        let read = file.read_at(&mut superblock, 0);
-        let uuid = self.store.uuid();
-        let checked = read.and_then(|()| check_segment_superblock(&superblock, uuid, number));
-        Ok(checked.is_ok())
-    }
-
-    /// Files with maps that have to be read.
-    fn wanted_maps<'p>(
-        &mut self,
-        changed: &Changed<'p>,
-        needs: &Needs,
-    ) -> Result<Vec<&'p DataFile>> {
-        let mut wanted = Vec::new();
-        let mut by_digest = BTreeMap::new();
-        for file in changed.path.files() {
-            if let DataKind::Map(image_no) = file.kind {
-                by_digest.insert((file.digest.0, image_no), file);
-            }
-        }
-        for (key, row) in &needs.images {
-            let name = layout::strip_replaced(key);
-            let is_here = |object| match self.store.read_object(&object, MAP_LEN_MAX) {
-                Ok(bytes) => Ok(Digest::of(&bytes) == row.map_digest),
-                Err(error) if is_bad_or_missing(&error) => Ok(false),
-                Err(error) => Err(error),
-            };
-            if is_here(layout::map(name))? {
-                continue;
-            }
-            // A hidden one that an interrupted call has left may not be durable.
-            match by_digest.get(&(row.map_digest.0, row.image_no)) {
-                Some(file) => wanted.push(*file),
-                None if is_here(layout::hidden_map(row.image_no))? => {}
-                None => {
-                    let shown = self.place.shown();
-                    let what = format!("{shown}: the map of image {name} is not there");
-                    let is_accepted = self.accepts_damage(changed);
-                    self.damaged(is_accepted, Error::corrupt("replica", 0, "S-9.5", what))?;
-                }
-            }
-        }
-        Ok(wanted)
     }
 
     /// Makes the rows those of the state.

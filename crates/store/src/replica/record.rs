@@ -14,8 +14,6 @@ use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
 const FIRST_LINE: &str = "weald replica 2";
 /// The same of a version without epochs and syncs.
 const FIRST_LINE_OLDER: &str = "weald replica 1";
-/// Most bytes of the file: 10 million segments.
-pub(super) const RECORD_LEN_MAX: u64 = 300 << 20;
 
 /// What was sent last.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,6 +115,28 @@ fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
 }
 
 impl Record {
+    /// A replica to which nothing was sent yet, or a standby that has nothing yet. `shown` is how
+    /// the user named the place.
+    ///
+    /// # Errors
+    /// `Invalid` for a name of a place that has line breaks.
+    pub(super) fn new(
+        shown: &str,
+        identity: PlaceIdentity,
+        settings: ReplicaSettings,
+    ) -> Result<Self> {
+        if shown.contains('\n') {
+            return Err(Error::invalid("the name of a place has no line breaks"));
+        }
+        Ok(Self {
+            place: shown.to_owned(),
+            identity,
+            epoch: Epoch::default(),
+            settings,
+            last: None,
+        })
+    }
+
     pub(super) fn encode(&self) -> String {
         let mut text = format!(
             "{FIRST_LINE}\nplace {}\nstore {}\nlineage {}\nepoch {}\n\
@@ -310,7 +330,7 @@ impl Store {
     fn read_replica_record(&self, name: &str) -> Result<Record> {
         let paths = [path(name), copy_path(name)];
         for path in &paths {
-            let read = self.disk.read_file(path, RECORD_LEN_MAX);
+            let read = self.disk.read_file(path, layout::REPLICA_RECORD_LEN_MAX);
             if let Some((record, [])) = read.as_ref().ok().and_then(|bytes| Record::parse(bytes)) {
                 return Ok(record);
             }
@@ -389,7 +409,7 @@ impl Store {
     /// The item on its way to a replica, and the record that holds when it is there.
     pub(super) fn pending_item(&self, name: &str) -> Result<Option<(Record, Vec<u8>)>> {
         let path = pending_path(name);
-        let bytes = match self.disk.read_file(&path, RECORD_LEN_MAX) {
+        let bytes = match self.disk.read_file(&path, layout::REPLICA_RECORD_LEN_MAX) {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             other => other?,
         };

@@ -26,7 +26,7 @@ use crate::writer::WriteOptions;
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::journal::RowSum;
 use weald_format::replica::{
-    DataFile, DataKind, Epoch, Item, ItemHeader, ItemKind, ItemList, ItemNo, Lacking, PlaceIdentity,
+    DataFile, DataKind, Item, ItemHeader, ItemKind, ItemList, ItemNo, Lacking, PlaceIdentity,
 };
 use weald_format::store::{SEGMENT_SUPERBLOCK_LEN, Uuid};
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
@@ -101,9 +101,6 @@ impl Store {
         settings: ReplicaSettings,
     ) -> Result<()> {
         crate::layout::check_name(name)?;
-        if shown.contains('\n') {
-            return Err(Error::invalid("the name of a place has no line breaks"));
-        }
         if self.replica_names()?.iter().any(|other| other == name) {
             let what = format!(
                 "{}: has a replica {name:?} already: another --name, or 'weald replica remove'",
@@ -115,6 +112,7 @@ impl Store {
             uuid: self.uuid(),
             lineage,
         };
+        let record = Record::new(shown, identity, settings)?;
         if let Some(other) = read_identity(place)? {
             let of = if other.uuid == self.uuid() {
                 "this store already: another one needs a place of its own"
@@ -125,13 +123,6 @@ impl Store {
             return Err(Error::new(ErrorKind::Busy, what));
         }
         place.put(IDENTITY, &identity.encode())?;
-        let record = Record {
-            place: shown.to_owned(),
-            identity,
-            epoch: Epoch::default(),
-            settings,
-            last: None,
-        };
         self.write_replica_record(name, &record)
     }
 

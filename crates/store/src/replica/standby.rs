@@ -6,10 +6,10 @@
 use super::epochs::refuse_replaced;
 use super::items::{Items, find_identity, read_item};
 use super::place::Place;
-use super::record::{LastSent, RECORD_LEN_MAX, Record, ReplicaSettings, write};
+use super::record::{LastSent, Record, ReplicaSettings, write};
 use super::restore::{AsOf, Path, choose};
 use super::unsent::Unsent;
-use crate::disk::{Access, Disk, LocalFile};
+use crate::disk::{Disk, LocalFile};
 use crate::engine::Sealer;
 use crate::faults::{Bug, Faults};
 use crate::layout;
@@ -87,13 +87,7 @@ impl Store {
             incompat: last.header.incompat,
             segment_len: last.header.segment_len,
         };
-        let record = Record {
-            place: shown.to_owned(),
-            identity,
-            epoch: Epoch::default(),
-            settings,
-            last: None,
-        };
+        let record = Record::new(shown, identity, settings)?;
         let of_disk = disk.clone();
         Self::create_filled(disk, superblock, |_, _| {
             let store = Self {
@@ -164,11 +158,9 @@ impl Store {
             _ => (Epoch::default(), None),
         };
         let record = Record {
-            place: shown.to_owned(),
-            identity,
             epoch,
-            settings: options.settings,
             last,
+            ..Record::new(shown, identity, options.settings)?
         };
         if !was_standby || options.is_clone {
             let common = known.as_ref().filter(|_| is_same && !options.is_clone);
@@ -255,7 +247,7 @@ impl Store {
             return Ok(None);
         }
         for path in [layout::STANDBY, layout::STANDBY_COPY] {
-            let read = self.disk.read_file(path, RECORD_LEN_MAX);
+            let read = self.disk.read_file(path, layout::REPLICA_RECORD_LEN_MAX);
             if let Some((record, [])) = read.as_ref().ok().and_then(|bytes| Record::parse(bytes)) {
                 self.refuse_others_record(path)?;
                 return Ok(Some(record));
@@ -286,7 +278,10 @@ impl Store {
     /// How many bytes of each segment are those of the replica, if some may be others. Of what is
     /// damaged, none are.
     pub(super) fn own_lens(&self) -> Result<Option<BTreeMap<SegmentNo, u64>>> {
-        let bytes = match self.disk.read_file(layout::STANDBY_OWN, RECORD_LEN_MAX) {
+        let bytes = match self
+            .disk
+            .read_file(layout::STANDBY_OWN, layout::REPLICA_RECORD_LEN_MAX)
+        {
             Err(error) if is_missing(&error) => return Ok(None),
             Err(error) if is_bad_or_missing(&error) => return Ok(Some(BTreeMap::new())),
             other => other?,
@@ -388,16 +383,13 @@ pub(super) fn lock_standby(store: &Store, writer_name: &str) -> Result<(Arc<dyn 
     })
 }
 
-/// Whether the file that makes a store a standby is there.
+/// Refuses a store that is no standby.
 pub(super) fn refuse_no_standby(store: &Store) -> Result<()> {
-    match store.disk.open(layout::STANDBY, Access::Read) {
-        Err(error) if is_missing(&error) => {
-            let shown = store.disk.shown();
-            let what = format!(
-                "{shown}: is no standby: 'weald replica follow PLACE {shown}' makes a store one"
-            );
-            Err(Error::invalid(what))
-        }
-        other => other.map(drop),
+    if store.role()? == Role::Standby {
+        return Ok(());
     }
+    let shown = store.disk.shown();
+    let what =
+        format!("{shown}: is no standby: 'weald replica follow PLACE {shown}' makes a store one");
+    Err(Error::invalid(what))
 }
