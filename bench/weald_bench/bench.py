@@ -227,7 +227,8 @@ class Bench:
 
 def mounts_below(directory: Path) -> list[str]:
     """Mount points below a directory, in the order of mounting."""
-    # The kernel writes blanks and the like as \\040.
-    points = (re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), line.split()[1])
-              for line in Path("/proc/self/mounts").read_text().splitlines())
+    # The kernel writes blanks and the like as \\040. Names, also those of others, are bytes.
+    points = (re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), line.split()[1])
+              for line in Path("/proc/self/mounts").read_bytes().splitlines())
+    points = map(os.fsdecode, points)
     return [point for point in points if point.startswith(f"{directory}/")]

@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use weald_builder::{BuildOptions, Silent, build_image};
 use weald_format::Digest;
 use weald_testkit::command::{refused, succeeded, text, weald_bin};
-use weald_testkit::mounts::eventually;
+use weald_testkit::mounts::{eventually, mount_lines};
 
 /// A directory with a source tree, an image of it and a mount point; unmounts when dropped.
 struct Bench {
@@ -270,14 +270,14 @@ fn the_right_digest_is_accepted_and_options_take_effect() {
         "digest={},uid=1234,noexec,cachesize=8M,workers=1,max_readahead=384K",
         bench.digest
     ));
-    let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
+    let mounts = mount_lines("/proc/mounts");
     let dir = bench
         .at("mnt")
         .into_os_string()
         .into_string()
         .expect("UTF-8");
     let line = mounts
-        .lines()
+        .iter()
         .find(|line| line.contains(&dir))
         .expect("mounted");
     let image = bench

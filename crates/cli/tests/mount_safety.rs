@@ -13,7 +13,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use weald_testkit::mounts::{Ground, finish};
+use weald_testkit::mounts::{Ground, finish, mount_lines};
 
 /// An unprivileged user.
 const USER: u32 = 12_345;
@@ -37,9 +37,9 @@ fn set_mode(path: &Path, mode: u32) {
 
 /// Mount options of `dir` in `/proc/self/mountinfo`.
 fn flags(dir: &Path) -> Vec<String> {
-    let list = fs::read_to_string("/proc/self/mountinfo").expect("list of mounts");
+    let list = mount_lines("/proc/self/mountinfo");
     let dir = dir.to_str().expect("UTF-8");
-    let mut lines = list.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    let mut lines = list.iter().map(|line| line.split(' ').collect::<Vec<_>>());
     let line = lines.find(|words| words[4] == dir).expect("mounted");
     line[5].split(',').map(str::to_owned).collect()
 }

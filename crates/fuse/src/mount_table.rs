@@ -4,8 +4,8 @@
 use crate::block_device::source_of;
 use crate::device_no::DeviceNo;
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use weald_sys::unescaped;
 
 /// A mount in the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,27 +79,6 @@ fn parse(line: &[u8]) -> Option<MountEntry> {
         source,
         user,
     })
-}
-
-/// The kernel writes white space and backslashes as a backslash and three octal digits.
-fn unescaped(word: &[u8]) -> OsString {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let Some((&first, after)) = rest.split_first() {
-        let digits = after.get(..3).filter(|_| first == b'\\');
-        let octal = digits.and_then(|digits| std::str::from_utf8(digits).ok());
-        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = after.get(3..).unwrap_or_default();
-            }
-            None => {
-                bytes.push(first);
-                rest = after;
-            }
-        }
-    }
-    OsString::from_vec(bytes)
 }
 
 #[cfg(test)]

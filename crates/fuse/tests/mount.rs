@@ -15,6 +15,7 @@ use support::stub::{BIG_LEN, SPARSE_DATA, SPARSE_LEN, Stub};
 use support::{Counting, Live, errno, public_dir, sh};
 use weald_format::ErrorKind;
 use weald_fuse::{Busy, Features, MountOptions};
+use weald_testkit::mounts::mount_lines;
 
 const EROFS: i32 = 30;
 const EIO: i32 = 5;
@@ -26,10 +27,10 @@ fn live() -> Live {
 #[test]
 fn the_mount_is_shown_as_what_it_is() {
     let live = Live::new(Stub::new(1, 1), "noexec,dev,suid,noatime");
-    let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
+    let mounts = mount_lines("/proc/mounts");
     let dir = live.dir.to_str().expect("UTF-8");
     let line = mounts
-        .lines()
+        .iter()
         .find(|line| line.contains(dir))
         .expect("mounted");
     let words: Vec<&str> = line.split(' ').collect();

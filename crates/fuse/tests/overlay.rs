@@ -9,6 +9,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use support::stub::{SPARSE_LEN, Stub};
 use support::{Live, sh};
+use weald_testkit::mounts::mount_lines;
 
 /// An overlay whose lower layer is a mount of the computed tree.
 struct Overlay {
@@ -138,10 +139,10 @@ fn copy_up_of_a_sparse_file_copies_no_holes() {
 fn hard_links_stay_together_with_an_index_and_handles_are_decoded() {
     // Both need that the lower layer encodes and decodes file handles (FUSE_EXPORT_SUPPORT).
     let over = Overlay::new(",index=on,nfs_export=on");
-    let mounts = fs::read_to_string("/proc/mounts").expect("/proc/mounts");
+    let mounts = mount_lines("/proc/mounts");
     let dir = over.dir.to_str().expect("UTF-8").to_owned();
     let line = mounts
-        .lines()
+        .iter()
         .find(|line| line.contains(&dir))
         .expect("mounted");
     assert!(

@@ -5,6 +5,7 @@ use crate::layout;
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use weald_format::{Error, ErrorKind, ImageNo};
+use weald_sys::unescaped;
 
 /// Most processes that a message names.
 const NAMED_MAX: usize = 4;
@@ -38,7 +39,8 @@ pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_no: ImageNo, advice: &st
 fn describe(pid: u32, source: &str) -> String {
     let proc = format!("/proc/{pid}");
     // The name of the kernel is `exe` for a server that started itself again.
-    let line = std::fs::read_to_string(format!("{proc}/cmdline")).unwrap_or_default();
+    let line = std::fs::read(format!("{proc}/cmdline")).unwrap_or_default();
+    let line = String::from_utf8_lossy(&line);
     let name = line
         .split('\0')
         .next()
@@ -50,23 +52,23 @@ fn describe(pid: u32, source: &str) -> String {
     if let Ok(metadata) = std::fs::metadata(&proc) {
         text.push_str(&format!(" of user {}", metadata.uid()));
     }
-    let table = std::fs::read_to_string(format!("{proc}/mountinfo")).unwrap_or_default();
-    let dirs: Vec<&str> = table
-        .lines()
-        .filter_map(|line| dir_of(line, source))
-        .collect();
-    if let Some(dir) = dirs.first() {
-        text.push_str(&format!(", mounted on {dir}"));
+    // Names in the table may be no UTF-8, also those of mounts of others.
+    let table = std::fs::read(format!("{proc}/mountinfo")).unwrap_or_default();
+    let mut lines = table.split(|byte| *byte == b'\n');
+    if let Some(dir) = lines.find_map(|line| dir_of(line, source)) {
+        text.push_str(&format!(", mounted on {}", String::from_utf8_lossy(dir)));
     }
     text
 }
 
 /// The mount point in a line of mountinfo, with the kernel's escapes, if the mount has this source.
-fn dir_of<'a>(line: &'a str, source: &str) -> Option<&'a str> {
-    let (mount, file_system) = line.split_once(" - ")?;
-    let found = file_system.split(' ').nth(1)?;
-    let is_it = found.replace("\\040", " ") == source;
-    mount.split(' ').nth(4).filter(|_| is_it)
+fn dir_of<'a>(line: &'a [u8], source: &str) -> Option<&'a [u8]> {
+    let mut words = line.split(|byte| *byte == b' ');
+    let dir = words.nth(4)?;
+    // Optional words end with a hyphen.
+    words.find(|word| *word == b"-")?;
+    let found = unescaped(words.nth(1)?);
+    (found == source).then_some(dir)
 }
 
 #[cfg(test)]
@@ -75,9 +77,9 @@ mod tests {
 
     #[test]
     fn a_mount_is_found_by_its_source() {
-        let line = "9 1 0:50 / /mnt/a rw shared:1 - fuse.weald /s\\040t:img ro";
-        assert_eq!(dir_of(line, "/s t:img"), Some("/mnt/a"));
+        let line = b"9 1 0:50 / /mnt/\xff rw shared:1 - fuse.weald /s\\040\\134t:img ro";
+        assert_eq!(dir_of(line, "/s \\t:img"), Some(&b"/mnt/\xff"[..]));
         assert_eq!(dir_of(line, "/s:img"), None);
-        assert_eq!(dir_of("9 1", "/s:img"), None);
+        assert_eq!(dir_of(b"9 1", "/s:img"), None);
     }
 }

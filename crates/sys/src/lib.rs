@@ -45,6 +45,7 @@ mod loop_device;
 mod map;
 #[cfg(target_os = "linux")]
 mod mount_namespace;
+mod mount_words;
 #[cfg(target_os = "linux")]
 mod node;
 mod prefetch;
@@ -99,6 +100,7 @@ pub use loop_device::{attach_loop, attach_writable_loop};
 pub use map::read_mapped;
 #[cfg(target_os = "linux")]
 pub use mount_namespace::with_own_mounts;
+pub use mount_words::unescaped;
 #[cfg(target_os = "linux")]
 pub use node::{
     NewTimes, NodeKind, chmod_at, chmod_fd, chown_at, chown_fd, link_at, make_dir_at, make_node_at,

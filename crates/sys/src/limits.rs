@@ -2,8 +2,10 @@
 
 use crate::faked;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// Raises the limit of open files from the soft to the hard limit; returns the new limit.
@@ -141,20 +143,25 @@ const VERSION_2: FileNames = FileNames {
 
 /// All control groups of this process that limit its memory.
 fn control_groups() -> Vec<ControlGroup> {
-    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    groups.lines().flat_map(limiting_groups).collect()
+    // Names of groups are bytes.
+    let groups = std::fs::read("/proc/self/cgroup").unwrap_or_default();
+    let lines = groups.split(|byte| *byte == b'\n');
+    lines.flat_map(limiting_groups).collect()
 }
 
 /// The limiting groups in a line of `/proc/self/cgroup`.
-fn limiting_groups(line: &str) -> Vec<ControlGroup> {
-    let mut parts = line.splitn(3, ':').skip(1);
+fn limiting_groups(line: &[u8]) -> Vec<ControlGroup> {
+    let mut parts = line.splitn(3, |byte| *byte == b':').skip(1);
     let (Some(controllers), Some(group)) = (parts.next(), parts.next()) else {
         return Vec::new();
     };
     let root = Path::new("/sys/fs/cgroup");
     if controllers.is_empty() {
         groups_on_path(root, group, &VERSION_2)
-    } else if controllers.split(',').any(|c| c == "memory") {
+    } else if controllers
+        .split(|byte| *byte == b',')
+        .any(|c| c == b"memory")
+    {
         groups_on_path(&root.join("memory"), group, &VERSION_1)
     } else {
         Vec::new()
@@ -162,8 +169,9 @@ fn limiting_groups(line: &str) -> Vec<ControlGroup> {
 }
 
 /// The groups with a limit on the path from `root` down to `group`.
-fn groups_on_path(root: &Path, group: &str, names: &FileNames) -> Vec<ControlGroup> {
-    let group = root.join(group.trim_start_matches('/'));
+fn groups_on_path(root: &Path, group: &[u8], names: &FileNames) -> Vec<ControlGroup> {
+    let group = OsStr::from_bytes(group.strip_prefix(b"/").unwrap_or(group));
+    let group = root.join(group);
     let groups = group.ancestors().take_while(|dir| dir.starts_with(root));
     let read = |dir: &Path| -> Option<ControlGroup> {
         let text = |name| std::fs::read_to_string(dir.join(name)).ok();
@@ -214,7 +222,7 @@ mod tests {
         let inner = root.path().join("outer/inner");
         std::fs::create_dir_all(&inner).unwrap();
         let left = || {
-            let groups = groups_on_path(root.path(), "/outer/inner", &VERSION_2);
+            let groups = groups_on_path(root.path(), b"/outer/inner", &VERSION_2);
             let limit = groups.iter().map(|group| group.limit_len).min();
             (limit, groups.iter().map(ControlGroup::left_len).min())
         };

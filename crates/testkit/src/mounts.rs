@@ -10,12 +10,12 @@ use rustix::mount::UnmountFlags;
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{Read, Seek};
-use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use weald_sys::unescaped;
 
 /// Maximum time that a test waits for an event: far more than the busiest machine needs, and less
 /// than a run of all tests may take.
@@ -195,10 +195,21 @@ impl Ground {
         let list = fs::read("/proc/self/mountinfo").expect("/proc/self/mountinfo");
         let lines = list.split(|byte| *byte == b'\n');
         let dirs = lines.filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
-        dirs.map(unescaped)
+        dirs.map(|dir| PathBuf::from(unescaped(dir)))
             .filter(|dir| dir != &self.path && dir.starts_with(&self.path))
             .collect()
     }
+}
+
+/// The lines of a table of mounts, such as `/proc/self/mounts`. Tests beside this one mount on names
+/// that are no UTF-8: a replacement character stands for what cannot be shown.
+///
+/// # Panics
+/// If the table cannot be read.
+pub fn mount_lines(table: &str) -> Vec<String> {
+    let table = fs::read(table).expect("a table of mounts");
+    let table = String::from_utf8_lossy(&table);
+    table.lines().map(str::to_owned).collect()
 }
 
 impl Drop for Ground {
@@ -345,29 +356,9 @@ fn set_mode(path: &Path, mode: u32) {
     fs::set_permissions(path, PermissionsExt::from_mode(mode)).expect("chmod");
 }
 
-/// Decodes a path of the kernel's mount list, where `\040` and the like stand for bytes.
-fn unescaped(word: &[u8]) -> PathBuf {
-    let (mut path, mut rest) = (Vec::with_capacity(word.len()), word);
-    while let [first, after @ ..] = rest {
-        let digits = after.first_chunk::<3>().filter(|_| *first == b'\\');
-        let byte = digits
-            .and_then(|digits| std::str::from_utf8(digits).ok())
-            .and_then(|digits| u8::from_str_radix(digits, 8).ok());
-        path.push(byte.unwrap_or(*first));
-        rest = if byte.is_some() { &after[3..] } else { after };
-    }
-    PathBuf::from(std::ffi::OsString::from_vec(path))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn paths_of_mounts_are_read_as_the_kernel_writes_them() {
-        assert_eq!(unescaped(br"/a\040b\134c"), Path::new(r"/a b\c"));
-        assert_eq!(unescaped(br"/a\04"), Path::new(r"/a\04"));
-    }
 
     // Catches: a fixture that leaves mounts behind or does not see them.
     #[test]

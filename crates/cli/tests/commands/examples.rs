@@ -4,6 +4,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
+use weald_testkit::mounts::mount_lines;
 
 /// Paths that examples use, each with its substitute below the test's directory.
 const PLACES: [(&str, &str); 6] = [
@@ -81,8 +82,10 @@ fn must(bench: &Bench, line: &str) -> String {
 }
 
 fn is_mounted(dir: &Path) -> bool {
-    let mounts = fs::read_to_string("/proc/self/mounts").expect("mounts");
-    mounts.contains(&format!(" {} ", dir.display()))
+    let word = format!(" {} ", dir.display());
+    mount_lines("/proc/self/mounts")
+        .iter()
+        .any(|line| line.contains(&word))
 }
 
 /// Ends the servers of `bench` and waits for their end.

@@ -50,6 +50,24 @@ fn lines_of_code_end_at_100_bytes() {
     assert!(long.is_empty(), "{}", long.join("\n"));
 }
 
+/// Would catch: a table with names of other users' mounts, groups or processes that is taken for
+/// empty, or ends a test, because one of them is no UTF-8.
+#[test]
+fn tables_of_the_kernel_with_names_are_read_as_bytes() {
+    let tables = ["mounts\"", "mountinfo", "cgroup", "cmdline"];
+    let mut found = Vec::new();
+    for (path, text) in texts(".rs") {
+        for (no, line) in (1..).zip(text.lines()) {
+            let is_strict = line.contains("read_to_string(\"/proc")
+                || line.contains("read_to_string(format!(\"");
+            if is_strict && tables.iter().any(|table| line.contains(table)) {
+                found.push(format!("{}:{no}", path.display()));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
 /// Would catch: a paragraph that an editor of 120 columns cuts off.
 #[test]
 fn lines_of_prose_end_at_120_characters() {

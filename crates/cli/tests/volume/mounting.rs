@@ -5,7 +5,7 @@ use super::{Ground, VOLUME};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use weald_testkit::command::weald_path;
-use weald_testkit::mounts::{eventually, finish};
+use weald_testkit::mounts::{eventually, finish, mount_lines};
 
 /// Runs the helper that mount(8) or umount(8) calls.
 pub fn helper(ground: &Ground, name: &str) -> Command {
@@ -142,9 +142,11 @@ fn a_copy_in_another_namespace_does_not_hold_an_unmount() {
     let device = device.trim();
     eventually("a copy of the mount", || {
         let own = std::fs::read_link("/proc/self/ns/mnt").expect("namespace");
-        let table = std::fs::read_to_string(format!("/proc/{pid}/mountinfo")).unwrap_or_default();
+        let word = format!(" {device} ");
         std::fs::read_link(format!("/proc/{pid}/ns/mnt")).is_ok_and(|its| its != own)
-            && table.contains(&format!(" {device} "))
+            && mount_lines(&format!("/proc/{pid}/mountinfo"))
+                .iter()
+                .any(|line| line.contains(&word))
     });
     let begun = Instant::now();
     let said = ground.run("\"$WEALD\" umount mnt").expect(0);

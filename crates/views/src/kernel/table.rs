@@ -2,10 +2,11 @@
 //! them exists, so that none can be wrong.
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
-use std::ffi::OsString;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weald_format::{Error, Result};
+use weald_sys::unescaped;
 
 /// Prefix of the image in the source of a mount.
 pub const SOURCE_MARK: &str = "weald:";
@@ -73,12 +74,12 @@ fn parse(line: &[u8]) -> Option<KernelMount> {
     if words.next()? != b"overlay" {
         return None;
     }
-    let source = unescape(words.next()?);
-    let image = source.strip_prefix(SOURCE_MARK.as_bytes())?.to_vec();
+    let source = unescaped(words.next()?);
+    let image = source.as_bytes().strip_prefix(SOURCE_MARK.as_bytes())?;
     let mut mount = KernelMount {
         id,
         dir,
-        image: OsString::from_vec(image).into(),
+        image: OsStr::from_bytes(image).into(),
         objects: None,
         upper: None,
         work: None,
@@ -109,26 +110,7 @@ fn data_only(value: &[u8]) -> Option<PathBuf> {
 }
 
 fn path(word: &[u8]) -> PathBuf {
-    OsString::from_vec(unescape(word)).into()
-}
-
-/// Replaces `\` and three octal digits by the byte that they stand for.
-fn unescape(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let [first, tail @ ..] = rest {
-        rest = tail;
-        let octal = tail.get(..3).filter(|_| *first == b'\\');
-        let digits = octal.and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = tail.get(3..).unwrap_or_default();
-            }
-            None => bytes.push(*first),
-        }
-    }
-    bytes
+    unescaped(word).into()
 }
 
 /// Whether a path can be an option of overlayfs as it is, and is shown as it is.
