@@ -8,7 +8,7 @@ use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::served::Served;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
-use crate::store_change::{collect, commit, remove_image};
+use crate::store_change::{collect, commit, move_tiers, remove_image};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
@@ -103,6 +103,12 @@ impl Connection {
                     copy_len_max,
                 };
                 collect(&self.shared, &self.stream, &options, &descriptors)
+            }
+            Ok(Request::MoveTiers { wanted }) => {
+                let wanted = wanted
+                    .as_ref()
+                    .map(|(name, to)| (name.as_str(), to.as_str()));
+                move_tiers(&self.shared, &self.stream, wanted, &descriptors)
             }
             Err(error) => self.refuse(&error),
         }

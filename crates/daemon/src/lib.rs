@@ -76,6 +76,6 @@ pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
 pub use store_owner::path_belongs_to_root_alone;
-pub use store_request::{collect, commit, remove_image};
+pub use store_request::{collect, commit, move_tiers, remove_image};
 pub use volume_mount::is_volume;
 pub use volume_options::VolumeMountOptions;

@@ -19,6 +19,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use weald_format::{Digest, Error, ErrorKind, Result};
 use weald_fuse::{LiveOptions, Negotiated};
+use weald_store::tier::TierReport;
 use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
@@ -90,6 +91,42 @@ pub(crate) enum Request {
         copy_below_percent: u64,
         copy_len_max: u64,
     },
+    /// Sent with the same file: move between tiers what the policies ask for, or what the image or
+    /// volume `name` uses to the tier `to`. The answer is `MovedTiers`.
+    MoveTiers {
+        wanted: Option<(String, String)>,
+    },
+}
+
+/// Answer of a server about moves between tiers: [`TierReport`].
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct MovedTiers {
+    time_s: u64,
+    moved_count: u64,
+    moved_len: u64,
+    parked: Vec<(u64, String, String)>,
+}
+
+impl From<TierReport> for MovedTiers {
+    fn from(report: TierReport) -> Self {
+        Self {
+            time_s: report.time_s,
+            moved_count: report.moved_count,
+            moved_len: report.moved_len,
+            parked: report.parked,
+        }
+    }
+}
+
+impl From<MovedTiers> for TierReport {
+    fn from(sent: MovedTiers) -> Self {
+        Self {
+            time_s: sent.time_s,
+            moved_count: sent.moved_count,
+            moved_len: sent.moved_len,
+            parked: sent.parked,
+        }
+    }
 }
 
 /// Answer of a server about a collection: [`Collected`].
@@ -231,6 +268,7 @@ pub(crate) enum Reply {
     Added(AddedImage),
     Collecting,
     Collected(CollectedSpace),
+    MovedTiers(MovedTiers),
     Refused(Refusal),
 }
 

@@ -49,6 +49,28 @@ pub(crate) fn commit(shared: &Shared, stream: &UnixStream, descriptors: &[OwnedF
     }
 }
 
+/// Moves between the tiers of a store, also if the client ends meanwhile.
+///
+/// # Errors
+/// `Io` of the connection.
+pub(crate) fn move_tiers(
+    shared: &Shared,
+    stream: &UnixStream,
+    wanted: Option<(&str, &str)>,
+    descriptors: &[OwnedFd],
+) -> Result<()> {
+    let store = match volume_of_store(shared, descriptors) {
+        // The volume is not kept: it may be unmounted meanwhile.
+        Ok(Some(volume)) => volume.store().clone(),
+        Ok(None) => return send(stream, &Reply::NotHere, &[]),
+        Err(error) => return refuse(stream, &error),
+    };
+    match weald_volume::move_between_tiers(&store, wanted) {
+        Ok(report) => send(stream, &Reply::MovedTiers(report.into()), &[]),
+        Err(error) => refuse(stream, &error),
+    }
+}
+
 /// Time between two looks whether a hold has ended.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
 

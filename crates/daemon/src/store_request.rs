@@ -9,6 +9,7 @@ use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use weald_format::{Error, Result};
+use weald_store::tier::TierReport;
 use weald_store::{CollectOptions, Collected};
 
 /// Time between two looks whether the user has interrupted.
@@ -87,6 +88,26 @@ pub fn commit(runtime_dir: &RuntimeDir, lock: BorrowedFd<'_>) -> Result<bool> {
         Some((_, Reply::Done)) => Ok(true),
         Some(_) => Err(unexpected()),
         None => Ok(false),
+    }
+}
+
+/// Lets the server that has volumes of a store mounted move between its tiers what their policies
+/// ask for, or what the image or volume of a name uses to the tier of another one. `lock` is the
+/// file that the writer of the store locks, open for writing. Returns nothing if there is no such
+/// server. The server goes on also if this process ends.
+///
+/// # Errors
+/// Those of the server; `Io`.
+pub fn move_tiers(
+    runtime_dir: &RuntimeDir,
+    lock: BorrowedFd<'_>,
+    wanted: Option<(&str, &str)>,
+) -> Result<Option<TierReport>> {
+    let wanted = wanted.map(|(name, to)| (name.to_owned(), to.to_owned()));
+    match ask(runtime_dir, lock, &Request::MoveTiers { wanted })? {
+        Some((_, Reply::MovedTiers(report))) => Ok(Some(report.into())),
+        Some(_) => Err(unexpected()),
+        None => Ok(None),
     }
 }
 

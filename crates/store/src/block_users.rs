@@ -1,4 +1,4 @@
-//! Which images and volumes use a block: for messages about damaged ones.
+//! Which images and volumes use a block, for messages about damaged ones, and which segments they use.
 
 use crate::engine::Table;
 use crate::store::is_bad_or_missing;
@@ -6,8 +6,9 @@ use crate::volume::parse_extents;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
+use weald_format::store::Part;
 use weald_format::volume::WindowPlace;
-use weald_format::{BlockId, Result, VolumeNo};
+use weald_format::{BlockId, Result, SegmentNo, VolumeNo};
 
 impl StoreWriter {
     /// Names of the images and volumes that use one of the blocks `ids`.
@@ -45,5 +46,39 @@ impl StoreWriter {
             Ok(ControlFlow::Continue(()))
         })?;
         Ok(names)
+    }
+
+    /// The segments in which blocks of the image or volume `name` lie.
+    ///
+    /// # Errors
+    /// `NotFound` if there is none; `Io`, `Corrupt`.
+    ///
+    /// # Cost
+    /// Reads the map of an image, or all extents of a volume and the rows of its blocks.
+    pub fn segments_of(&self, name: &str) -> Result<BTreeSet<SegmentNo>> {
+        let volumes = self.volume_rows()?;
+        let Some((_, volume)) = volumes.into_iter().find(|(found, _)| found == name) else {
+            let map = self.store().map(name)?;
+            let parts = map.parts.iter();
+            return Ok(parts
+                .filter_map(|part| match part {
+                    Part::Block { location, .. } => Some(location.segment),
+                    Part::Inline(_) => None,
+                })
+                .collect());
+        };
+        let mut ids = BTreeSet::new();
+        self.tables().scan(Table::Extents, &[], &mut |key, value| {
+            if WindowPlace::split_key(key)?.0 == volume.volume_no {
+                ids.extend(parse_extents(value)?.0.iter().map(|piece| piece.block));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let mut segments = BTreeSet::new();
+        for id in ids {
+            let row = self.find_block_row(id)?;
+            segments.extend(row.map(|row| row.location.segment));
+        }
+        Ok(segments)
     }
 }

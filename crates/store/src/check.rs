@@ -433,10 +433,7 @@ impl StoreWriter {
         Ok(states)
     }
 
-    /// Opens a segment.
-    ///
-    /// # Errors
-    /// `Io`, if the caller may not open it.
+    /// Opens a segment. `Io` if the caller may not open it.
     fn open_to_check(&self, number: SegmentNo) -> Result<OpenedSegment> {
         let opened = segment::open(&*self.store().disk, number);
         match opened.and_then(|file| file.len().map(|len| (file, len))) {
@@ -690,9 +687,12 @@ impl StoreWriter {
     fn check_files(&self, state: &mut State) -> Result<()> {
         // A standby keeps them for readers.
         let is_standby = self.store().role()? == crate::role::Role::Standby;
-        for name in self.store().disk.list(layout::SEGMENTS)? {
+        let disk = &*self.store().disk;
+        for name in disk.list(layout::SEGMENTS)? {
             let number = layout::segment_number(&name);
-            let may_stay = |number| is_standby || state.segments.contains_key(&number);
+            // The next writer removes what a tier has kept.
+            let is_kept = is_standby || !disk.is_at_home(&format!("{}/{name}", layout::SEGMENTS));
+            let may_stay = |number| is_kept || state.segments.contains_key(&number);
             if !number.is_some_and(may_stay) {
                 state.find(
                     None,

@@ -30,7 +30,9 @@ pub(crate) use objects::remove_if_there;
 pub use read_only::ReadOnlyDisk;
 pub use unsynced::UnsyncedDisk;
 
+use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
+use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result};
 
 /// How to open a file.
@@ -273,6 +275,50 @@ pub trait LocalFiles: Debug + Send + Sync {
     /// `Io`.
     fn space(&self) -> Result<DiskSpace> {
         Ok(DiskSpace::UNKNOWN)
+    }
+
+    /// Space for new segments: more than [`LocalFiles::space`] if they can also lie elsewhere.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn capacity(&self) -> Result<DiskSpace> {
+        self.space()
+    }
+
+    /// When the file `name` was changed last, in seconds since 1970; `None` if it is missing or the
+    /// disk does not tell.
+    fn changed_at(&self, _name: &str) -> Option<u64> {
+        None
+    }
+
+    /// Opens another directory, as a user named it: that of a tier.
+    ///
+    /// # Errors
+    /// `Unsupported` on a disk without neighbours.
+    fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
+        let what = format!("{place}: this store cannot have tiers");
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    /// The directory of the store alone, if this disk has tiers beside it.
+    fn home(&self) -> Option<Arc<dyn Disk>> {
+        None
+    }
+
+    /// Whether the file `name`, if it is there, lies in the directory of the store, and not in a
+    /// tier that may be gone at any moment.
+    fn is_at_home(&self, _name: &str) -> bool {
+        true
+    }
+
+    /// What is not here, and may have the file `name`; `None` if nothing can.
+    fn why_missing(&self, _name: &str) -> Option<String> {
+        None
+    }
+
+    /// Reads of segments since the last call, by their names without a directory.
+    fn take_reads(&self) -> BTreeMap<String, u64> {
+        BTreeMap::new()
     }
 }
 

@@ -70,6 +70,18 @@ pub enum Bug {
     SegmentRemovedBeforeMaps,
     /// The file of an emptied segment is removed before the rows have moved.
     SegmentRemovedEarly,
+    /// The old file of a segment that moves is removed before the new one has its name.
+    MovedBeforeCopy,
+    /// The old file is removed before the new one is durable.
+    MovedUnsynced,
+    /// A move does not look whether the segment was emptied meanwhile.
+    MoveIgnoresRow,
+    /// Files that a tier has kept while it was away, and that nothing knows, stay there.
+    StraysStay,
+    /// A segment that was to move gets records of a later writer.
+    MovedStaysOpen,
+    /// A tier that fails stops the store.
+    TierStopsStore,
     /// The row of an image that is removed does not say what was dropped.
     RemovalNotNoted,
     /// The map of a replaced image is not kept under its hidden name.

@@ -100,6 +100,20 @@ pub const STANDBY_OWN: &str = "replicas/.standby.own";
 /// A line about the store that was promoted in place of this one; it is there in such a store
 /// alone.
 pub const REPLACED: &str = "replicas/.replaced";
+/// What the store knows of its tiers; it is there in a store with tiers alone.
+pub const TIERS: &str = "tiers";
+/// [`TIERS`] once more.
+pub const TIERS_COPY: &str = "tiers.copy";
+/// Which segments were used, and when: see [`crate::tier`].
+pub const TIERS_HEAT: &str = "tiers.heat";
+/// What the last moves between tiers did, and what they could not do.
+pub const TIERS_REPORT: &str = "tiers.report";
+/// In the directory of a tier: to which store it belongs.
+pub const TIER_MARK: &str = "tier";
+/// [`TIER_MARK`] once more.
+pub const TIER_MARK_COPY: &str = "tier.copy";
+/// A segment on its way into a directory, until all of it is there.
+pub const MOVING: &str = "moving";
 /// Longest name of an image, in bytes.
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 

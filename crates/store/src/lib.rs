@@ -54,6 +54,7 @@ mod store;
 mod superblock;
 mod superblock_files;
 mod sync_log;
+pub mod tier;
 mod undo;
 mod users;
 mod volume;

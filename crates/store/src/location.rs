@@ -4,6 +4,7 @@
 use crate::disk::{Disk, HostDisk};
 use crate::replica::{AsOf, Place, ReplicaSettings, RestoredStore, restore_store};
 use crate::store::Store;
+use crate::tier::TieredDisk;
 use crate::writer::WriteOptions;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -33,10 +34,11 @@ impl From<&Path> for StoreLocation {
 
 impl StoreLocation {
     fn disk(self) -> Arc<dyn Disk> {
-        Arc::new(match self {
+        let home = match self {
             Self::Path(path) => HostDisk::new(&path),
             Self::Dir { dir, shown } => HostDisk::of_dir(dir, &shown),
-        })
+        };
+        Arc::new(TieredDisk::new(Arc::new(home)))
     }
 
     /// Opens the store here.
@@ -79,7 +81,7 @@ impl StoreLocation {
     /// The store that was sent may have been private.
     fn private_disk(self) -> Arc<dyn Disk> {
         match self {
-            Self::Path(path) => Arc::new(HostDisk::private(&path)),
+            Self::Path(path) => Arc::new(TieredDisk::new(Arc::new(HostDisk::private(&path)))),
             other => other.disk(),
         }
     }

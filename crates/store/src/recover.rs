@@ -17,13 +17,14 @@
 
 use crate::disk::remove_if_there;
 use crate::engine::{Batch, Table, key_of};
+use crate::faults::Bug;
 use crate::layout::{self, ObjectKind};
 use crate::named_rows::NamedRows;
 use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use std::fmt;
 use weald_format::store::{ImageRow, ImageState};
-use weald_format::{Error, ImageNo, Result, SegmentNo};
+use weald_format::{Error, ErrorKind, ImageNo, Result, SegmentNo};
 
 impl StoreWriter {
     pub(crate) fn recover(&mut self) -> Result<()> {
@@ -47,6 +48,14 @@ impl StoreWriter {
                     let what = format_args!("segments without live blocks stay");
                     self.tell_item(what, done)?;
                 }
+            }
+        }
+        if !self.is_check() && !self.store().keeps_changes_in_memory() && self.store().has_tiers() {
+            // A tier that fails, or a damaged list of tiers, costs what lies there.
+            match self.settle_tiers() {
+                Err(error) if error.is_failed_write() => return Err(error),
+                Err(error) => log::warn!("{error}"),
+                Ok(()) => {}
             }
         }
         self.recover_volumes()
@@ -155,7 +164,16 @@ impl StoreWriter {
         let disk = self.store().disk.clone();
         let mut batch = Batch::default();
         for &number in numbers {
-            remove_if_there(&*disk, &layout::segment(number))?;
+            match remove_if_there(&*disk, &layout::segment(number)) {
+                // A tier that is not here may have the file, which nothing will know when it is back.
+                Err(error) if error.kind() == ErrorKind::Lost => {
+                    log::info!("{error}");
+                    if self.faults.has(Bug::TierStopsStore) {
+                        return Err(error.of_failed_write());
+                    }
+                }
+                done => done?,
+            }
             batch.remove(Table::Segments, &key_of(number.0));
         }
         disk.settle(ObjectKind::Segment)?;

@@ -236,6 +236,7 @@ impl Store {
             let what = "is a standby: 'weald replica follow' makes it whole again";
             return Err(Error::invalid(format!("{}: {what}", disk.shown())));
         }
+        self.refuse_tiers_away()?;
         let mut segments = Segments::scan(self)?;
         let restored = self.restore_tables(&segments)?;
         let restored_commit = restored.map(|restored| restored.commit);

@@ -229,7 +229,7 @@ pub fn read_record(file: &dyn Object, location: Location, record: &RecordRef) ->
 /// `Lost` if it is missing; `Corrupt` if something else than a segment is there; `Io`.
 pub fn open(disk: &dyn Disk, number: SegmentNo) -> Result<Box<dyn Object>> {
     let name = layout::segment(number);
-    of_segment(disk.open_object(&name), &disk.shown(), name.path())
+    of_segment(disk.open_object(&name), disk, name.path())
 }
 
 /// Opens the file of segment `number`, which a row names, to write to it.
@@ -238,12 +238,20 @@ pub fn open(disk: &dyn Disk, number: SegmentNo) -> Result<Box<dyn Object>> {
 /// As [`open`].
 pub fn open_file(files: &dyn LocalFiles, number: SegmentNo) -> Result<Box<dyn LocalFile>> {
     let name = layout::segment_file(number);
-    of_segment(files.open(&name, Access::Write), &files.shown(), &name)
+    of_segment(files.open(&name, Access::Write), files, &name)
 }
 
-fn of_segment<F>(opened: Result<F>, shown: &str, name: &str) -> Result<F> {
+fn of_segment<F, D>(opened: Result<F>, files: &D, name: &str) -> Result<F>
+where
+    D: LocalFiles + ?Sized,
+{
     opened.map_err(|error| match error.kind() {
-        ErrorKind::NotFound => Error::lost(format!("{shown}/{name}: the segment is missing")),
+        ErrorKind::NotFound => {
+            let shown = files.shown();
+            let why = files.why_missing(name);
+            let why = why.map_or(String::new(), |why| format!(" ({why})"));
+            Error::lost(format!("{shown}/{name}: the segment is missing{why}"))
+        }
         ErrorKind::Invalid => Error::corrupt("segment", 0, "S-2.8", error.what().to_owned()),
         _ => error,
     })

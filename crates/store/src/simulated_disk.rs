@@ -8,7 +8,7 @@ mod random;
 pub use machine::Latency;
 pub use random::Random;
 
-use crate::disk::{Access, DiskSpace, LocalFile, LocalFiles, Object, of_change};
+use crate::disk::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object, of_change};
 use file_state::{FileState, Pending, apply};
 use machine::Machine;
 use parking_lot::Mutex;
@@ -88,6 +88,10 @@ struct State {
     is_read_only: bool,
     /// Bytes that all files may have together.
     capacity: u64,
+    /// Whether the disk is unplugged.
+    is_gone: bool,
+    /// Other disks, by the paths under which users know them.
+    places: BTreeMap<String, SimDisk>,
 }
 
 /// The simulated disk; clones share its state.
@@ -133,6 +137,8 @@ impl State {
             fault_count: 0,
             is_read_only: false,
             capacity: u64::MAX,
+            is_gone: false,
+            places: BTreeMap::new(),
         }
     }
 }
@@ -156,6 +162,17 @@ impl SimDisk {
     /// but what either has made durable says nothing about the other.
     pub fn beside(&self, seed: u64) -> Self {
         Self::of_machine(self.0.lock().machine.clone(), seed)
+    }
+
+    /// Makes another disk known under a path, or an unplugged one in its place.
+    pub fn set_place(&self, path: &str, disk: &Self) {
+        let mut state = self.0.lock();
+        state.places.insert(path.to_owned(), disk.clone());
+    }
+
+    /// Unplugs the disk, or plugs it in again. All calls fail meanwhile.
+    pub fn set_gone(&self, is_gone: bool) {
+        self.0.lock().is_gone = is_gone;
     }
 
     /// Sets what calls take from now on.
@@ -365,7 +382,7 @@ impl SimDisk {
 
     /// Counts a call and returns the failure to simulate, if any.
     fn call(&self, state: &mut State) -> Result<Option<Fault>> {
-        if state.machine.is_off() {
+        if state.machine.is_off() || state.is_gone {
             return Err(failed(EIO));
         }
         state.machine.wait(state.latency.call_ns);
@@ -465,6 +482,9 @@ impl State {
 impl LocalFiles for SimDisk {
     fn open(&self, name: &str, access: Access) -> Result<Box<dyn LocalFile>> {
         let mut state = self.0.lock();
+        if state.is_gone {
+            return Err(failed(EIO));
+        }
         let found = state.current.files.get(name).copied();
         if access != Access::Read && found.is_some() == (access == Access::Write) {
             state.refuse_read_only()?;
@@ -540,6 +560,9 @@ impl LocalFiles for SimDisk {
     fn remove(&self, name: &str) -> Result<()> {
         let mut state = self.0.lock();
         of_change(state.refuse_read_only())?;
+        if state.is_gone {
+            return of_change(Err(failed(EIO)));
+        }
         let Some(&file) = state.current.files.get(name) else {
             return Err(failed(ENOENT));
         };
@@ -573,6 +596,12 @@ impl LocalFiles for SimDisk {
             total,
             free: state.capacity.min(1 << 62).saturating_sub(state.used()),
         })
+    }
+
+    fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
+        let state = self.0.lock();
+        let disk = state.places.get(place).cloned();
+        Ok(Arc::new(disk.ok_or_else(|| failed(ENOENT))?))
     }
 }
 

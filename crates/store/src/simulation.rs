@@ -8,6 +8,7 @@ mod lost;
 mod machine;
 mod replica;
 mod standby;
+mod tiers;
 
 use crate::disk::LocalFiles;
 use crate::faults::{Bug, Faults};

@@ -217,6 +217,14 @@ impl Store {
 }
 
 impl Store {
+    /// Space for data: that of the disk, and of the tiers that are here.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn capacity(&self) -> Result<crate::disk::DiskSpace> {
+        self.disk.capacity()
+    }
+
     /// As [`StoreWriter::free`].
     pub(crate) fn free(&self, dead: &[Dead]) -> Result<()> {
         let mut by_segment: BTreeMap<SegmentNo, Vec<&BlockRow>> = BTreeMap::new();

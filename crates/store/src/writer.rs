@@ -440,7 +440,7 @@ impl StoreWriter {
     }
 
     /// As [`StoreWriter::segment_row`]; `None` for a segment without a row.
-    fn find_segment_row(&self, number: SegmentNo) -> Result<Option<SegmentRow>> {
+    pub(crate) fn find_segment_row(&self, number: SegmentNo) -> Result<Option<SegmentRow>> {
         if let Some(row) = self.segments.get(&number) {
             return Ok(Some(*row));
         }

@@ -52,6 +52,7 @@ mod synced_replicas;
 mod tables;
 #[cfg(test)]
 mod tests;
+mod tiering;
 mod trim;
 mod volume;
 mod xattr;
@@ -66,6 +67,7 @@ pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
 pub use salvage::salvage_store;
+pub use tiering::move_between_tiers;
 pub use volume::{
     Adding, CollectStep, Collecting, Hold, Removing, Settled, Status, Volume, apply_sync_log,
     settle_all,

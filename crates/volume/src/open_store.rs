@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result, VolumeNo};
 use weald_store::faults::Faults;
+use weald_store::tier::Mover;
 use weald_store::{BlockReader, Dead, Store, StoreWriter, WriteOptions};
 
 /// Most bytes of the disk that are kept free for removals and commits.
@@ -93,6 +94,10 @@ pub struct OpenStore {
     is_closed: AtomicBool,
     /// Whether a thread sends to replicas.
     sends: AtomicBool,
+    /// Moves between tiers, one at a time.
+    pub(crate) mover: Mutex<Option<Mover>>,
+    /// Whether what earlier moves have left in tiers was looked after.
+    pub(crate) has_settled_tiers: AtomicBool,
     /// Replicas for which a sync waits.
     pub(crate) synced: Arc<SyncedReplicas>,
     /// A deliberate bug that a simulation must find.
@@ -159,6 +164,8 @@ impl OpenStore {
             members: RwLock::default(),
             is_closed: AtomicBool::new(false),
             sends: AtomicBool::new(false),
+            mover: Mutex::default(),
+            has_settled_tiers: AtomicBool::new(false),
             synced: Arc::default(),
             faults: options.faults,
         })
@@ -337,7 +344,7 @@ impl OpenStore {
     /// # Errors
     /// `Io`.
     pub(crate) fn refresh_free(&self) -> Result<()> {
-        let space = self.store.space()?;
+        let space = self.store.capacity()?;
         let reserve = reserve_of(space.total);
         let free = space.free.saturating_sub(reserve);
         self.free.store(free, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use crate::replicate;
 use crate::signal::Signal;
 use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
+use crate::tiering;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -190,6 +191,7 @@ impl Volume {
             *self.thread.lock() = Some(spawned);
             if shared.begins_to_send() {
                 replicate::start(shared)?;
+                tiering::start(shared)?;
             }
         }
         if options.is_preloaded {
@@ -355,7 +357,13 @@ impl Volume {
         let (shared, volume_no) = (&self.core.shared, self.core.tables.volume_no());
         let mut writing = shared.writing.lock();
         shared.close_holds(&mut writing, volume_no)?;
-        shared.leave(&mut writing, volume_no)
+        shared.leave(&mut writing, volume_no)?;
+        drop(writing);
+        if shared.is_closed() {
+            // A move that is under way ends now: the disks can be unmounted then.
+            *shared.mover.lock() = None;
+        }
+        Ok(())
     }
 
     /// The store of the volume, for further volumes of it.

@@ -32,6 +32,7 @@ pub mod stat;
 pub mod store;
 pub mod sum;
 pub mod tar;
+pub mod tier;
 pub mod tree;
 pub mod umount;
 pub mod umount_helper;

@@ -16,3 +16,4 @@ mod replica_places;
 mod replicas;
 mod rows;
 mod standby;
+mod tiers;

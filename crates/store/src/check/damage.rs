@@ -50,7 +50,11 @@ pub fn why_unopened(error: Error) -> Result<String> {
     let source = error.io_source();
     let is_refused = source.is_some_and(|source| source.kind() == PermissionDenied);
     match error.kind() {
-        ErrorKind::Lost => Ok("the segment is missing".to_owned()),
+        // The reason why it is missing follows, without the path of the file.
+        ErrorKind::Lost => Ok(match error.what().find("the segment is missing") {
+            Some(at) => error.what().get(at..).unwrap_or_default().to_owned(),
+            None => error.what().to_owned(),
+        }),
         ErrorKind::Corrupt => Ok("something else than a file is here".to_owned()),
         _ if is_refused || !error.is_unreadable() => Err(error),
         _ => Ok(why_unread(&error)),

@@ -1,6 +1,6 @@
 //! The directory of a store on the host.
 
-use super::{Access, DiskSpace, LocalFile, LocalFiles, Object, of_change};
+use super::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object, of_change};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -311,6 +311,16 @@ impl LocalFiles for HostDisk {
             total: bytes(state.f_blocks),
             free: bytes(state.f_bavail),
         })
+    }
+
+    fn changed_at(&self, name: &str) -> Option<u64> {
+        use std::os::unix::fs::MetadataExt;
+        let file = self.open_file(name, Access::Read).ok()?;
+        u64::try_from(file.metadata().ok()?.mtime()).ok()
+    }
+
+    fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
+        Ok(Arc::new(Self::new(Path::new(place))))
     }
 }
 

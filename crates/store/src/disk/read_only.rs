@@ -1,7 +1,7 @@
 //! A disk that is only read: the changes of its user stay in memory. Readers of tables use it for a
 //! store on read-only media, since the engine and the recovery of a store write.
 
-use super::{Access, DiskSpace, LocalFile, LocalFiles, Object};
+use super::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -206,6 +206,34 @@ impl LocalFiles for ReadOnlyDisk {
 
     fn space(&self) -> Result<DiskSpace> {
         self.below.space()
+    }
+
+    fn capacity(&self) -> Result<DiskSpace> {
+        self.below.capacity()
+    }
+
+    fn changed_at(&self, name: &str) -> Option<u64> {
+        self.below.changed_at(name)
+    }
+
+    fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
+        self.below.open_place(place)
+    }
+
+    fn home(&self) -> Option<Arc<dyn Disk>> {
+        self.below.home()
+    }
+
+    fn is_at_home(&self, name: &str) -> bool {
+        self.below.is_at_home(name)
+    }
+
+    fn why_missing(&self, name: &str) -> Option<String> {
+        self.below.why_missing(name)
+    }
+
+    fn take_reads(&self) -> BTreeMap<String, u64> {
+        self.below.take_reads()
     }
 }
 

@@ -3,7 +3,8 @@
 //! The order of writes to the disk below is then that of the kernel. A power cut can damage the
 //! store; the death of the process cannot, because the kernel has all writes.
 
-use super::{Access, DiskSpace, LocalFile, LocalFiles, Object};
+use super::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::Result;
 
@@ -74,6 +75,34 @@ impl LocalFiles for UnsyncedDisk {
 
     fn space(&self) -> Result<DiskSpace> {
         self.0.space()
+    }
+
+    fn capacity(&self) -> Result<DiskSpace> {
+        self.0.capacity()
+    }
+
+    fn changed_at(&self, name: &str) -> Option<u64> {
+        self.0.changed_at(name)
+    }
+
+    fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
+        self.0.open_place(place)
+    }
+
+    fn home(&self) -> Option<Arc<dyn Disk>> {
+        self.0.home()
+    }
+
+    fn is_at_home(&self, name: &str) -> bool {
+        self.0.is_at_home(name)
+    }
+
+    fn why_missing(&self, name: &str) -> Option<String> {
+        self.0.why_missing(name)
+    }
+
+    fn take_reads(&self) -> BTreeMap<String, u64> {
+        self.0.take_reads()
     }
 }
 

@@ -49,6 +49,21 @@ impl StoreWriter {
             .ok_or_else(|| Error::invalid("no segment is open"))
     }
 
+    /// Commits what was appended, and sees to it that no writer appends to a segment that is there,
+    /// now or later: so all copies of it that interrupted moves leave have the same bytes, and it
+    /// does not matter which one a reader finds.
+    pub(crate) fn close_newest_segment(&mut self) -> Result<()> {
+        self.refuse_after_failure(|writer| {
+            if !writer.faults.has(Bug::MovedStaysOpen) {
+                // No segment gets this number. The newest one is what later writers continue.
+                writer.next_segment = writer.next_segment.next();
+            }
+            writer.commit(Batch::default())?;
+            writer.begin_new_segment();
+            Ok(())
+        })
+    }
+
     /// The newest segment, if it can take `len` more bytes. One that is missing or damaged, or that
     /// cannot be opened, receives nothing.
     fn resumed_segment(&self, len: u64) -> Result<Option<SegmentWriter>> {
@@ -56,6 +71,9 @@ impl StoreWriter {
             return Ok(None);
         };
         let (disk, uuid) = (&*self.store.disk, self.store.superblock.uuid);
+        if !disk.is_at_home(&layout::segment_file(number)) {
+            return Ok(None);
+        }
         match SegmentWriter::resume(disk, uuid, number, &row) {
             Ok(segment) => Ok(Some(segment)),
             Err(error) if error.is_failed_write() => Err(error),

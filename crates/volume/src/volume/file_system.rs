@@ -295,7 +295,7 @@ impl WritableFs for Volume {
 
     fn capacity(&self) -> Outcome<FsCapacity> {
         let shared = &self.core.shared;
-        let space = shared.store.space()?;
+        let space = shared.store.capacity()?;
         let others = shared.sum_of_others(Some(&self.core.state), State::written);
         let totals = self.totals();
         let state = self.core.state.read();

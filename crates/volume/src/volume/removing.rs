@@ -55,7 +55,7 @@ impl OpenStore {
     ///
     /// # Errors
     /// `Busy` if all volumes are closed or the store cannot change; `Io` after a failure.
-    pub(super) fn lock_writer(&self) -> Result<MutexGuard<'_, Writing>> {
+    pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writing>> {
         let writing = self.writing.lock();
         if writing.open.is_empty() {
             return Err(over());

@@ -349,7 +349,8 @@ pub(super) fn check(args: &CheckArgs) -> anyhow::Result<ExitCode> {
         if args.json {
             output.json(&checked_json(&checked).into())?
         } else {
-            output.text(&checked_text(&checked, args.data))?
+            let away = store.tiers_away().unwrap_or_default();
+            output.text(&checked_text(&checked, args.data, !away.is_empty()))?
         }
         output.finish()?;
     }
@@ -397,7 +398,7 @@ fn checked_json(checked: &StoreReport) -> Object {
     object
 }
 
-fn checked_text(checked: &StoreReport, reads_data: bool) -> String {
+fn checked_text(checked: &StoreReport, reads_data: bool, has_tier_away: bool) -> String {
     let what = format!(
         "{} images, {} volumes, {} blocks, {} segment files",
         count(checked.image_count),
@@ -405,8 +406,12 @@ fn checked_text(checked: &StoreReport, reads_data: bool) -> String {
         count(checked.block_count),
         count(checked.segment_count)
     );
-    let hint = "'weald store salvage' rebuilds the tables; 'weald check STORE:NAME' names the \
-                damaged files of an image\n";
+    let hint = if has_tier_away {
+        "a tier is not here, and what lies there is not lost: 'weald tier stat' says why\n"
+    } else {
+        "'weald store salvage' rebuilds the tables; 'weald check STORE:NAME' names the damaged \
+         files of an image\n"
+    };
     let verified = reads_data.then_some(checked.verified_len);
     verdict(&what, verified, checked.findings.len(), hint)
 }

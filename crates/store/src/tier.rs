@@ -1,0 +1,26 @@
+//! Tiers: other directories, usually of other disks, in which closed segments of the store lie.
+//!
+//! A segment lies as a whole in the store's own directory, the home, or in one tier. Which one is
+//! written nowhere: whoever looks for a segment looks in the home and then in the tiers, by rank.
+//! So neither rows nor maps change when a segment moves, readers find it without the tables, and a
+//! crash in the middle of a move leaves at worst the same segment in two places, of which the first
+//! in that order counts.
+//!
+//! Files from bottom to top: `record` (what a store knows of its tiers, and what a tier says of its
+//! store) → `disk` (one disk out of many) → `manage` (add, change, remove), `moving` (one segment)
+//! → `plan` (which segments should move) and `heat` (which were used) → `mover` (what a run does).
+
+mod disk;
+mod heat;
+mod manage;
+mod mover;
+mod moving;
+mod plan;
+mod record;
+
+pub use disk::TieredDisk;
+pub use manage::{NewTier, TierState};
+pub use mover::{MoveHost, Mover, OwnWriter, TierReport};
+pub use moving::{Moved, SegmentMove};
+pub use plan::{PlannedMove, Why};
+pub use record::{HOME, Tier, TierPolicy, check_tier_name};

@@ -1,0 +1,358 @@
+//! What a store knows of its tiers: the files `tiers` and `tiers.copy`. What a tier says of its
+//! store: the files `tier` and `tier.copy` in its directory. All are text that ends with its digest.
+
+use crate::disk::LocalFiles;
+use crate::layout;
+use crate::store::is_bad_or_missing;
+use std::fmt::Write;
+use weald_format::store::Uuid;
+use weald_format::{Digest, Error, ErrorKind, Result};
+
+/// Most bytes of such a file.
+const LEN_MAX: u64 = 256 << 10;
+/// Most tiers of a store.
+pub const TIERS_MAX: usize = 64;
+/// Longest name of a tier, in bytes.
+const NAME_LEN_MAX: usize = 64;
+/// The name of the store's own directory among the tiers.
+pub const HOME: &str = "home";
+/// First line of `tiers`.
+const TIERS_LINE: &str = "weald tiers 1";
+/// First line of `tier`.
+const TIER_LINE: &str = "weald tier 1";
+
+/// What moves to a tier, and away from it, by itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TierPolicy {
+    /// Seconds without a read and a write after which data moves on to the next rank; 0: never.
+    pub max_age_s: u64,
+    /// Bytes that are kept free on the tier: what was used least moves on to the next rank.
+    pub reserve: u64,
+    /// Reads, each of a block, within about an hour after which a segment moves to the rank before;
+    /// 0: never.
+    pub hits: u64,
+    /// Bytes a second that moves to the tier write at most; 0: as many as it takes.
+    pub rate: u64,
+    /// Whether nothing moves to the tier or away from it by itself, and no new data lands there.
+    pub is_off: bool,
+    /// Whether everything on the tier moves away, because it is to be removed.
+    pub is_draining: bool,
+}
+
+/// A tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tier {
+    /// Its name.
+    pub name: String,
+    /// Random: the same as in the file `tier` of its directory.
+    pub uuid: Uuid,
+    /// The order of tiers: those with a lower rank are faster, and the home is faster than all.
+    pub rank: u32,
+    /// Its directory, absolute.
+    pub place: String,
+    /// What moves by itself.
+    pub policy: TierPolicy,
+}
+
+/// What a store knows of its tiers.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(super) struct TiersRecord {
+    /// The length at which a segment of the store is closed.
+    pub segment_len: u64,
+    /// The policy of the home.
+    pub home: TierPolicy,
+    /// The tiers by rank, then by name.
+    pub tiers: Vec<Tier>,
+}
+
+/// Whether a tier may have this name.
+///
+/// # Errors
+/// `Invalid`.
+pub fn check_tier_name(name: &str) -> Result<()> {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+    let what = if name == HOME {
+        "is the name of the store's own directory"
+    } else if name.is_empty() || name.len() > NAME_LEN_MAX {
+        "a name of a tier has 1 to 64 characters"
+    } else if !name.chars().all(is_plain) || name.starts_with(['.', '-']) {
+        "a name of a tier has letters, digits, '.', '_' and '-', and begins with a letter or digit"
+    } else {
+        return Ok(());
+    };
+    Err(Error::invalid(format!("{}: {what}", name.escape_debug())))
+}
+
+fn hex(uuid: Uuid) -> String {
+    uuid.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a string does not fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+fn unhex(text: &str) -> Option<Uuid> {
+    let digits = text.as_bytes();
+    let mut uuid = Uuid::default();
+    if digits.len() != uuid.len() * 2 || !text.is_ascii() {
+        return None;
+    }
+    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(uuid)
+}
+
+fn sealed(mut text: String) -> String {
+    let digest = Digest::of(text.as_bytes());
+    text.push_str(&format!("digest {digest}\n"));
+    text
+}
+
+/// The text before its digest, if that is right.
+fn unsealed(bytes: &[u8]) -> Option<&str> {
+    let text = std::str::from_utf8(bytes).ok()?;
+    let (body, digest) = text.strip_suffix('\n')?.rsplit_once("\ndigest ")?;
+    let body = text.get(..body.len() + 1)?;
+    (Digest::from_hex(digest)? == Digest::of(body.as_bytes())).then_some(body)
+}
+
+impl TierPolicy {
+    fn words(&self) -> String {
+        format!(
+            "policy {} {} {} {} {} {}",
+            self.max_age_s, self.reserve, self.hits, self.rate, self.is_off, self.is_draining
+        )
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut words = line.strip_prefix("policy ")?.split(' ');
+        let mut number = || words.next()?.parse().ok();
+        let (max_age_s, reserve, hits, rate) = (number()?, number()?, number()?, number()?);
+        Some(Self {
+            max_age_s,
+            reserve,
+            hits,
+            rate,
+            is_off: words.next()?.parse().ok()?,
+            is_draining: words.next()?.parse().ok()?,
+        })
+    }
+}
+
+impl TiersRecord {
+    fn encode(&self) -> String {
+        let (len, home) = (self.segment_len, self.home.words());
+        let mut text = format!("{TIERS_LINE}\nsegment-len {len}\n{home}\n");
+        for tier in &self.tiers {
+            text.push_str(&format!(
+                "tier {} {}\nuuid {}\nplace {}\n{}\n",
+                tier.rank,
+                tier.name,
+                hex(tier.uuid),
+                tier.place,
+                tier.policy.words()
+            ));
+        }
+        sealed(text)
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut lines = unsealed(bytes)?.lines();
+        if lines.next()? != TIERS_LINE {
+            return None;
+        }
+        let mut record = Self {
+            segment_len: lines.next()?.strip_prefix("segment-len ")?.parse().ok()?,
+            home: TierPolicy::parse(lines.next()?)?,
+            tiers: Vec::new(),
+        };
+        while let Some(line) = lines.next() {
+            let (rank, name) = line.strip_prefix("tier ")?.split_once(' ')?;
+            check_tier_name(name).ok()?;
+            record.tiers.push(Tier {
+                name: name.to_owned(),
+                rank: rank.parse().ok()?,
+                uuid: unhex(lines.next()?.strip_prefix("uuid ")?)?,
+                place: lines.next()?.strip_prefix("place ")?.to_owned(),
+                policy: TierPolicy::parse(lines.next()?)?,
+            });
+        }
+        (record.tiers.len() <= TIERS_MAX).then_some(record)
+    }
+
+    /// Reads what the store in `home` knows of its tiers: nothing if it has none.
+    ///
+    /// # Errors
+    /// `Corrupt` if both files are damaged; `Io`.
+    pub fn read(home: &dyn LocalFiles) -> Result<Self> {
+        let mut why = None;
+        for name in [layout::TIERS, layout::TIERS_COPY] {
+            match home.read_file(name, LEN_MAX) {
+                Ok(bytes) => match Self::parse(&bytes) {
+                    Some(record) => return Ok(record),
+                    None => why = Some(name),
+                },
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if is_bad_or_missing(&error) => why = Some(name),
+                Err(error) => return Err(error),
+            }
+        }
+        let Some(name) = why else {
+            return Ok(Self::default());
+        };
+        let shown = home.shown();
+        let what = format!(
+            "{shown}/{name}: what the store knows of its tiers is damaged, and so is the copy: \
+             'weald tier add --again' makes the list again, with each of the tiers"
+        );
+        Err(Error::corrupt("tiers", 0, "S-10.2", what))
+    }
+
+    /// Writes it, durably.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn write(&self, home: &dyn LocalFiles) -> Result<()> {
+        replace(home, [layout::TIERS, layout::TIERS_COPY], &self.encode())
+    }
+
+    /// The policy of the tier `name`, or of the home.
+    pub fn policy_of(&mut self, name: &str) -> Option<&mut TierPolicy> {
+        if name == HOME {
+            return Some(&mut self.home);
+        }
+        let found = self.tiers.iter_mut().find(|tier| tier.name == name);
+        found.map(|tier| &mut tier.policy)
+    }
+}
+
+/// Gives both files this text, one after the other.
+fn replace(files: &dyn LocalFiles, names: [&str; 2], text: &str) -> Result<()> {
+    for name in names {
+        let new = format!("{name}.new");
+        files.write_file(&new, text.as_bytes())?;
+        files.rename(&new, name)?;
+        files.sync_dir("")?;
+    }
+    Ok(())
+}
+
+/// What a directory says of itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct TierMark {
+    pub store: Uuid,
+    pub uuid: Uuid,
+    /// Inode and path of the store's directory. One of the two stays when a store is moved, or is
+    /// put back from a backup; a copy of a store has neither.
+    pub home: (u64, String),
+}
+
+/// Inode and path of the store in `home`.
+pub(super) fn home_of(home: &dyn LocalFiles) -> (u64, String) {
+    let shown = home.shown();
+    let path = std::fs::canonicalize(&shown);
+    let path = path.map_or(shown, |path| path.display().to_string());
+    (home.identity().map_or(0, |[_, inode]| inode), path)
+}
+
+impl TierMark {
+    /// Reads the mark in `place`; nothing if there is none.
+    ///
+    /// # Errors
+    /// `Corrupt` if both files are damaged; `Io`.
+    pub fn read(place: &dyn LocalFiles) -> Result<Option<Self>> {
+        let mut is_damaged = false;
+        for name in [layout::TIER_MARK, layout::TIER_MARK_COPY] {
+            match place.read_file(name, LEN_MAX) {
+                Ok(bytes) => match Self::parse(&bytes) {
+                    Some(mark) => return Ok(Some(mark)),
+                    None => is_damaged = true,
+                },
+                Err(error) if error.kind() == ErrorKind::NotFound => {}
+                Err(error) if is_bad_or_missing(&error) => is_damaged = true,
+                Err(error) => return Err(error),
+            }
+        }
+        if !is_damaged {
+            return Ok(None);
+        }
+        let shown = place.shown();
+        let what = format!(
+            "{shown}/{}: is damaged, and so is its copy",
+            layout::TIER_MARK
+        );
+        Err(Error::corrupt("tier", 0, "S-10.4", what))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut lines = unsealed(bytes)?.lines();
+        if lines.next()? != TIER_LINE {
+            return None;
+        }
+        Some(Self {
+            store: unhex(lines.next()?.strip_prefix("store ")?)?,
+            uuid: unhex(lines.next()?.strip_prefix("uuid ")?)?,
+            home: {
+                let (inode, path) = lines.next()?.strip_prefix("home ")?.split_once(' ')?;
+                (inode.parse().ok()?, path.to_owned())
+            },
+        })
+    }
+
+    /// Writes the mark, durably.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn write(&self, place: &dyn LocalFiles) -> Result<()> {
+        let (store, uuid) = (hex(self.store), hex(self.uuid));
+        let (inode, path) = &self.home;
+        let home = format!("{inode} {}", path.replace('\n', "?"));
+        let text = sealed(format!(
+            "{TIER_LINE}\nstore {store}\nuuid {uuid}\nhome {home}\n"
+        ));
+        let names = [layout::TIER_MARK, layout::TIER_MARK_COPY];
+        replace(place, names, &text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_parsed_and_damage_is_noticed() {
+        let record = TiersRecord {
+            segment_len: 64 << 20,
+            home: TierPolicy::default(),
+            tiers: vec![Tier {
+                name: "slow".into(),
+                uuid: [7; 16],
+                rank: 3,
+                place: "/mnt/a b/ü".into(),
+                policy: TierPolicy {
+                    max_age_s: 60,
+                    is_off: true,
+                    ..TierPolicy::default()
+                },
+            }],
+        };
+        let text = record.encode();
+        assert_eq!(TiersRecord::parse(text.as_bytes()), Some(record));
+        for at in 0..text.len() {
+            let mut bytes = text.clone().into_bytes();
+            bytes[at] ^= 1;
+            assert_eq!(TiersRecord::parse(&bytes), None, "byte {at}");
+            assert_eq!(TiersRecord::parse(&text.as_bytes()[..at]), None);
+        }
+    }
+
+    #[test]
+    fn names_lead_nowhere() {
+        for name in ["", "home", "..", ".x", "-x", "a/b", "a b", "ü", "a\n"] {
+            assert!(check_tier_name(name).is_err(), "{name}");
+        }
+        assert!(check_tier_name(&"a".repeat(65)).is_err());
+        assert!(check_tier_name("slow-2.hdd_1").is_ok());
+    }
+}
