@@ -28,14 +28,17 @@ pub const HELP: Help = Help {
     ],
     examples: &[
         (
-            "Let what was not used for 30 days go to another disk",
-            "weald tier add /srv/store hdd --name slow --rank 1 --same-disk && weald tier set \
-             /srv/store home --max-age 30d",
+            "Let data lie on another disk, too",
+            "weald tier add /srv/store /mnt/hdd/tier --name slow",
+        ),
+        (
+            "Let what was not used for 30 days go there",
+            "weald tier set /srv/store home --max-age 30d",
         ),
         ("Show what lies where", "weald tier stat /srv/store"),
         (
             "Move an image there now",
-            "weald tier move /srv/store:app --to slow",
+            "weald tier move /srv/store:forest --to slow",
         ),
     ],
     exit_status: &[

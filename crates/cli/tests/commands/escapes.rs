@@ -343,6 +343,43 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("replica remove s@ --name r", Nothing),
             ("replica remove s@ --name @", Nothing),
         ],
+        "tier" => &[("tier @", Nothing), ("tier", Nothing)],
+        "tier add" => &[
+            ("tier add s@ tp@ --name a", Nothing),
+            ("tier add s@ plain-tier --name t --same-disk", Nothing),
+            ("tier add s@ more-tier --name @ --same-disk", Nothing),
+            ("tier add s@ p@ --name a --same-disk", Nothing),
+            ("tier add @gone more-tier --name a", Nothing),
+        ],
+        "tier ls" => &[("tier ls s@", InPipes), ("tier ls @", Nothing)],
+        "tier stat" => &[
+            ("tier stat s@", Nothing),
+            ("tier stat --json s@", Nothing),
+            ("tier stat --prometheus s@", Nothing),
+            ("tier stat @", Nothing),
+        ],
+        "tier set" => &[
+            ("tier set s@ t --rank 2", Nothing),
+            ("tier set s@ @", Nothing),
+            ("tier set s@ t --rate @", Nothing),
+        ],
+        "tier plan" => &[
+            ("tier plan s@", Nothing),
+            ("tier plan --json s@", Nothing),
+            ("tier plan @", Nothing),
+        ],
+        "tier run" => &[
+            ("tier run s@", Nothing),
+            ("tier run --json s@", Nothing),
+            ("tier run @", Nothing),
+        ],
+        "tier move" => &[
+            ("tier move s@:@ --to t", Nothing),
+            ("tier move s@:@ --to @", Nothing),
+            ("tier move s@ --to t", Nothing),
+        ],
+        "tier drain" => &[("tier drain s@ t", Nothing), ("tier drain s@ @", Nothing)],
+        "tier remove" => &[("tier remove s@ @", Nothing), ("tier remove s@ t", Nothing)],
         "volume" => &[("volume @", Nothing), ("volume", Nothing)],
         "volume create" => &[
             ("volume create s@:v", Nothing),

@@ -41,6 +41,10 @@ const STORE_EMPTY: &str = "weald store create -q srv/store";
 const STORE_FULL: &str = "weald store create -q srv/store
     weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
 
+/// Two disks for tiers.
+const TIER_DISKS: &str = "mkdir mnt/hdd mnt/hdd2
+    mount -t tmpfs none mnt/hdd; mount -t tmpfs none mnt/hdd2";
+
 /// A replica of it, for the examples of most commands.
 const REPLICA: &str = "weald replica add -q srv/store backup --name disk2
     weald replica add -q srv/store near --name near; weald replica send -q srv/store";
@@ -120,7 +124,7 @@ fn every_example_works() {
         let help = bench.weald(words).expect(0, "").text();
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{command}: no examples");
-        if ["store", "export", "import", "replica"]
+        if ["store", "export", "import", "replica", "tier"]
             .iter()
             .any(|group| command.starts_with(group))
         {
@@ -144,6 +148,16 @@ fn every_example_works() {
                 _ => REPLICA.to_owned(),
             };
             must(&bench, &named);
+        }
+        let has_tiers = command.starts_with("tier");
+        if has_tiers {
+            must(&bench, TIER_DISKS);
+            if !["tier", "tier add"].contains(&command) {
+                must(
+                    &bench,
+                    "weald tier add -q srv/store mnt/hdd/tier --name slow",
+                );
+            }
         }
         if command == "mount" || command.starts_with("volume") {
             must(&bench, "weald store create -q srv/store");
@@ -177,6 +191,9 @@ fn every_example_works() {
         );
         if command == "mounts" {
             must(&bench, "weald umount mnt");
+        }
+        if has_tiers {
+            must(&bench, "umount mnt/hdd mnt/hdd2");
         }
         end_servers(&bench);
     }

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 67] = [
+pub const COMMANDS: [&str; 77] = [
     "build",
     "mount",
     "umount",
@@ -63,6 +63,16 @@ pub const COMMANDS: [&str; 67] = [
     "replica prune",
     "replica receive",
     "replica remove",
+    "tier",
+    "tier add",
+    "tier ls",
+    "tier stat",
+    "tier set",
+    "tier plan",
+    "tier run",
+    "tier move",
+    "tier drain",
+    "tier remove",
     "volume",
     "volume create",
     "volume ls",

@@ -262,27 +262,23 @@ impl TierMark {
     /// # Errors
     /// `Corrupt` if both files are damaged; `Io`.
     pub fn read(place: &dyn LocalFiles) -> Result<Option<Self>> {
-        let mut is_damaged = false;
+        let mut damaged = None;
         for name in [layout::TIER_MARK, layout::TIER_MARK_COPY] {
             match place.read_file(name, LEN_MAX) {
                 Ok(bytes) => match Self::parse(&bytes) {
                     Some(mark) => return Ok(Some(mark)),
-                    None => is_damaged = true,
+                    None => {
+                        let shown = place.shown();
+                        let what = format!("{shown}/{name}: is damaged, and so is its copy");
+                        damaged = Some(Error::corrupt("tier", 0, "S-10.4", what));
+                    }
                 },
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
-                Err(error) if is_bad_or_missing(&error) => is_damaged = true,
+                Err(error) if is_bad_or_missing(&error) => damaged = Some(error),
                 Err(error) => return Err(error),
             }
         }
-        if !is_damaged {
-            return Ok(None);
-        }
-        let shown = place.shown();
-        let what = format!(
-            "{shown}/{}: is damaged, and so is its copy",
-            layout::TIER_MARK
-        );
-        Err(Error::corrupt("tier", 0, "S-10.4", what))
+        damaged.map_or(Ok(None), Err)
     }
 
     fn parse(bytes: &[u8]) -> Option<Self> {

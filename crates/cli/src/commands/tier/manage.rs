@@ -65,11 +65,11 @@ pub const ADD_HELP: Help = Help {
     examples: &[
         (
             "Use another disk for what does not fit",
-            "weald tier add /srv/store hdd --name slow --same-disk",
+            "weald tier add /srv/store /mnt/hdd/tier --name slow",
         ),
         (
             "Let data come back from there when it is read again",
-            "weald tier add /srv/store hdd2 --name slower --rank 2 --hits 100 --same-disk",
+            "weald tier add /srv/store /mnt/hdd2 --name slower --rank 2 --hits 100",
         ),
     ],
     exit_status: DONE_OR_FAILED,

@@ -194,9 +194,12 @@ pub const MOVE_HELP: Help = Help {
     examples: &[
         (
             "Move an image to a tier",
-            "weald tier move /srv/store:app --to slow",
+            "weald tier move /srv/store:forest --to slow",
         ),
-        ("Bring it back", "weald tier move /srv/store:app --to home"),
+        (
+            "Bring it back",
+            "weald tier move /srv/store:forest --to home",
+        ),
     ],
     exit_status: DONE_OR_FAILED,
 };

@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use weald_store::tier::{TierReport, TierState};
+use weald_vfs::safe_line;
 
 /// Sections of the help.
 pub const LS_HELP: Help = Help {
@@ -161,10 +162,11 @@ fn json_of(tier: &TierState, report: &TierReport) -> Object {
 }
 
 fn text_of(tier: &TierState, report: &TierReport) -> String {
-    let mut text = format!("{} (rank {}) in {}\n", tier.name, tier.rank, tier.place);
+    let place = safe_line(&tier.place);
+    let mut text = format!("{} (rank {}) in {place}\n", tier.name, tier.rank);
     // Writing to a string does not fail.
     let _ = match &tier.why_away {
-        Some(why) => writeln!(text, "  not here: {why}"),
+        Some(why) => writeln!(text, "  not here: {}", safe_line(why)),
         None => writeln!(
             text,
             "  {} in {} segments; {} of {} are free",
@@ -201,7 +203,7 @@ fn text_of(tier: &TierState, report: &TierReport) -> String {
         let _ = writeln!(text, "  policy: {}", words.join(", "));
     }
     for (len, why) in waiting(tier, report) {
-        let _ = writeln!(text, "  waiting: {}: {why}", bytes(len));
+        let _ = writeln!(text, "  waiting: {}: {}", bytes(len), safe_line(why));
     }
     text
 }
