@@ -170,6 +170,25 @@ volume() {
     "$weald" volume check --data "$work/volumes:demo"
 }
 
+# Moves the volume's data to a tier and back.
+tier() {
+    step "weald tier: the volume's data moves to another directory, and back"
+    "$weald" tier add "$work/volumes" "$work/tier" --name slow --same-disk
+    "$weald" mount "$work/volumes:demo" "$work/volume"
+    "$weald" tier move "$work/volumes:demo" --to slow
+    "$weald" tier stat "$work/volumes"
+    rsync_differences "$tree" "$work/volume/first" --hard-links || {
+        head -n 50 <<<"$differences" >&2
+        die "the volume whose data moved differs from $tree"
+    }
+    "$weald" tier move "$work/volumes:demo" --to home
+    "$weald" umount "$work/volume"
+    "$weald" tier drain "$work/volumes" slow
+    "$weald" tier remove "$work/volumes" slow
+    "$weald" volume check --data "$work/volumes:demo"
+    say "nothing differs after the data moved to a tier and back"
+}
+
 # Backs the volume's store up, removes the store, and restores it from the backup.
 replica() {
     step "weald store backup: all that the volume's store has, in another place"
@@ -205,5 +224,6 @@ table
 store
 kernel_mount
 volume
+tier
 replica
 say "demo: done in $(since "$start") s"

@@ -123,6 +123,33 @@ impl Ground {
     }
 }
 
+/// The headings of a manual, as `## …`, and its commands `weald …`, in order.
+pub fn steps_of_manual(name: &str) -> Vec<String> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let manual = fs::read_to_string(path.join(name)).expect("the manual");
+    let mut is_code = false;
+    let mut steps = Vec::new();
+    for line in manual.lines() {
+        is_code ^= line.starts_with("```");
+        if line.starts_with("## ") || (is_code && line.starts_with("weald ")) {
+            steps.push(line.to_owned());
+        }
+    }
+    steps
+}
+
+impl Ground {
+    /// Runs a command of a manual, with the directories `roots` in this one.
+    pub fn run_of_manual(&self, line: &str, roots: &[&str]) {
+        let here = self.0.path().display().to_string();
+        let mut line = line.replacen("weald", "\"$WEALD\"", 1);
+        for root in roots {
+            line = line.replace(&format!(" {root}"), &format!(" '{here}'{root}"));
+        }
+        self.sh(&line);
+    }
+}
+
 #[track_caller]
 pub fn refused(output: &Output, words: &[&str]) {
     output.expect_refusal(words);

@@ -1,6 +1,6 @@
 //! Places of replicas: which are refused, which are full or gone, and another machine.
 
-use crate::ground::Ground;
+use crate::ground::{Ground, steps_of_manual};
 use crate::replicas::{ALL, assert_restored, with_volume};
 use std::fs;
 use std::path::Path;
@@ -218,15 +218,9 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
     ground.sh("cp -a v1 home/; sync -f home; cp -a home tree; sleep 6");
     ground.0.umount(&dir);
     ground.sh("mkdir -p srv backup disk2 disk3 home/data mnt/standby; mv store srv/");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/replicas.md");
-    let manual = fs::read_to_string(path).expect("the manual");
-    let here = ground.0.path().display().to_string();
-    let (mut is_code, mut count) = (false, 0);
-    for line in manual.lines() {
-        if line.starts_with("```") {
-            is_code = !is_code;
-        }
-        match line {
+    let mut count = 0;
+    for line in steps_of_manual("replicas.md") {
+        match line.as_str() {
             "## When the store is damaged" => drop(ground.sh("\"$WEALD\" umount home/data
                  printf 0123456789abcdef | dd of=srv/store/segments/0000000000000001 bs=1 \
                      seek=100000 conv=notrunc status=none")),
@@ -238,16 +232,13 @@ fn the_manual_of_replicas_works_from_beginning_to_end() {
         let is_far = ["ssh", "--name far", "podman"]
             .iter()
             .any(|word| line.contains(word));
-        if !is_code || !line.starts_with("weald ") || is_far {
+        if line.starts_with('#') || is_far {
             continue;
         }
-        let mut line = line.replacen("weald", "\"$WEALD\"", 1);
-        for root in ["/srv/", "/backup/", "/disk2/", "/disk3/", "/home/", "/mnt/"] {
-            line = line.replace(&format!(" {root}"), &format!(" '{here}'{root}"));
-        }
         // The states of this test are of today.
-        line = line.replace("2026-11-26 18:00", "2099-01-01 00:00");
-        ground.sh(&line);
+        let line = line.replace("2026-11-26 18:00", "2099-01-01 00:00");
+        let roots = ["/srv/", "/backup/", "/disk2/", "/disk3/", "/home/", "/mnt/"];
+        ground.run_of_manual(&line, &roots);
         count += 1;
     }
     assert!(count >= 23, "{count} commands");

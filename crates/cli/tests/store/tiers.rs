@@ -1,7 +1,7 @@
 //! Tiers on disks of their own: data moves there and back, by hand and by itself; disks that are
 //! not here, that fail, and that were exchanged; servers that are killed.
 
-use crate::ground::Ground;
+use crate::ground::{Ground, steps_of_manual};
 use crate::replicas::ALL;
 use serde_json::Value;
 use std::fs;
@@ -410,4 +410,25 @@ fn bad_input_is_refused() {
     left(before.2, "more");
     ground.assert_clean("store");
     ground.sh("umount slow more");
+}
+
+/// Would catch: a command of the manual that does not work, in the order in which it stands there.
+#[test]
+fn the_manual_of_tiers_works_from_beginning_to_end() {
+    let ground = Ground::with_images();
+    ground.sh("mkdir -p srv mnt; cp v1.weald tools.weald");
+    ground.weald(&["store", "create", "-q", "srv/store"]);
+    ground.weald(&["store", "import", "-q", "srv/store", "tools.weald"]);
+    make_disk(&ground, "mnt/hdd");
+    let mut count = 0;
+    for line in steps_of_manual("tiers.md") {
+        if line.starts_with("weald ") {
+            ground.run_of_manual(&line, &["/srv/", "/mnt/"]);
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} commands");
+    ground.weald(&["check", "-q", "srv/store:tools"]);
+    ground.assert_clean("srv/store");
+    ground.sh("umount mnt/hdd");
 }
