@@ -1,4 +1,5 @@
-//! Which images and volumes use a block, for messages about damaged ones, and which segments they use.
+//! Which images and volumes use a block, for messages about damaged ones, and which segments they
+//! use.
 
 use crate::engine::Table;
 use crate::store::is_bad_or_missing;

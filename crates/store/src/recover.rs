@@ -165,7 +165,7 @@ impl StoreWriter {
         let mut batch = Batch::default();
         for &number in numbers {
             match remove_if_there(&*disk, &layout::segment(number)) {
-                // A tier that is not here may have the file, which nothing will know when it is back.
+                // A tier that is not here may have the file. When it is back, nothing knows it.
                 Err(error) if error.kind() == ErrorKind::Lost => {
                     log::info!("{error}");
                     if self.faults.has(Bug::TierStopsStore) {

@@ -6,9 +6,9 @@
 //! crash in the middle of a move leaves at worst the same segment in two places, of which the first
 //! in that order counts.
 //!
-//! Files from bottom to top: `record` (what a store knows of its tiers, and what a tier says of its
-//! store) → `disk` (one disk out of many) → `manage` (add, change, remove), `moving` (one segment)
-//! → `plan` (which segments should move) and `heat` (which were used) → `mover` (what a run does).
+//! Files from bottom to top: `record` (what a store knows of its tiers, and a tier of its store),
+//! `disk` (one disk out of many), `manage` (add, change, remove) and `moving` (one segment), `plan`
+//! (which segments should move) and `heat` (which were used), `mover` (what a run does).
 
 mod disk;
 mod heat;

@@ -146,13 +146,22 @@ impl BlockReader {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn dead_len(&self) -> Result<u64> {
-        let mut dead = 0;
+        Ok(self.garbage_and_total()?.0)
+    }
+
+    /// As [`BlockReader::dead_len`], and the bytes of all segments.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn garbage_and_total(&self) -> Result<(u64, u64)> {
+        let (mut dead, mut total) = (0, 0);
         each_row(&*self.engine, Table::Segments, &mut |number, value| {
             let row = SegmentRow::parse(value)?;
             dead += crate::collect::debt(&*self.store.disk, SegmentNo(number), &row)?;
+            total += row.len;
             Ok(())
         })?;
-        Ok(dead)
+        Ok((dead, total))
     }
 
     /// The tables.

@@ -201,8 +201,8 @@ impl Ground {
     }
 }
 
-/// The lines of a table of mounts, such as `/proc/self/mounts`. Tests beside this one mount on names
-/// that are no UTF-8: a replacement character stands for what cannot be shown.
+/// The lines of a table of mounts, such as `/proc/self/mounts`. Tests beside this one mount on
+/// names that are no UTF-8: a replacement character stands for what cannot be shown.
 ///
 /// # Panics
 /// If the table cannot be read.

@@ -5,6 +5,7 @@ use crate::cache::Blocks;
 use crate::commit::Committer;
 use crate::core::Core;
 use crate::create::codec_spec;
+use crate::idle_collection;
 use crate::layer::{Segment, Source};
 use crate::logger::{Logger, Replay};
 use crate::open_store::{Committing, OpenStore, Writing};
@@ -192,6 +193,7 @@ impl Volume {
             if shared.begins_to_send() {
                 replicate::start(shared)?;
                 tiering::start(shared)?;
+                idle_collection::start(shared)?;
             }
         }
         if options.is_preloaded {

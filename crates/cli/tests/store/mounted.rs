@@ -205,3 +205,39 @@ fn mounts_of_missing_images_are_refused() {
     );
     assert_eq!(ground.0.mounts().len(), 0);
 }
+
+/// Would catch: space of removed files that stays until somebody calls gc, and a collection that
+/// never ends, or that runs without garbage.
+#[test]
+fn space_comes_back_by_itself() {
+    let ground = Ground::new();
+    ground.weald(&["store", "create", "-q", "--segment-size", "1M", "store"]);
+    ground.weald(&["volume", "create", "-q", "store:v"]);
+    let dir = ground.0.dir("home");
+    ground.0.mount(Path::new("store:v"), &dir, &[]);
+    ground.sh("python3 -c 'import os, random
+random.seed(1)
+for number in range(8000):
+    open(f\"home/{number}\", \"wb\").write(os.urandom(random.randrange(200, 9000)))'
+         sync -f home");
+    let len = || {
+        let stat = ground.json(&["volume", "stat", "--json", "store:v"]);
+        let figure = |name: &str| stat[0][name].as_u64().expect(name);
+        (figure("stored_len"), figure("dead_len"))
+    };
+    let (before, _) = len();
+    // Half of each segment.
+    ground.sh("rm home/*[13579]; sync -f home; cp -a home kept");
+    eventually("the space is back", || {
+        let (stored, debt) = len();
+        stored < before * 6 / 10 && debt * 10 <= stored
+    });
+    let segments = || ground.sh("ls store/segments");
+    std::thread::sleep(std::time::Duration::from_secs(6));
+    let quiet = segments();
+    std::thread::sleep(std::time::Duration::from_secs(11));
+    assert_eq!(quiet, segments(), "nothing is left to do");
+    ground.sh("diff -r home kept");
+    ground.0.umount(&dir);
+    ground.assert_clean("store");
+}

@@ -68,8 +68,9 @@ struct Counted {
     name: String,
     file: RwLock<Arc<dyn LocalFile>>,
     reads: Arc<AtomicU64>,
-    /// Whether it was opened in a tier. Freeing ranges may fail there: the space comes back with the
-    /// segment. And an open file of a disk that has failed fails for ever, although the disk is back.
+    /// Whether it was opened in a tier. Freeing ranges may fail there: the space comes back with
+    /// the segment. And an open file of a disk that has failed fails for ever, although the disk is
+    /// back.
     is_of_tier: bool,
 }
 
@@ -446,7 +447,9 @@ impl LocalFiles for TieredDisk {
     }
 
     fn is_at_home(&self, name: &str) -> bool {
-        self.0.home.open(name, Access::Read).is_ok()
+        let opened = self.0.home.open(name, Access::Read);
+        // Something else than a file is at home, too.
+        !opened.is_err_and(|error| is_not_found(&error))
     }
 
     fn why_missing(&self, name: &str) -> Option<String> {

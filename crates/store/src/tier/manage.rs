@@ -253,7 +253,9 @@ impl Store {
         self.change_tiers(new.is_again, |home, record| {
             let busy = |what: String| Err(Error::new(ErrorKind::Busy, what));
             if record.tiers.len() >= TIERS_MAX {
-                return Err(Error::limit(format!("a store has at most {TIERS_MAX} tiers")));
+                return Err(Error::limit(format!(
+                    "a store has at most {TIERS_MAX} tiers"
+                )));
             }
             if record.tiers.iter().any(|tier| tier.name == new.name) && !new.is_again {
                 return busy(format!("{}: there is a tier of this name", new.name));
@@ -270,12 +272,14 @@ impl Store {
             let mark = TierMark::read(&*place)?;
             let uuid = match mark {
                 Some(mark) if mark.store != self.uuid() => {
-                    return busy(format!("{shown}: is a tier of another store: take another place"));
+                    return busy(format!(
+                        "{shown}: is a tier of another store: take another place"
+                    ));
                 }
                 Some(mark) if new.is_again => mark.uuid,
                 Some(_) => {
                     return busy(format!(
-                        "{shown}: is a tier of this store, or of a copy of it: --again takes it over"
+                        "{shown}: is a tier of this store, or of a copy: --again takes it over"
                     ));
                 }
                 None if new.is_again => {
@@ -284,15 +288,18 @@ impl Store {
                 None => new.uuid,
             };
             let is_ours = |name: &String| matches!(name.as_str(), "lost+found" | layout::SEGMENTS);
-            let is_empty = made.iter().all(is_ours)
-                && segments_of(&*place, &mut KnownLens::new())?.is_empty();
+            let is_empty =
+                made.iter().all(is_ours) && segments_of(&*place, &mut KnownLens::new())?.is_empty();
             if mark_is_new(&*place)? && !is_empty {
                 return busy(format!(
                     "{shown}: the directory is not empty: a tier needs a new one"
                 ));
             }
             let disks = record.tiers.iter().filter(|tier| tier.name != new.name);
-            let disks = disks.filter_map(|tier| Some((tier.name.as_str(), attach(home, tier).ok()?)));
+            let disks = disks.filter_map(|tier| {
+                let disk = attach(home, tier).ok()?;
+                Some((tier.name.as_str(), disk))
+            });
             let device = |disk: &dyn Disk| disk.identity().map(|[device, _]| device);
             let of_new = device(&*place);
             if !new.may_share_disk && of_new.is_some() {
@@ -317,7 +324,9 @@ impl Store {
                 home: home_of(home),
             };
             mark.write(&*place)?;
-            record.tiers.retain(|tier| tier.uuid != uuid && tier.name != new.name);
+            record
+                .tiers
+                .retain(|tier| tier.uuid != uuid && tier.name != new.name);
             record.tiers.push(Tier {
                 name: new.name.clone(),
                 uuid,

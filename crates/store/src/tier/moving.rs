@@ -2,8 +2,8 @@
 //!
 //! 1. The bytes are copied to the file `moving` of the target, beside the writer, and made durable
 //!    there. They are read again: a disk that has lost a write is noticed now.
-//! 2. The writer holds still while the file takes its name, durably. From now on the segment lies in
-//!    both places.
+//! 2. The writer holds still while the file takes its name, durably. From now on the segment lies
+//!    in both places.
 //! 3. The old file is removed.
 //!
 //! A crash before 2 leaves the file `moving`, which the next move replaces. A crash before 3 leaves

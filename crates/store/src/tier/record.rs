@@ -1,5 +1,6 @@
 //! What a store knows of its tiers: the files `tiers` and `tiers.copy`. What a tier says of its
-//! store: the files `tier` and `tier.copy` in its directory. All are text that ends with its digest.
+//! store: the files `tier` and `tier.copy` in its directory. All are text that ends with its
+//! digest.
 
 use crate::disk::LocalFiles;
 use crate::layout;

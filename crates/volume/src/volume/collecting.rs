@@ -76,7 +76,21 @@ impl Volume {
     /// `Busy` while a hold or another collection lasts, or if the volume is being closed or cannot
     /// change; `Io` after a failure.
     pub fn begin_collection(&self, options: &CollectOptions) -> Result<Collecting> {
-        let shared = &self.core.shared;
+        Collecting::begin(&self.core.shared, options, options.copy_below_percent > 0)
+    }
+}
+
+impl Collecting {
+    /// Begins a collection of the store. With `settles`, blocks of which the open volumes use a
+    /// part are written again first.
+    ///
+    /// # Errors
+    /// As [`Volume::begin_collection`].
+    pub(crate) fn begin(
+        shared: &Arc<OpenStore>,
+        options: &CollectOptions,
+        settles: bool,
+    ) -> Result<Self> {
         let mut writing = lock(shared)?.ok_or_else(|| {
             let what = "a volume of the store is being sealed, or an image is being added: try \
                         again when that has ended";
@@ -88,15 +102,16 @@ impl Volume {
         })?;
         let collection = Collection::begin(&writing.writer, options);
         drop(writing);
-        let phase = match options.copy_below_percent {
-            0 => Phase::Choose,
-            _ => Phase::Settle,
+        let phase = if settles {
+            Phase::Settle
+        } else {
+            Phase::Choose
         };
         if phase == Phase::Settle {
             let volumes = shared.volumes();
             volumes.iter().for_each(|volume| volume.make_settling_due());
         }
-        Ok(Collecting {
+        Ok(Self {
             shared: Arc::downgrade(shared),
             collection,
             phase,

@@ -97,8 +97,8 @@ pub const PLAN_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Each line has the tier where a segment lies, the one where it should lie, its bytes, and \
-         why. Nothing moves. A hyphen stands for no tier with room. Reads that a server has counted \
-         since its last run, at most 10 seconds ago, are not in it.",
+         why. Nothing moves. A hyphen stands for no tier with room. Reads that a server has \
+         counted since its last run, at most 10 seconds ago, are not in it.",
     ],
     examples: &[(
         "Show what would move, and why",
