@@ -28,7 +28,6 @@ mod garbage;
 mod holds;
 #[cfg(test)]
 mod hook;
-mod idle_collection;
 mod import;
 mod index;
 mod layer;

@@ -5,7 +5,6 @@ use crate::cache::Blocks;
 use crate::commit::Committer;
 use crate::core::Core;
 use crate::create::codec_spec;
-use crate::idle_collection;
 use crate::layer::{Segment, Source};
 use crate::logger::{Logger, Replay};
 use crate::open_store::{Committing, OpenStore, Writing};
@@ -193,7 +192,7 @@ impl Volume {
             if shared.begins_to_send() {
                 replicate::start(shared)?;
                 tiering::start(shared)?;
-                idle_collection::start(shared)?;
+                shared.begin_idle_collections()?;
             }
         }
         if options.is_preloaded {
@@ -507,6 +506,7 @@ mod admission;
 mod collecting;
 mod file_system;
 mod hold;
+mod idle_collection;
 mod removing;
 mod settling;
 mod syncing;

@@ -6,9 +6,9 @@
 //! fifth of the time; a store that nobody uses is collected at full speed. A store without garbage
 //! costs a pass over the rows of segments, after changes.
 
+use super::collecting::{CollectStep, Collecting};
 use crate::open_store::OpenStore;
 use crate::state::State;
-use crate::volume::{CollectStep, Collecting};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -42,16 +42,18 @@ struct Seen {
     left: u64,
 }
 
-/// Starts the thread that collects, until all volumes of the store are closed.
-///
-/// # Errors
-/// `Io` if the thread does not start.
-pub(crate) fn start(shared: &Arc<OpenStore>) -> Result<()> {
-    let weak = Arc::downgrade(shared);
-    let spawned = thread::Builder::new()
-        .name("weald-collect".into())
-        .spawn(move || run(&weak));
-    spawned.map(drop).map_err(|e| Error::io("a thread", e))
+impl OpenStore {
+    /// Starts the thread that collects, until all volumes of the store are closed.
+    ///
+    /// # Errors
+    /// `Io` if the thread does not start.
+    pub(super) fn begin_idle_collections(self: &Arc<Self>) -> Result<()> {
+        let weak = Arc::downgrade(self);
+        let spawned = thread::Builder::new()
+            .name("weald-collect".into())
+            .spawn(move || run(&weak));
+        spawned.map(drop).map_err(|e| Error::io("a thread", e))
+    }
 }
 
 fn run(weak: &Weak<OpenStore>) {
