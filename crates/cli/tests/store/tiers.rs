@@ -432,3 +432,63 @@ fn the_manual_of_tiers_works_from_beginning_to_end() {
     ground.assert_clean("srv/store");
     ground.sh("umount mnt/hdd");
 }
+
+/// Would catch: a store that is full while a tier has room, a file that fails in its middle, tables
+/// without space because data took it, and a full store that cannot be emptied.
+#[test]
+fn capacity_is_the_sum() {
+    let ground = Ground::new();
+    make_disk(&ground, "fast");
+    make_disk(&ground, "slow");
+    ground.weald(&[
+        "store",
+        "create",
+        "-q",
+        "--segment-size",
+        "4M",
+        "fast/store",
+    ]);
+    let add = [
+        "tier",
+        "add",
+        "-q",
+        "fast/store",
+        "slow/tier",
+        "--name",
+        "slow",
+    ];
+    ground.weald(&add);
+    ground.weald(&["volume", "create", "-q", "fast/store:home"]);
+    let dir = ground.0.dir("home");
+    ground.0.mount(Path::new("fast/store:home"), &dir, &[]);
+    let free = |path: &str| -> u64 {
+        let text = ground.sh(&format!("df --output=avail -B1 {path} | tail -n 1"));
+        text.trim().parse().expect("a number")
+    };
+    assert!(free("home") > free("fast") + 30_000_000);
+    ground.sh(
+        "head -c 80M /dev/urandom > noise; cp noise home/noise; sync -f home; cmp noise home/noise
+         seq 1000 | split -l 1 - home/small; sync -f home",
+    );
+    let lens: Vec<u64> = ground
+        .json(&["tier", "stat", "--json", "fast/store"])
+        .iter()
+        .map(|tier| tier["bytes"].as_u64().expect("bytes"))
+        .collect();
+    assert!(lens.iter().all(|len| *len > 20_000_000), "{lens:?}");
+    // Until both are full.
+    let full = ground
+        .0
+        .script("set -e; head -c 80M /dev/urandom > home/more; sync -f home")
+        .status();
+    assert!(!full.expect("sh").success());
+    ground.sh("rm home/more home/small*; sync -f home; cmp noise home/noise");
+    ground.0.umount(&dir);
+    ground.0.mount(Path::new("fast/store:home"), &dir, &[]);
+    ground.sh("cmp noise home/noise; rm home/noise; sync -f home");
+    eventually("the space is back", || free("home") > 90_000_000);
+    ground.sh("echo x > home/x; sync -f home");
+    ground.0.umount(&dir);
+    ground.assert_clean("fast/store");
+    ground.sh("umount slow fast");
+}
