@@ -26,7 +26,7 @@
 # make audit      libraries against known faults, licences and sources; needs the network
 # make fuzz       every decoder on hostile bytes, and whole volumes with changed rows (half an hour)
 # make soak       hours: random trees for MINUTES=30, stores (10^5 seeds) and volumes (10^6) with faults, changed rows,
-#                 500 kills, fsx; PART=trees|stores|volumes|rows|crashes|fsx|drill runs one part; needs root
+#                 500 kills, fsx; PART=trees|stores|replicas|tiers|volumes|rows|crashes|fsx|drill runs one part; needs root
 # make setup      install what is missing for these, fuzzing aside
 
 PREFIX ?= /usr/local

@@ -4,6 +4,7 @@
 #            and the images of one thread and of many threads. WEALD_SEED: the first seed
 #   stores   stores on a simulated disk with faults. WEALD_SEEDS (0..100000)
 #   replicas a store and its replica on two machines, WEALD_SEEDS (0..100000); both sides killed, WEALD_KILLS (500)
+#   tiers    a store with tiers on three disks, WEALD_SEEDS (0..100000); a moving server killed, WEALD_KILLS (500)
 #   volumes  volumes on a simulated disk with faults. WEALD_SEEDS (0..1000000); an hour on two cores
 #   rows     volumes whose rows were changed: no hang, no panic. WEALD_MUTATIONS (0..100000)
 #   crashes  real servers killed and disks shut down. WEALD_KILLS (500), WEALD_CUTS (50)
@@ -69,6 +70,12 @@ soak_replicas() {
     (cd "$root" && WEALD_KILLS=${WEALD_KILLS:-500} cargo test --quiet --release --locked -p weald-cli --test store killed_at_any_moment)
 }
 
+soak_tiers() {
+    simulate weald-store simulation::tiers::a_store "${WEALD_SEEDS:-0..100000}"
+    step "a server is killed while it moves segments"
+    (cd "$root" && WEALD_KILLS=${WEALD_KILLS:-500} cargo test --quiet --release --locked -p weald-cli --test store killed_while_it_moves)
+}
+
 soak_volumes() { simulate weald-volume a_volume_is_a_prefix "${WEALD_SEEDS:-0..1000000}"; }
 
 soak_rows() {
@@ -104,10 +111,10 @@ need_root "making trees with devices, foreign owners and capabilities"
 need_fuse
 build_programs
 make_work
-[ $# -gt 0 ] || set -- trees stores replicas volumes rows crashes fsx drill
+[ $# -gt 0 ] || set -- trees stores replicas tiers volumes rows crashes fsx drill
 for part in "$@"; do
     case $part in
-    trees | stores | replicas | volumes | rows | crashes | fsx | drill) "soak_$part" ;;
-    *) die "soak.sh has no part \"$part\": trees, stores, replicas, volumes, rows, crashes, fsx, drill" ;;
+    trees | stores | replicas | tiers | volumes | rows | crashes | fsx | drill) "soak_$part" ;;
+    *) die "soak.sh has no part \"$part\": trees, stores, replicas, tiers, volumes, rows, crashes, fsx, drill" ;;
     esac
 done

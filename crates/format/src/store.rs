@@ -23,8 +23,10 @@ pub const CONTENT_DIGESTS_MAGIC: [u8; 8] = *b"\x89WDIGST\n";
 pub const STORE_VERSION: u32 = 1;
 /// Incompatible feature: rows of the tables lie in groups.
 pub const STORE_ROW_GROUPS: u64 = 1;
+/// Incompatible feature: segments may lie in other directories than the store's own.
+pub const STORE_TIERS: u64 = 2;
 /// Incompatible features of stores that this code knows.
-pub const STORE_INCOMPAT_KNOWN: u64 = STORE_ROW_GROUPS;
+pub const STORE_INCOMPAT_KNOWN: u64 = STORE_ROW_GROUPS | STORE_TIERS;
 /// Bytes of a store's superblock.
 pub const STORE_SUPERBLOCK_LEN: usize = size_of::<StoreRecord>();
 /// Bytes of a segment's superblock.

@@ -11,8 +11,8 @@ use crate::layout::{self, ObjectKind, ObjectName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weald_format::store::{
-    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, StoreSuperblock,
-    Uuid,
+    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, STORE_TIERS,
+    StoreSuperblock, Uuid,
 };
 use weald_format::{BlockId, CommitNo, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
@@ -174,17 +174,30 @@ impl Store {
 
     /// Keeps programs without groups of rows out of the store: to them, its tables would look
     /// empty. The writer has the lock, and calls this before it opens the tables.
-    ///
-    /// The file stays the same, since readers have locks on it. Its 96 bytes lie in one sector of
-    /// the disk, which changes as a whole.
     pub(crate) fn require_row_groups(&self) -> Result<()> {
         if self.superblock.incompat & STORE_ROW_GROUPS != 0 {
             return Ok(());
         }
+        self.set_feature(STORE_ROW_GROUPS, true)
+    }
+
+    /// Says whether a program has to know the feature `bit` to use the store.
+    ///
+    /// The file stays the same, since readers have locks on it. Its 96 bytes lie in one sector of
+    /// the disk, which changes as a whole.
+    pub(crate) fn set_feature(&self, bit: u64, is_on: bool) -> Result<()> {
         let mut superblock = Self::open(self.disk.clone())?.superblock;
-        superblock.incompat |= STORE_ROW_GROUPS;
+        if is_on == (superblock.incompat & bit != 0) {
+            return Ok(());
+        }
+        superblock.incompat ^= bit;
         crate::superblock_files::write(&*self.disk, layout::SUPERBLOCK, superblock)?;
         crate::superblock_files::write(&*self.disk, layout::SUPERBLOCK_COPY, superblock)
+    }
+
+    /// Features that a store needs that is made of this one elsewhere.
+    pub(crate) fn features_elsewhere(&self) -> u64 {
+        self.superblock.incompat & !STORE_TIERS
     }
 
     /// UUID of the store.

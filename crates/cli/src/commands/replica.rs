@@ -7,7 +7,7 @@ mod prune;
 mod receive;
 mod restore;
 mod send;
-mod status;
+pub mod status;
 mod verify;
 
 pub use send::{BACKUP_HELP, BackupArgs, backup};

@@ -2,7 +2,7 @@
 
 mod manage;
 mod moving;
-mod show;
+pub mod show;
 
 use crate::help::Help;
 use crate::open_store::silence_engine;

@@ -103,9 +103,13 @@ fn an_image_moves_to_a_tier_and_back() {
     assert_eq!(ground.sh("ls slow/tier/segments"), "");
     ground.weald(&["store", "import", "-q", "store", "v1.weald", "v2.weald"]);
     ground.weald(&["tier", "move", "-q", "store:v1", "--to", "slow"]);
+    // Programs that know no tiers refuse the store while it has one.
+    let features = || fs::read(ground.at("store/store")).expect("superblock")[48];
+    assert_eq!(features(), 3);
     ground.weald(&["tier", "drain", "-q", "store", "slow"]);
     ground.weald(&["tier", "remove", "store", "slow"]);
     assert_eq!(ground.sh("ls slow/tier"), "segments\n");
+    assert_eq!(features(), 1);
     read(&ground);
     ground.sh("umount slow");
 }
@@ -117,6 +121,7 @@ fn a_tier_that_is_not_here_costs_what_lies_there_alone() {
     let ground = with_tier();
     ground.weald(&["tier", "move", "-q", "store:v1", "--to", "slow"]);
     ground.weald(&["volume", "create", "-q", "store:home"]);
+    ground.weald(&["store", "backup", "-q", "store", "backup"]);
     ground.sh("umount slow");
     let report = ground.0.weald(["store", "check", "store"]);
     assert_eq!(report.code, Some(1));
@@ -130,6 +135,10 @@ fn a_tier_that_is_not_here_costs_what_lies_there_alone() {
         &["tier", "remove", "store", "slow"],
         &["not here", "--lost"],
     );
+    // A replica has it, but a segment in two places must not differ.
+    let scrubbed = ground.0.weald(["store", "scrub", "store"]);
+    assert_eq!(scrubbed.code, Some(1), "{}", scrubbed.stderr);
+    assert_eq!(stat(&ground, "home")["segments"], 0);
     // Names are there, data is not, and everything else works.
     ground.weald(&["store", "ls", "store"]);
     let read = ground.0.weald(["cat", "store:v1", "noise"]);
@@ -247,6 +256,8 @@ fn data_moves_by_itself() {
     let run = ground.0.weald(["tier", "run", "store"]);
     assert_eq!(run.code, Some(1));
     assert!(run.text().contains("room"), "{}", run.text());
+    let said = ground.weald(&["volume", "stat", "store:home"]);
+    assert!(said.contains("\ntier slow "), "{said}");
     let metrics = ground.weald(&["tier", "stat", "--prometheus", "store"]);
     assert!(
         metrics.contains("weald_tier_waiting_bytes{store="),

@@ -130,6 +130,7 @@ impl<'a> Follower<'a> {
     ) -> Result<Self> {
         let (lock, is_left) = lock_standby(store, &options.writer_name)?;
         refuse_no_standby(store)?;
+        store.refuse_tiers_away()?;
         let record = store.standby_record()?;
         let record = record.ok_or_else(|| Error::invalid("the store is no standby"))?;
         let identity = identity_of(place)?;

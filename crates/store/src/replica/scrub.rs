@@ -228,6 +228,10 @@ impl StoreWriter {
         let len = self.segment_row(number)?.len;
         let (file, is_new) = match disk.open(&name, Access::Write) {
             Err(error) if error.kind() == ErrorKind::NotFound => {
+                // Two files of one segment that differ would be worse than none.
+                if let Some(why) = disk.why_missing(&name) {
+                    return Err(Error::lost(why));
+                }
                 (disk.open(&name, Access::Create)?, true)
             }
             other => (other?, false),

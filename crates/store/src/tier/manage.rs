@@ -9,7 +9,7 @@ use crate::layout;
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use weald_format::store::Uuid;
+use weald_format::store::{STORE_TIERS, Uuid};
 use weald_format::{Error, ErrorKind, Result, SegmentNo};
 
 /// File that those lock who change what a store knows of its tiers.
@@ -192,8 +192,8 @@ impl Store {
             Some((name, why)) => {
                 let shown = self.shown();
                 let what = format!(
-                    "tier {name} is not here: {why}: what lies there would count as lost: bring it \
-                     back first; 'weald tier remove --lost {shown} {name}' forgets it"
+                    "tier {name} is not here: {why}: bring it back first, because what lies there \
+                     would count as lost; 'weald tier remove --lost {shown} {name}' forgets it"
                 );
                 Err(Error::new(ErrorKind::Busy, what))
             }
@@ -323,6 +323,8 @@ impl Store {
                 uuid,
                 home: home_of(home),
             };
+            // To a program that knows no tiers, what lies there would be lost.
+            self.set_feature(STORE_TIERS, true)?;
             mark.write(&*place)?;
             record
                 .tiers
@@ -409,7 +411,11 @@ impl Store {
                 }
             }
             Ok(())
-        })
+        })?;
+        if self.has_tiers() {
+            return Ok(());
+        }
+        self.set_feature(STORE_TIERS, false)
     }
 }
 

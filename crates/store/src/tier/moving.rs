@@ -15,6 +15,7 @@ use super::record::{HOME, TiersRecord};
 use crate::disk::{Access, Disk, LocalFile};
 use crate::faults::Bug;
 use crate::layout;
+use crate::role::Role;
 use crate::store::Store;
 use crate::writer::StoreWriter;
 use std::sync::Arc;
@@ -145,6 +146,10 @@ impl StoreWriter {
     /// # Errors
     /// `Io` of the tables. Those of a tier are told.
     pub fn settle_tiers(&mut self) -> Result<()> {
+        // It has segments of states whose rows are still to come.
+        if self.store().role()? == Role::Standby {
+            return Ok(());
+        }
         let disks = self.store().tier_disks()?;
         let mut seen = std::collections::BTreeSet::new();
         for (index, tier) in disks.iter().enumerate() {

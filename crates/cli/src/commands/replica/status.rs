@@ -94,7 +94,8 @@ pub(super) fn run(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn json_of(status: &ReplicaStatus) -> Object {
+/// The figures of a replica.
+pub(in crate::commands) fn json_of(status: &ReplicaStatus) -> Object {
     let mut object = Object::new();
     object.insert("name".into(), status.name.as_str().into());
     object.insert("place".into(), status.place.as_str().into());
@@ -220,6 +221,27 @@ fn metrics(store: &Store, path: &Path) -> anyhow::Result<String> {
         text.push_str(&gauge(head, &lines.collect::<Vec<_>>()));
     }
     Ok(text)
+}
+
+/// How far a replica is, in a few words.
+pub(in crate::commands) fn words_of(status: &ReplicaStatus) -> String {
+    let since = status.sent.and_then(|(_, time)| seconds_since(time));
+    let since = since.map_or("nothing was sent yet".to_owned(), |seconds| {
+        format!("sent to {} ago", duration(seconds))
+    });
+    let behind = match status.behind {
+        Some(0) => "has everything".to_owned(),
+        Some(behind) => {
+            let (commits, len) = (count(behind), bytes(status.behind_len));
+            format!("behind by {commits} commits, {len}")
+        }
+        None => "not known how far behind".to_owned(),
+    };
+    let failed = status
+        .error
+        .as_ref()
+        .map_or("", |_| ", the last try failed");
+    format!("{behind}, {since}{failed}")
 }
 
 fn text_of(status: &ReplicaStatus) -> String {

@@ -82,7 +82,7 @@ pub(super) fn stat(args: &StatArgs) -> anyhow::Result<ExitCode> {
     let tiers = store.tiers()?;
     let mut output = Output::new();
     if args.prometheus {
-        output.text(&metrics(&tiers, &report, &args.location.store))?;
+        output.text(&metrics(&tiers, &report, &args.location.store)?)?;
     }
     for tier in &tiers {
         if args.json {
@@ -134,7 +134,8 @@ fn waiting<'a>(
     of_tier.map(|(len, _, why)| (*len, why.as_str()))
 }
 
-fn json_of(tier: &TierState, report: &TierReport) -> Object {
+/// The figures of a tier.
+pub(in crate::commands) fn json_of(tier: &TierState, report: &TierReport) -> Object {
     let mut object = Object::new();
     let policy = &tier.policy;
     object.insert("name".into(), tier.name.as_str().into());
@@ -208,19 +209,26 @@ fn text_of(tier: &TierState, report: &TierReport) -> String {
     text
 }
 
-fn metrics(tiers: &[TierState], report: &TierReport, store: &Path) -> String {
-    let path = std::path::absolute(store).unwrap_or_else(|_| store.to_owned());
-    let path = label(&path.to_string_lossy());
+/// What lies on a tier, in a few words.
+pub(in crate::commands) fn words_of(tier: &TierState) -> String {
+    match &tier.why_away {
+        Some(why) => format!("is not here: {}", safe_line(why)),
+        None => format!("{}, {} are free", bytes(tier.len()), bytes(tier.space.free)),
+    }
+}
+
+/// All figures: each metric once, with a line for each tier.
+fn metrics(tiers: &[TierState], report: &TierReport, store: &Path) -> anyhow::Result<String> {
+    // The same, however it was typed.
+    let path = std::fs::canonicalize(store)?;
+    let shown = label(&path.to_string_lossy());
     let mut text = String::new();
     for (head, figure) in METRICS {
-        let lines: Vec<(String, f64)> = tiers
-            .iter()
-            .map(|tier| {
-                let labels = format!("store=\"{path}\",tier=\"{}\"", label(&tier.name));
-                (labels, figure(tier, report) as f64)
-            })
-            .collect();
-        text.push_str(&gauge(head, &lines));
+        let lines = tiers.iter().map(|tier| {
+            let labels = format!("store=\"{shown}\",tier=\"{}\"", label(&tier.name));
+            (labels, figure(tier, report) as f64)
+        });
+        text.push_str(&gauge(head, &lines.collect::<Vec<_>>()));
     }
-    text
+    Ok(text)
 }

@@ -2,6 +2,8 @@
 
 use super::named::Named;
 use super::show::failure_text;
+use crate::commands::replica::status::{json_of as replica_json, words_of as replica_words};
+use crate::commands::tier::show::{json_of as tier_json, words_of as tier_words};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::metrics::{gauge, label};
@@ -14,6 +16,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_daemon::VolumeReport;
+use weald_store::Store;
 use weald_vfs::safe_line;
 use weald_volume::{OpenOptions, Volume};
 
@@ -36,7 +39,8 @@ pub const HELP: Help = Help {
          error of the disk the time grows on.",
         "With --prometheus, the labels are the name of the volume, the path of its store without \
          symlinks, and the UUID of the store.",
-        "Of a mounted volume, the server of this user answers.",
+        "Of a mounted volume, the server of this user answers. The replicas and tiers of its store \
+         follow, with how far they are and what lies there.",
     ],
     examples: &[
         (
@@ -85,16 +89,51 @@ pub(super) fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
     }
     for (report, named) in measured.iter().filter(|_| !args.prometheus) {
         if args.json {
-            output.json(&json(&named.name, report).into())?;
+            let mut object = json(&named.name, report);
+            put_places(&mut object, &named.store)?;
+            output.json(&object.into())?;
             continue;
         }
         if measured.len() > 1 {
             writeln!(output, "{:<20}{}", "volume", safe_line(&named.shown()))?;
         }
         output.text(&text(report))?;
+        output.text(&places_text(&named.store)?)?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The replicas and tiers of the store, in lines.
+fn places_text(store: &Store) -> anyhow::Result<String> {
+    let mut text = String::new();
+    for name in store.replica_names()? {
+        let words = replica_words(&store.replica_status(&name)?);
+        text.push_str(&format!("{:<20}{}\n", format!("replica {name}"), words));
+    }
+    if store.has_tiers() {
+        for tier in store.tiers()? {
+            let words = tier_words(&tier);
+            text.push_str(&format!("{:<20}{words}\n", format!("tier {}", tier.name)));
+        }
+    }
+    Ok(text)
+}
+
+/// The same in JSON.
+fn put_places(object: &mut Object, store: &Store) -> anyhow::Result<()> {
+    let mut replicas = Vec::new();
+    for name in store.replica_names()? {
+        replicas.push(replica_json(&store.replica_status(&name)?));
+    }
+    object.insert("replicas".into(), replicas.into());
+    let mut tiers = Vec::new();
+    if store.has_tiers() {
+        let report = store.tier_report()?.unwrap_or_default();
+        tiers.extend(store.tiers()?.iter().map(|tier| tier_json(tier, &report)));
+    }
+    object.insert("tiers".into(), tiers.into());
+    Ok(())
 }
 
 /// Figures of a volume: of its server, or of the tables.
