@@ -111,6 +111,8 @@ pub struct StoreWriter {
     appended_len: u64,
     next_block: BlockId,
     next_segment: SegmentNo,
+    /// A segment that is on its way to another tier.
+    pub(crate) moving: std::sync::Weak<()>,
     next_image: u64,
     /// The last commit of the tables.
     commit_no: CommitNo,
@@ -239,6 +241,7 @@ impl Store {
         let mut writer = StoreWriter {
             next_block: BlockId(counter(&engine, NEXT_BLOCK)?),
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
+            moving: std::sync::Weak::new(),
             next_image: counter(&engine, NEXT_IMAGE)?,
             commit_no,
             epoch: known_counter(&engine, EPOCH)?,

@@ -96,8 +96,8 @@ pub struct OpenStore {
     sends: AtomicBool,
     /// Moves between tiers, one at a time.
     pub(crate) mover: Mutex<Option<Mover>>,
-    /// Whether what earlier moves have left in tiers was looked after.
-    pub(crate) has_settled_tiers: AtomicBool,
+    /// Requests that wait for [`OpenStore::mover`]: what moves by itself gives way.
+    pub(crate) move_requests: AtomicU64,
     /// Replicas for which a sync waits.
     pub(crate) synced: Arc<SyncedReplicas>,
     /// A deliberate bug that a simulation must find.
@@ -165,7 +165,7 @@ impl OpenStore {
             is_closed: AtomicBool::new(false),
             sends: AtomicBool::new(false),
             mover: Mutex::default(),
-            has_settled_tiers: AtomicBool::new(false),
+            move_requests: AtomicU64::new(0),
             synced: Arc::default(),
             faults: options.faults,
         })

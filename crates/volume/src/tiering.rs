@@ -17,6 +17,8 @@ const RUN_TIME: Duration = Duration::from_secs(10);
 /// The writer of an open store, between commits.
 struct Host {
     shared: Weak<OpenStore>,
+    /// Whether it ends when somebody asks for a move.
+    gives_way: bool,
 }
 
 fn closed() -> Error {
@@ -42,9 +44,10 @@ impl MoveHost for Host {
     }
 
     fn should_stop(&self) -> bool {
-        self.shared
-            .upgrade()
-            .is_none_or(|shared| shared.is_closed())
+        self.shared.upgrade().is_none_or(|shared| {
+            let is_asked = shared.move_requests.load(Ordering::SeqCst) > 0;
+            shared.is_closed() || (self.gives_way && is_asked)
+        })
     }
 }
 
@@ -75,7 +78,7 @@ fn run(weak: &Weak<OpenStore>) {
             continue;
         }
         settings = found;
-        if let Err(error) = run_once(&shared) {
+        if let Err(error) = run_once(&shared, true) {
             log::warn!(
                 "{}: nothing moves between tiers: {error}",
                 shared.store.shown()
@@ -86,17 +89,17 @@ fn run(weak: &Weak<OpenStore>) {
 }
 
 /// Moves what the policies of the tiers ask for.
-fn run_once(shared: &Arc<OpenStore>) -> Result<TierReport> {
+fn run_once(shared: &Arc<OpenStore>, gives_way: bool) -> Result<TierReport> {
     let mut mover = shared.mover.lock();
-    if !shared.has_settled_tiers.swap(true, Ordering::SeqCst) {
-        shared.lock_writer()?.writer.settle_tiers()?;
-    }
     let mover = match &mut *mover {
         Some(mover) => mover,
         none => none.insert(Mover::new(&shared.store)?),
     };
+    if !gives_way {
+        mover.settle_again();
+    }
     let shared = Arc::downgrade(shared);
-    mover.run(&mut Host { shared })
+    mover.run(&mut Host { shared, gives_way })
 }
 
 /// Moves what `name` uses to the tier `to`; without a name, what the policies ask for.
@@ -107,11 +110,21 @@ pub fn move_between_tiers(
     shared: &Arc<OpenStore>,
     wanted: Option<(&str, &str)>,
 ) -> Result<TierReport> {
+    shared.move_requests.fetch_add(1, Ordering::SeqCst);
+    let done = move_now(shared, wanted);
+    shared.move_requests.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
+fn move_now(shared: &Arc<OpenStore>, wanted: Option<(&str, &str)>) -> Result<TierReport> {
     let Some((name, to)) = wanted else {
-        return run_once(shared);
+        return run_once(shared, false);
     };
+    // One at a time.
+    let _mover = shared.mover.lock();
     let mut host = Host {
         shared: Arc::downgrade(shared),
+        gives_way: false,
     };
     let numbers = host.with_writer(|writer| writer.segments_of(name))?;
     Mover::new(&shared.store)?.move_all(&mut host, &numbers, to)

@@ -14,7 +14,7 @@ use crate::{CollectOptions, Steps, Store, StoreWriter, WriteOptions};
 use std::collections::btree_map::Entry;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use weald_format::{Result, SegmentNo};
+use weald_format::{ErrorKind, Result, SegmentNo};
 
 const TIERS: [&str; 2] = ["mid", "slow"];
 
@@ -432,4 +432,44 @@ fn planted_bugs_of_tiers_are_found_by_their_seeds() {
     ] {
         assert!(run(seed, Some(bug)).0.is_err(), "{bug:?} with seed {seed}");
     }
+}
+
+// Would catch: two moves at once that write to the same file, so that one segment gets the bytes of
+// another.
+#[test]
+fn one_segment_moves_at_a_time() {
+    let mut run = Run::begin(1, None);
+    let mut writer = run.open().expect("open");
+    let mut model = Model::new();
+    for name in ["one", "two", "three", "four", "five", "six"] {
+        let image = random_image(&mut run.random, &mut run.pool);
+        writer.import(name, &image).expect("import");
+        model.insert(name.to_owned(), image);
+    }
+    let [first, second] = [1, 2].map(SegmentNo);
+    let mut moving = writer
+        .begin_move(first, "slow")
+        .expect("a move")
+        .expect("here");
+    let busy = writer
+        .begin_move(second, "slow")
+        .expect_err("a second move");
+    assert_eq!(busy.kind(), ErrorKind::Busy);
+    while moving.copy_some().expect("copied") > 0 {}
+    assert!(matches!(moving.finish(&mut writer), Ok(Moved::Done(_))));
+    // One that was given up does not count.
+    drop(
+        writer
+            .begin_move(second, "mid")
+            .expect("a move")
+            .expect("here"),
+    );
+    let mut moving = writer
+        .begin_move(second, "slow")
+        .expect("a move")
+        .expect("here");
+    while moving.copy_some().expect("copied") > 0 {}
+    assert!(matches!(moving.finish(&mut writer), Ok(Moved::Done(_))));
+    assert_eq!(run.verify(writer.store()), Ok(model));
+    run.check(&writer).expect("clean");
 }

@@ -32,6 +32,9 @@ struct Disks {
     /// Time between two looks at tiers that are not here.
     look_time: Duration,
     known: Mutex<Known>,
+    /// Held by the thread that looks at the tiers. A disk that answers nobody, such as one behind a
+    /// network, keeps this thread, and those that need a tier, but no reader of the home.
+    looking: Mutex<()>,
     /// Reads of each segment since they were taken.
     reads: Mutex<BTreeMap<String, Arc<AtomicU64>>>,
     /// Tiers with changed names, and whether a new segment is among them.
@@ -59,6 +62,8 @@ struct Known {
 pub(super) struct KnownTier {
     pub tier: Tier,
     pub disk: std::result::Result<Arc<dyn Disk>, String>,
+    /// Its space, when it was looked at.
+    pub space: DiskSpace,
 }
 
 /// A segment whose reads are counted.
@@ -126,6 +131,7 @@ impl TieredDisk {
             home,
             look_time,
             known: Mutex::default(),
+            looking: Mutex::default(),
             reads: Mutex::default(),
             unsynced: Mutex::default(),
         }))
@@ -141,16 +147,36 @@ impl TieredDisk {
 impl Disks {
     /// The tiers as of the last look, or of now.
     fn tiers(&self, is_anew: bool) -> Arc<Vec<KnownTier>> {
-        let mut known = self.known.lock();
-        let is_fresh = known
-            .looked
-            .is_some_and(|looked| !is_anew || looked.elapsed() < self.look_time);
-        if is_fresh {
-            return known.tiers.clone();
-        }
+        self.fresh(is_anew).unwrap_or_else(|| {
+            let _looking = self.looking.lock();
+            // Another thread may have looked meanwhile.
+            self.fresh(is_anew).unwrap_or_else(|| self.look())
+        })
+    }
+
+    /// The tiers as of the last look, or of now if nobody else is looking.
+    fn tiers_soon(&self) -> Arc<Vec<KnownTier>> {
+        self.fresh(true)
+            .unwrap_or_else(|| match self.looking.try_lock() {
+                Some(_looking) => self.look(),
+                None => self.known.lock().tiers.clone(),
+            })
+    }
+
+    /// What the last look has found, if it counts.
+    fn fresh(&self, is_anew: bool) -> Option<Arc<Vec<KnownTier>>> {
+        let known = self.known.lock();
+        let looked = known.looked?;
+        let is_fresh = !is_anew || looked.elapsed() < self.look_time;
+        is_fresh.then(|| known.tiers.clone())
+    }
+
+    /// Looks at the tiers.
+    fn look(&self) -> Arc<Vec<KnownTier>> {
         let record = match TiersRecord::read(&*self.home) {
             Ok(record) => record,
             Err(error) => {
+                let mut known = self.known.lock();
                 if known.failure.is_none() {
                     log::warn!("{error}");
                 }
@@ -159,7 +185,7 @@ impl Disks {
                 return known.tiers.clone();
             }
         };
-        let before = known.tiers.clone();
+        let before = self.known.lock().tiers.clone();
         let was_here = |tier: &Tier| {
             let found = before.iter().find(|known| known.tier.uuid == tier.uuid);
             found.is_none_or(|known| known.disk.is_ok())
@@ -171,17 +197,23 @@ impl Disks {
                 Ok(_) if !was_here(&tier) => log::info!("tier {}: is here again", tier.name),
                 _ => {}
             }
-            KnownTier { tier, disk }
+            let none = DiskSpace { total: 0, free: 0 };
+            let space = disk.as_ref().ok().and_then(|disk| disk.space().ok());
+            KnownTier {
+                tier,
+                disk,
+                space: space.unwrap_or(none),
+            }
         });
-        let attached = Arc::new(attached.collect());
-        *known = Known {
+        let attached: Arc<Vec<KnownTier>> = Arc::new(attached.collect());
+        *self.known.lock() = Known {
             looked: Some(Instant::now()),
             segment_len: record.segment_len,
             is_home_off: record.home.is_off || record.home.is_draining,
-            tiers: attached,
+            tiers: attached.clone(),
             failure: None,
         };
-        known.tiers.clone()
+        attached
     }
 
     /// Calls `open` with the home, then with each tier that is here, until one has the segment.
@@ -224,8 +256,7 @@ impl Disks {
 
     /// Where a new segment lands: in the home, or in the first tier with room if the home is full.
     fn landing(&self) -> Option<(Uuid, Arc<dyn Disk>)> {
-        let tiers = self.tiers(true);
-        if tiers.is_empty() {
+        if self.tiers_soon().is_empty() {
             return None;
         }
         let (segment_len, is_home_off) = {
@@ -242,6 +273,7 @@ impl Disks {
         if !is_home_off && has_room(&*self.home, HOME_FREE) {
             return None;
         }
+        let tiers = self.tiers(true);
         let mut here = tiers.iter().filter_map(|known| {
             let takes = !known.tier.policy.is_off && !known.tier.policy.is_draining;
             let disk = known.disk.as_ref().ok()?;
@@ -405,7 +437,7 @@ impl LocalFiles for TieredDisk {
 
     fn capacity(&self) -> Result<DiskSpace> {
         let mut sum = self.0.home.space()?;
-        let tiers = self.0.tiers(true);
+        let tiers = self.0.tiers_soon();
         // A home without space for tables takes nothing, wherever data could lie.
         let is_full = sum.free < HOME_FREE.min(sum.total / 8);
         let device = |disk: &dyn Disk| disk.identity().map(|[device, _]| device);
@@ -414,9 +446,10 @@ impl LocalFiles for TieredDisk {
             let Ok(disk) = &known.disk else { continue };
             let of_tier = device(&**disk);
             let is_counted = of_tier.is_some() && devices.contains(&of_tier);
-            let (Ok(space), false) = (disk.space(), is_counted) else {
+            if is_counted {
                 continue;
-            };
+            }
+            let space = known.space;
             devices.push(of_tier);
             sum.total = sum.total.saturating_add(space.total);
             let takes = !known.tier.policy.is_off && !known.tier.policy.is_draining;

@@ -27,6 +27,8 @@ pub struct Mover {
     store: Store,
     heat: Heat,
     lens: KnownLens,
+    /// The tiers that were here when the last run looked after what is left in them.
+    settled: Option<Vec<String>>,
 }
 
 /// What the last run did and could not do.
@@ -123,7 +125,25 @@ impl Mover {
             store: store.clone(),
             heat: Heat::read(&*store.home()?),
             lens: KnownLens::new(),
+            settled: None,
         })
+    }
+
+    /// Lets the next run look after what interrupted moves have left, and after segments that died
+    /// while a tier was away, also if the same tiers are here as in the last run.
+    pub fn settle_again(&mut self) {
+        self.settled = None;
+    }
+
+    fn settle(&mut self, host: &mut impl MoveHost) -> Result<()> {
+        let disks = self.store.tier_disks()?.into_iter();
+        let here = disks.filter(|tier| tier.disk.is_ok()).map(|tier| tier.name);
+        let here: Vec<String> = here.collect();
+        if self.settled.as_ref() != Some(&here) {
+            host.with_writer(|writer| writer.settle_tiers())?;
+            self.settled = Some(here);
+        }
+        Ok(())
     }
 
     /// Keeps in mind which segments were read since the last call.
@@ -169,6 +189,7 @@ impl Mover {
     /// As [`Mover::plan`]; those of the tables. What a tier cannot do is in the report.
     pub fn run(&mut self, host: &mut impl MoveHost) -> Result<TierReport> {
         self.note_reads();
+        self.settle(host)?;
         let planned = self.plan()?;
         let rates = self.rates()?;
         let mut report = TierReport::default();

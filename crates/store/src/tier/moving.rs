@@ -18,6 +18,7 @@ use crate::layout;
 use crate::role::Role;
 use crate::store::Store;
 use crate::writer::StoreWriter;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::{Error, ErrorKind, Result, SegmentNo};
 
@@ -35,6 +36,8 @@ pub(super) struct TierDisk {
 /// A segment on its way.
 #[derive(Debug)]
 pub struct SegmentMove {
+    /// Keeps other moves away.
+    _token: Arc<()>,
     number: SegmentNo,
     from: (String, Arc<dyn Disk>),
     to: (String, Arc<dyn Disk>),
@@ -99,6 +102,13 @@ impl StoreWriter {
     /// # Errors
     /// `NotFound` if there is no such tier; `Lost` if it is not here; `Full`, `Io` of the target.
     pub fn begin_move(&mut self, number: SegmentNo, to: &str) -> Result<Option<SegmentMove>> {
+        // Two would write to the same file.
+        if self.moving.strong_count() > 0 {
+            return Err(Error::new(
+                ErrorKind::Busy,
+                "another segment is being moved",
+            ));
+        }
         let disks = self.store().tier_disks()?;
         let target = disk_of(&disks, to)?.clone();
         let name = layout::segment_file(number);
@@ -129,7 +139,10 @@ impl StoreWriter {
         let begun = target
             .remove_if_there(layout::MOVING)
             .and_then(|()| target.open(layout::MOVING, Access::Create));
+        let token = Arc::new(());
+        self.moving = Arc::downgrade(&token);
         Ok(Some(SegmentMove {
+            _token: token,
             number,
             from: (from, disk),
             to: (to.to_owned(), target),
@@ -151,7 +164,7 @@ impl StoreWriter {
             return Ok(());
         }
         let disks = self.store().tier_disks()?;
-        let mut seen = std::collections::BTreeSet::new();
+        let mut seen: BTreeMap<SegmentNo, &Arc<dyn Disk>> = BTreeMap::new();
         for (index, tier) in disks.iter().enumerate() {
             let Ok(disk) = &tier.disk else { continue };
             let told = |done: Result<()>| {
@@ -169,13 +182,15 @@ impl StoreWriter {
             };
             let mut is_changed = false;
             for number in names.iter().filter_map(|name| layout::segment_number(name)) {
-                let is_first = seen.insert(number);
+                let first = *seen.entry(number).or_insert(disk);
+                let is_second = !Arc::ptr_eq(first, disk);
                 // The recovery looks after the home.
                 let is_stray = index > 0
                     && !self.faults.has(Bug::StraysStay)
                     && number <= self.newest_segment()
                     && self.find_segment_row(number)?.is_none();
-                if !is_first || is_stray {
+                // What stays has to be durable before the other one goes.
+                if is_stray || (is_second && first.sync_dir(layout::SEGMENTS).is_ok()) {
                     told(disk.remove_if_there(&layout::segment_file(number)));
                     is_changed = true;
                 }
@@ -209,12 +224,18 @@ impl SegmentMove {
         let read = self.source.read_at(&mut bytes, self.at);
         read.map_err(|e| of_tier(&self.from.0, &e))?;
         let mut at = self.at;
-        for piece in bytes.chunks(HOLE_LEN) {
-            if piece.iter().any(|byte| *byte != 0) {
-                let written = self.target.write_at(piece, at);
+        let is_hole = |piece: &[u8]| piece.iter().all(|byte| *byte == 0);
+        let pieces: Vec<&[u8]> = bytes.chunks(HOLE_LEN).collect();
+        let mut start = 0;
+        for run in pieces.chunk_by(|a, b| is_hole(a) == is_hole(b)) {
+            let len: usize = run.iter().map(|piece| piece.len()).sum();
+            let range = bytes.get(start..start + len).unwrap_or_default();
+            if !is_hole(range) {
+                let written = self.target.write_at(range, at);
                 written.map_err(|e| of_tier(&self.to.0, &e))?;
             }
-            at += piece.len() as u64;
+            start += len;
+            at += len as u64;
         }
         self.at = at;
         Ok(bytes.len() as u64)
@@ -276,7 +297,11 @@ impl SegmentMove {
             }
             target.sync_dir(layout::SEGMENTS)
         });
-        named.map_err(|e| of_tier(to, &e))?;
+        if let Err(error) = named {
+            // The old file counts. A name that may not be durable must not stand beside it.
+            let _ = target.remove_if_there(&name);
+            return Err(of_tier(to, &error));
+        }
         let removed = self
             .from
             .1

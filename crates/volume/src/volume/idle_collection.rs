@@ -98,11 +98,12 @@ fn look(shared: &Arc<OpenStore>, seen: &mut Seen) -> Result<()> {
     if !is_worth_it {
         return Ok(());
     }
-    collect(shared)?;
+    let done = collect(shared);
+    // What cannot be done now, such as copies on a full disk, waits for more garbage.
     let commit = shared.writing.lock().writer.commit_no();
     seen.counted = Some(commit);
     seen.left = shared.reader.garbage_and_total()?.0;
-    Ok(())
+    done
 }
 
 /// Whether no volume has changes that wait.
