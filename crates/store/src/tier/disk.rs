@@ -62,8 +62,6 @@ struct Known {
 pub(super) struct KnownTier {
     pub tier: Tier,
     pub disk: std::result::Result<Arc<dyn Disk>, String>,
-    /// Its space, when it was looked at.
-    pub space: DiskSpace,
 }
 
 /// A segment whose reads are counted.
@@ -197,13 +195,7 @@ impl Disks {
                 Ok(_) if !was_here(&tier) => log::info!("tier {}: is here again", tier.name),
                 _ => {}
             }
-            let none = DiskSpace { total: 0, free: 0 };
-            let space = disk.as_ref().ok().and_then(|disk| disk.space().ok());
-            KnownTier {
-                tier,
-                disk,
-                space: space.unwrap_or(none),
-            }
+            KnownTier { tier, disk }
         });
         let attached: Arc<Vec<KnownTier>> = Arc::new(attached.collect());
         *self.known.lock() = Known {
@@ -449,7 +441,8 @@ impl LocalFiles for TieredDisk {
             if is_counted {
                 continue;
             }
-            let space = known.space;
+            // As of now: changes are admitted by it.
+            let Ok(space) = disk.space() else { continue };
             devices.push(of_tier);
             sum.total = sum.total.saturating_add(space.total);
             let takes = !known.tier.policy.is_off && !known.tier.policy.is_draining;
