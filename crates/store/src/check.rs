@@ -691,8 +691,8 @@ impl StoreWriter {
         for name in disk.list(layout::SEGMENTS)? {
             let number = layout::segment_number(&name);
             // The next writer removes what a tier has kept.
-            let is_kept = is_standby || !disk.is_at_home(&format!("{}/{name}", layout::SEGMENTS));
-            let may_stay = |number| is_kept || state.segments.contains_key(&number);
+            let is_away = || !disk.is_at_home(&format!("{}/{name}", layout::SEGMENTS));
+            let may_stay = |number| is_standby || state.segments.contains_key(&number) || is_away();
             if !number.is_some_and(may_stay) {
                 state.find(
                     None,

@@ -24,6 +24,7 @@ mod damaged_blocks;
 pub mod disk;
 pub mod engine;
 pub mod faults;
+mod hex;
 mod image;
 mod import;
 mod incoming;

@@ -5,6 +5,7 @@
 //! volumes, lets the store follow, and opens them again. Requests wait meanwhile. An inode keeps
 //! its number; one that is gone is not found any more.
 
+use crate::background;
 use crate::open_store::OpenStore;
 use crate::options::OpenOptions;
 use crate::volume::Volume;
@@ -76,10 +77,7 @@ impl FollowedStore {
             error: Mutex::default(),
         });
         let weak = Arc::downgrade(&followed);
-        let spawned = thread::Builder::new()
-            .name("weald-follow".into())
-            .spawn(move || run(&weak));
-        spawned.map_err(|e| Error::io("a thread", e))?;
+        background::start("weald-follow", move || run(&weak))?;
         Ok(followed)
     }
 

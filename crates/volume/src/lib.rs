@@ -13,6 +13,7 @@
 //! mounts it.
 #![forbid(unsafe_code)]
 
+mod background;
 mod cache;
 mod check;
 mod climb;

@@ -1,10 +1,10 @@
 //! Fills the cache with the content of a volume after it was opened.
 
+use crate::background;
 use crate::core::Core;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
-use std::thread;
-use weald_format::{Error, Result};
+use weald_format::Result;
 
 /// A volume that is filled while it is open.
 pub trait Preloaded: Send + Sync + 'static {
@@ -18,14 +18,11 @@ pub trait Preloaded: Send + Sync + 'static {
 /// `Io` if there is no thread.
 pub fn start(volume: &Arc<impl Preloaded>) -> Result<()> {
     let weak = Arc::downgrade(volume);
-    let spawned = thread::Builder::new()
-        .name("weald-preload".into())
-        .spawn(move || {
-            if let Err(error) = run(&weak) {
-                log::warn!("the content of a volume is not in memory: {error}");
-            }
-        });
-    spawned.map(drop).map_err(|e| Error::io("a thread", e))
+    background::start("weald-preload", move || {
+        if let Err(error) = run(&weak) {
+            log::warn!("the content of a volume is not in memory: {error}");
+        }
+    })
 }
 
 fn run(weak: &Weak<impl Preloaded>) -> Result<()> {

@@ -1,5 +1,6 @@
 //! Sends to the replicas of a store while its volumes are open, as often as each replica asks for.
 
+use crate::background;
 use crate::open_store::OpenStore;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -48,10 +49,7 @@ pub(crate) fn start(shared: &Arc<OpenStore>) -> Result<()> {
     // Before the first sync.
     read_settings(shared, &mut BTreeMap::new());
     let weak = Arc::downgrade(shared);
-    let spawned = thread::Builder::new()
-        .name("weald-replicas".into())
-        .spawn(move || run(&weak));
-    spawned.map(drop).map_err(|e| Error::io("a thread", e))
+    background::start("weald-replicas", move || run(&weak))
 }
 
 fn run(weak: &Weak<OpenStore>) {

@@ -1,5 +1,6 @@
 //! Moves segments between the tiers of a store while its volumes are open.
 
+use crate::background;
 use crate::open_store::OpenStore;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -57,10 +58,7 @@ impl MoveHost for Host {
 /// `Io` if the thread does not start.
 pub(crate) fn start(shared: &Arc<OpenStore>) -> Result<()> {
     let weak = Arc::downgrade(shared);
-    let spawned = thread::Builder::new()
-        .name("weald-tiers".into())
-        .spawn(move || run(&weak));
-    spawned.map(drop).map_err(|e| Error::io("a thread", e))
+    background::start("weald-tiers", move || run(&weak))
 }
 
 fn run(weak: &Weak<OpenStore>) {

@@ -326,6 +326,13 @@ fn sixteen_damaged_bytes_in_any_file_of_a_tier_cost_nothing_else() {
         ground.weald(&["tier", "run", "-q", "store"]);
         fs::write(ground.at(name), before).expect(name);
     }
+    // Without the list, the superblock says that there was one.
+    ground.sh("mkdir list; mv store/tiers store/tiers.copy list");
+    let words = ["tiers is missing", "--again"];
+    ground.refused(&["store", "salvage", "store"], &words);
+    let report = ground.0.weald(["store", "check", "store"]);
+    assert!(report.text().contains("is not lost"), "{}", report.text());
+    ground.sh("mv list/tiers list/tiers.copy store");
     // Both files of the store: the list is made again.
     for name in ["store/tiers", "store/tiers.copy"] {
         fs::write(ground.at(name), b"nonsense").expect(name);

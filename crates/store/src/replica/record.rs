@@ -1,11 +1,11 @@
 //! What a store remembers of a replica: the file `replicas/NAME`, and the item that is on its way
 //! there. They are text, which ends with its digest.
 
+use crate::hex::{hex, unhex};
 use crate::journal::TablesState;
 use crate::layout;
 use crate::store::{Store, is_bad_or_missing};
 use std::collections::BTreeMap;
-use std::fmt::Write;
 use weald_format::journal::RowSum;
 use weald_format::replica::{Epoch, ItemNo, PlaceIdentity};
 use weald_format::{CommitNo, Digest, Error, ErrorKind, Result, SegmentNo};
@@ -91,27 +91,6 @@ pub(super) struct Record {
     pub epoch: Epoch,
     pub settings: ReplicaSettings,
     pub last: Option<LastSent>,
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let mut out = String::new();
-    for byte in bytes {
-        // Writing to a string does not fail.
-        let _ = write!(out, "{byte:02x}");
-    }
-    out
-}
-
-fn unhex<const LEN: usize>(text: &str) -> Option<[u8; LEN]> {
-    let bytes = text.as_bytes();
-    if bytes.len() != LEN * 2 || !text.is_ascii() {
-        return None;
-    }
-    let mut out = [0; LEN];
-    for (byte, digits) in out.iter_mut().zip(bytes.chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?;
-    }
-    Some(out)
 }
 
 impl Record {

@@ -168,11 +168,23 @@ impl Store {
             Some(_) => self.tier_disks()?,
             None => Vec::new(),
         };
+        // The superblock says that there are tiers, and the list is gone.
+        let is_list_missing = disks.len() == 1 && self.superblock.incompat & STORE_TIERS != 0;
+        let missing = is_list_missing.then(|| {
+            let why = format!(
+                "{}/{} is missing: 'weald tier add --again' makes the list again, with each of the \
+                 tiers; 'weald tier set {} home' says that there are none",
+                self.shown(),
+                layout::TIERS,
+                self.shown()
+            );
+            ("of an unknown name".to_owned(), why)
+        });
         let away = disks.into_iter().filter_map(|tier| {
             let why = tier.disk.err()?;
             Some((tier.name, why))
         });
-        Ok(away.collect())
+        Ok(missing.into_iter().chain(away).collect())
     }
 
     /// What the store knows of its tiers, as bytes, to notice changes: nothing without tiers.
@@ -230,7 +242,15 @@ impl Store {
         record
             .tiers
             .sort_by(|a, b| (a.rank, &a.name).cmp(&(b.rank, &b.name)));
+        // To a program that knows no tiers, what lies there would be lost.
+        let has_tiers = !record.tiers.is_empty();
+        if has_tiers {
+            self.set_feature(STORE_TIERS, true)?;
+        }
         record.write(&*home)?;
+        if !has_tiers {
+            self.set_feature(STORE_TIERS, false)?;
+        }
         Ok(done)
     }
 
@@ -323,8 +343,6 @@ impl Store {
                 uuid,
                 home: home_of(home),
             };
-            // To a program that knows no tiers, what lies there would be lost.
-            self.set_feature(STORE_TIERS, true)?;
             mark.write(&*place)?;
             record
                 .tiers
@@ -411,11 +429,7 @@ impl Store {
                 }
             }
             Ok(())
-        })?;
-        if self.has_tiers() {
-            return Ok(());
-        }
-        self.set_feature(STORE_TIERS, false)
+        })
     }
 }
 

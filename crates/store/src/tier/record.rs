@@ -3,9 +3,9 @@
 //! digest.
 
 use crate::disk::LocalFiles;
+use crate::hex::{hex, unhex};
 use crate::layout;
 use crate::store::is_bad_or_missing;
-use std::fmt::Write;
 use weald_format::store::Uuid;
 use weald_format::{Digest, Error, ErrorKind, Result};
 
@@ -84,26 +84,6 @@ pub fn check_tier_name(name: &str) -> Result<()> {
     Err(Error::invalid(format!("{}: {what}", name.escape_debug())))
 }
 
-fn hex(uuid: Uuid) -> String {
-    uuid.iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string does not fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
-}
-
-fn unhex(text: &str) -> Option<Uuid> {
-    let digits = text.as_bytes();
-    let mut uuid = Uuid::default();
-    if digits.len() != uuid.len() * 2 || !text.is_ascii() {
-        return None;
-    }
-    for (byte, pair) in uuid.iter_mut().zip(digits.chunks(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(uuid)
-}
-
 fn sealed(mut text: String) -> String {
     let digest = Digest::of(text.as_bytes());
     text.push_str(&format!("digest {digest}\n"));
@@ -150,7 +130,7 @@ impl TiersRecord {
                 "tier {} {}\nuuid {}\nplace {}\n{}\n",
                 tier.rank,
                 tier.name,
-                hex(tier.uuid),
+                hex(&tier.uuid),
                 tier.place,
                 tier.policy.words()
             ));
@@ -302,7 +282,7 @@ impl TierMark {
     /// # Errors
     /// `Io`, `Full`.
     pub fn write(&self, place: &dyn LocalFiles) -> Result<()> {
-        let (store, uuid) = (hex(self.store), hex(self.uuid));
+        let (store, uuid) = (hex(&self.store), hex(&self.uuid));
         let (inode, path) = &self.home;
         let home = format!("{inode} {}", path.replace('\n', "?"));
         let text = sealed(format!(

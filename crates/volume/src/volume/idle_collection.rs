@@ -7,6 +7,7 @@
 //! costs a pass over the rows of segments, after changes.
 
 use super::collecting::{CollectStep, Collecting};
+use crate::background;
 use crate::open_store::OpenStore;
 use crate::state::State;
 use std::sync::{Arc, Weak};
@@ -49,10 +50,7 @@ impl OpenStore {
     /// `Io` if the thread does not start.
     pub(super) fn begin_idle_collections(self: &Arc<Self>) -> Result<()> {
         let weak = Arc::downgrade(self);
-        let spawned = thread::Builder::new()
-            .name("weald-collect".into())
-            .spawn(move || run(&weak));
-        spawned.map(drop).map_err(|e| Error::io("a thread", e))
+        background::start("weald-collect", move || run(&weak))
     }
 }
 
