@@ -8,7 +8,7 @@ use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::served::Served;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
-use crate::store_change::{collect, commit, move_tiers, remove_image};
+use crate::store_change::{collect, commit, move_tiers, remove_image, work_on_snapshots};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
@@ -109,6 +109,10 @@ impl Connection {
                     .as_ref()
                     .map(|(name, to)| (name.as_str(), to.as_str()));
                 move_tiers(&self.shared, &self.stream, wanted, &descriptors)
+            }
+            Ok(Request::Snapshots { volume, work }) => {
+                let work = (volume.as_str(), &work);
+                work_on_snapshots(&self.shared, &self.stream, work, &descriptors)
             }
             Err(error) => self.refuse(&error),
         }

@@ -131,6 +131,18 @@ pub(crate) fn volume_of_store(
     Ok(find(shared, None, lock_file(descriptors)?))
 }
 
+/// The mounted volume `name` of the store whose lock is in `descriptors`.
+///
+/// # Errors
+/// As [`volume_of_store`].
+pub(crate) fn volume_named(
+    shared: &Shared,
+    name: &str,
+    descriptors: &[OwnedFd],
+) -> Result<Option<Arc<Volume>>> {
+    Ok(find(shared, Some(name), lock_file(descriptors)?))
+}
+
 /// The lock of a store, which the client has opened for writing.
 pub(crate) fn lock_file(descriptors: &[OwnedFd]) -> Result<FileId> {
     let wrong = || Error::invalid("expected the lock of a store, open for writing");

@@ -52,6 +52,7 @@ mod runtime_dir;
 mod served;
 mod server;
 mod shared;
+mod snapshot_work;
 mod store_change;
 mod store_owner;
 mod store_request;
@@ -75,7 +76,8 @@ pub use report::{
 pub use runtime_dir::{RuntimeDir, default_dir};
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
+pub use snapshot_work::{SnapshotReport, SnapshotSpaceReport, SnapshotWork, work_alone};
 pub use store_owner::path_belongs_to_root_alone;
-pub use store_request::{collect, commit, move_tiers, remove_image};
+pub use store_request::{collect, commit, move_tiers, remove_image, work_on_snapshots};
 pub use volume_mount::is_volume;
 pub use volume_options::VolumeMountOptions;

@@ -5,6 +5,7 @@
 //! misinterprets its request.
 
 use crate::report::{MountReport, ServerReport};
+use crate::snapshot_work::{SnapshotReport, SnapshotWork};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
@@ -23,7 +24,7 @@ use weald_store::tier::TierReport;
 use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 9;
+pub const PROTOCOL: u32 = 10;
 
 /// Words of a refusal of another protocol, in all versions.
 const OTHER_PROTOCOL: &str = "speaks protocol";
@@ -95,6 +96,12 @@ pub(crate) enum Request {
     /// volume `name` uses to the tier `to`. The answer is `MovedTiers`.
     MoveTiers {
         wanted: Option<(String, String)>,
+    },
+    /// Sent with the same file: do something with the snapshots of the volume of this name. The
+    /// answer is `Snapshots`.
+    Snapshots {
+        volume: String,
+        work: SnapshotWork,
     },
 }
 
@@ -269,6 +276,7 @@ pub(crate) enum Reply {
     Collecting,
     Collected(CollectedSpace),
     MovedTiers(MovedTiers),
+    Snapshots(Vec<SnapshotReport>),
     Refused(Refusal),
 }
 

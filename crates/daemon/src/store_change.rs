@@ -1,9 +1,10 @@
 //! Changes the store of a mounted volume for a client, which shows that it could do so itself: it
 //! can open the store's lock for writing.
 
-use crate::hold_server::{refuse, volume_of_store};
+use crate::hold_server::{refuse, volume_named, volume_of_store};
 use crate::message::{Reply, send};
 use crate::shared::Shared;
+use crate::snapshot_work::{SnapshotWork, work_in};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -67,6 +68,28 @@ pub(crate) fn move_tiers(
     };
     match weald_volume::move_between_tiers(&store, wanted) {
         Ok(report) => send(stream, &Reply::MovedTiers(report.into()), &[]),
+        Err(error) => refuse(stream, &error),
+    }
+}
+
+/// Does something with the snapshots of a volume, which need not be mounted itself.
+///
+/// # Errors
+/// `Io` of the connection.
+pub(crate) fn work_on_snapshots(
+    shared: &Shared,
+    stream: &UnixStream,
+    (name, work): (&str, &SnapshotWork),
+    descriptors: &[OwnedFd],
+) -> Result<()> {
+    let store = match volume_of_store(shared, descriptors) {
+        Ok(Some(volume)) => volume.store().clone(),
+        Ok(None) => return send(stream, &Reply::NotHere, &[]),
+        Err(error) => return refuse(stream, &error),
+    };
+    let mounted = volume_named(shared, name, descriptors);
+    match mounted.and_then(|mounted| work_in(&store, name, mounted, work)) {
+        Ok(list) => send(stream, &Reply::Snapshots(list), &[]),
         Err(error) => refuse(stream, &error),
     }
 }

@@ -4,6 +4,7 @@
 use crate::client::{has_hung_up, is_of_stopped, receive_reply, unexpected};
 use crate::message::{Hello, Reply, Request, receive};
 use crate::runtime_dir::RuntimeDir;
+use crate::snapshot_work::{SnapshotReport, SnapshotWork};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::net::Shutdown;
 use std::os::fd::BorrowedFd;
@@ -106,6 +107,29 @@ pub fn move_tiers(
     let wanted = wanted.map(|(name, to)| (name.to_owned(), to.to_owned()));
     match ask(runtime_dir, lock, &Request::MoveTiers { wanted })? {
         Some((_, Reply::MovedTiers(report))) => Ok(Some(report.into())),
+        Some(_) => Err(unexpected()),
+        None => Ok(None),
+    }
+}
+
+/// Lets the server that has volumes of a store mounted do something with the snapshots of the
+/// volume `name`. `lock` is the file that the writer of the store locks, open for writing. Returns
+/// nothing if there is no such server.
+///
+/// # Errors
+/// Those of the server; `Io`.
+pub fn work_on_snapshots(
+    runtime_dir: &RuntimeDir,
+    lock: BorrowedFd<'_>,
+    name: &str,
+    work: &SnapshotWork,
+) -> Result<Option<Vec<SnapshotReport>>> {
+    let request = Request::Snapshots {
+        volume: name.to_owned(),
+        work: work.clone(),
+    };
+    match ask(runtime_dir, lock, &request)? {
+        Some((_, Reply::Snapshots(list))) => Ok(Some(list)),
         Some(_) => Err(unexpected()),
         None => Ok(None),
     }

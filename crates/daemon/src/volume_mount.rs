@@ -12,7 +12,9 @@ use weald_format::{Error, Result};
 use weald_fuse::{Mount, MountPoint, RUNNING_SYNCS_MAX, Trace, WritableOptions};
 use weald_store::{LOCK_FILE, Role, SYNCS_MAX, Store, StoreLocation};
 use weald_vfs::WritableFs;
-use weald_volume::{FollowedStore, FollowedVolume, OpenOptions, OpenStore, Volume, VolumeInfo};
+use weald_volume::{
+    FollowedStore, FollowedVolume, OpenOptions, OpenStore, Volume, VolumeInfo, WithSnapshots,
+};
 
 // A volume has as many records of its log under way as its mount answers syncs at a time.
 const _: () = assert!(RUNNING_SYNCS_MAX == SYNCS_MAX);
@@ -53,7 +55,7 @@ impl VolumeSource {
 
     fn fs(&self) -> Arc<dyn WritableFs> {
         match self {
-            Self::Own(volume) => Arc::clone(volume) as Arc<dyn WritableFs>,
+            Self::Own(volume) => Arc::new(WithSnapshots::new(Arc::clone(volume))),
             Self::Followed(volume) => Arc::clone(volume) as Arc<dyn WritableFs>,
         }
     }

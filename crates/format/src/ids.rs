@@ -128,6 +128,23 @@ impl From<VolumeNo> for u64 {
     }
 }
 
+/// Number of a snapshot of its volume, from 1 on. It is never given to another snapshot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct SnapshotNo(pub u32);
+
+impl SnapshotNo {
+    /// No snapshot.
+    pub const NONE: Self = Self(0);
+    /// The first snapshot of a volume.
+    pub const FIRST: Self = Self(1);
+
+    /// The snapshot after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 /// Number of an inode in its volume. It is never given to another inode. Images count theirs apart:
 /// [`crate::InodeNo`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -241,5 +258,5 @@ macro_rules! shown_as_number {
 }
 
 shown_as_number!(Display: SegmentNo, BlockId, CommitNo, VolumeCommitNo, RecordNo, ImageNo);
-shown_as_number!(Display: VolumeNo, Ino, WindowNo);
+shown_as_number!(Display: VolumeNo, SnapshotNo, Ino, WindowNo);
 shown_as_number!(LowerHex: SegmentNo, ImageNo, VolumeNo);

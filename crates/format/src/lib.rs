@@ -36,6 +36,7 @@ pub mod recipes;
 pub mod replica;
 pub mod row_group;
 pub mod segment_note;
+pub mod snapshot;
 pub mod store;
 pub mod sync_log;
 pub mod tree_digest;
@@ -45,8 +46,8 @@ pub mod volume;
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Ids, permissions_without, permissions_without_acl};
 pub use error::{Error, ErrorKind, Place, Result};
 pub use ids::{
-    BlockId, CommitNo, Cookie, ImageNo, Ino, RecordNo, SegmentNo, VolumeCommitNo, VolumeNo,
-    WindowNo,
+    BlockId, CommitNo, Cookie, ImageNo, Ino, RecordNo, SegmentNo, SnapshotNo, VolumeCommitNo,
+    VolumeNo, WindowNo,
 };
 pub use inode_flags::InodeFlags;
 pub use types::*;

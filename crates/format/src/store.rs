@@ -25,8 +25,10 @@ pub const STORE_VERSION: u32 = 1;
 pub const STORE_ROW_GROUPS: u64 = 1;
 /// Incompatible feature: segments may lie in other directories than the store's own.
 pub const STORE_TIERS: u64 = 2;
+/// Incompatible feature: volumes may have snapshots.
+pub const STORE_SNAPSHOTS: u64 = 4;
 /// Incompatible features of stores that this code knows.
-pub const STORE_INCOMPAT_KNOWN: u64 = STORE_ROW_GROUPS | STORE_TIERS;
+pub const STORE_INCOMPAT_KNOWN: u64 = STORE_ROW_GROUPS | STORE_TIERS | STORE_SNAPSHOTS;
 /// Bytes of a store's superblock.
 pub const STORE_SUPERBLOCK_LEN: usize = size_of::<StoreRecord>();
 /// Bytes of a segment's superblock.

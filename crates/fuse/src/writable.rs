@@ -350,6 +350,22 @@ impl WritableDriver {
         }
     }
 
+    /// As [`Self::entry`], for a name in `dir`.
+    fn entry_in(&self, dir: NodeId, stat: &Stat) -> EntryOut {
+        EntryOut {
+            entry_valid: self.entry_ttl_in(dir),
+            ..self.entry(stat)
+        }
+    }
+
+    fn entry_ttl_in(&self, dir: NodeId) -> u64 {
+        if self.fs.has_changing_names(ino(dir)) {
+            0
+        } else {
+            self.entry_ttl()
+        }
+    }
+
     /// Answers with an inode, to which the kernel gets a reference.
     fn known(&self, stat: &Stat, out: &mut Vec<u8>) -> Answer<Vec<u8>> {
         self.nodes.add(node(stat.ino));
@@ -413,11 +429,14 @@ impl WritableDriver {
             }
         };
         match found {
-            Ok(stat) => Ok(self.known(&stat, out)),
+            Ok(stat) => {
+                self.nodes.add(node(stat.ino));
+                Ok(record(out, &self.entry_in(dir, &stat)))
+            }
             Err(Errno::NOENT) if matches!(name, b"." | b"..") => Err(Errno::STALE),
             // Node 0 is a negative entry: the kernel caches that the name does not exist.
             Err(Errno::NOENT) => {
-                let entry_valid = self.entry_ttl();
+                let entry_valid = self.entry_ttl_in(dir);
                 Ok(record(
                     out,
                     &EntryOut {
@@ -464,7 +483,7 @@ impl WritableDriver {
             let (stat, name) = (listed.stat, listed.name);
             let kind = type_bits(stat.kind);
             let is_full = if has_attributes {
-                let entry = self.entry(stat);
+                let entry = self.entry_in(dir, stat);
                 listing.add_with_attributes(&entry, listed.cookie, kind, name)
             } else {
                 listing.add(node(stat.ino), listed.cookie, kind, name)
@@ -481,7 +500,8 @@ impl WritableDriver {
             // there.
             listed?;
         }
-        if self.can_drop_opendir() && !self.may_be_cached(dir, offset, extent) {
+        let changes = self.fs.has_changing_names(ino(dir));
+        if self.can_drop_opendir() && (changes || !self.may_be_cached(dir, offset, extent)) {
             out.extend_from_slice(&END_OF_LISTING);
         }
         if !self.policy.live.get().skips_directories {

@@ -154,6 +154,11 @@ impl ModelFs {
         self.0.lock().next_ino
     }
 
+    /// Gives the next inode this number: the volume had newer inodes, which a rollback removed.
+    pub fn set_next_ino(&self, next: Ino) {
+        self.0.lock().next_ino = next;
+    }
+
     /// Numbers of all inodes, those without a name included.
     pub fn inos(&self) -> Vec<Ino> {
         self.0.lock().inodes.keys().copied().collect()

@@ -3,13 +3,13 @@
 
 use crate::engine::Table;
 use crate::store::is_bad_or_missing;
-use crate::volume::parse_extents;
+use crate::volume::{extents_in, parse_extents};
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use weald_format::store::Part;
-use weald_format::volume::WindowPlace;
-use weald_format::{BlockId, Result, SegmentNo, VolumeNo};
+use weald_format::volume::ExtentsRow;
+use weald_format::{BlockId, Error, Result, SegmentNo, VolumeNo};
 
 impl StoreWriter {
     /// Names of the images and volumes that use one of the blocks `ids`.
@@ -34,17 +34,11 @@ impl StoreWriter {
         let volumes = self.volume_rows()?.into_iter();
         let volumes: BTreeMap<VolumeNo, String> =
             volumes.map(|(n, row)| (row.volume_no, n)).collect();
-        self.tables().scan(Table::Extents, &[], &mut |key, value| {
-            let (volume_no, _) = WindowPlace::split_key(key)?;
-            let has = |id: &BlockId| ids.contains(id);
-            if parse_extents(value)?
-                .0
-                .iter()
-                .any(|piece| has(&piece.block))
-            {
+        self.each_extents(&mut |volume_no, row| {
+            let mut blocks = row.0.iter().map(|piece| piece.block);
+            if blocks.any(|id| ids.contains(&id)) {
                 names.extend(volumes.get(&volume_no).cloned());
             }
-            Ok(ControlFlow::Continue(()))
         })?;
         Ok(names)
     }
@@ -69,11 +63,10 @@ impl StoreWriter {
                 .collect());
         };
         let mut ids = BTreeSet::new();
-        self.tables().scan(Table::Extents, &[], &mut |key, value| {
-            if WindowPlace::split_key(key)?.0 == volume.volume_no {
-                ids.extend(parse_extents(value)?.0.iter().map(|piece| piece.block));
+        self.each_extents(&mut |volume_no, row| {
+            if volume_no == volume.volume_no {
+                ids.extend(row.0.iter().map(|piece| piece.block));
             }
-            Ok(ControlFlow::Continue(()))
         })?;
         let mut segments = BTreeSet::new();
         for id in ids {
@@ -82,4 +75,26 @@ impl StoreWriter {
         }
         Ok(segments)
     }
+
+    /// Visits the rows of extents of volumes, and those that their snapshots keep.
+    fn each_extents(&self, visit: &mut dyn FnMut(VolumeNo, ExtentsRow)) -> Result<()> {
+        for table in [Table::Extents, Table::Kept] {
+            self.tables().scan(table, &[], &mut |key, value| {
+                if let Some(row) = extents_in(table, key, value)? {
+                    visit(volume_of(key)?, parse_extents(row)?);
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// The volume of a key of a volume or of its snapshots.
+fn volume_of(key: &[u8]) -> Result<VolumeNo> {
+    let number = key.first_chunk().ok_or_else(|| {
+        let what = "a key is too short";
+        Error::corrupt("volume row", 0, "V-5.1", what)
+    })?;
+    Ok(VolumeNo(u32::from_be_bytes(*number)))
 }

@@ -1,6 +1,7 @@
 //! The check: recounts everything that the tables contain, and reads every byte on request.
 
 mod damage;
+mod extents;
 
 use crate::disk::{Access, LocalFiles, Object, ReadOnlyDisk};
 use crate::engine::redb::verify_pages;
@@ -10,11 +11,12 @@ use crate::named_rows::NamedRows;
 use crate::segment::{self, each_noted};
 use crate::store::{ENGINE_CACHE_LEN, Store};
 use crate::sync_log::DAMAGED_LOG_HINT;
-use crate::volume::{NEXT_VOLUME_NO, parse_extents};
+use crate::volume::NEXT_VOLUME_NO;
 use crate::writer::{self, StoreWriter, WriteOptions, counter};
 use damage::{
     RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged, why_unopened,
 };
+use extents::Extents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -22,7 +24,7 @@ use weald_format::store::{
     BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
     check_segment_superblock,
 };
-use weald_format::volume::{VolumeRow, WindowPlace};
+use weald_format::volume::VolumeRow;
 use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// A defect that the check found.
@@ -585,7 +587,7 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Counts the references to each block in the extents of volumes, and finds the blocks that
+    /// Counts the references to each block of volumes and their snapshots, and finds the blocks that
     /// cannot be read.
     fn check_extents(
         &self,
@@ -597,38 +599,19 @@ impl StoreWriter {
             .iter()
             .map(|(name, row)| (row.volume_no, name.clone()))
             .collect();
-        let mut found = Vec::new();
         let of_blocks = &state.of_blocks;
-        let mut is_whole = true;
-        let read = self.tables().scan_readable(
-            Table::Extents,
-            &[],
-            &mut |key, value| {
-                let (volume_no, WindowPlace { ino, .. }) = WindowPlace::split_key(key)?;
-                for piece in parse_extents(value)?.0 {
-                    *references.entry(piece.block).or_default() += 1;
-                    let end = u64::from(piece.offset) + u64::from(piece.len);
-                    if let Some(why) = of_blocks.why_unreadable(piece.block, end) {
-                        found.push(Finding {
-                            image: Some(names.get(&volume_no).cloned().unwrap_or_default()),
-                            what: format!("inode {ino}: {why}"),
-                        });
-                    }
-                }
-                Ok(ControlFlow::Continue(()))
-            },
-            &mut |_, _| {
-                is_whole = false;
-                Ok(())
-            },
-        );
-        // The check of the rows of the volume reports this damage.
-        match read {
-            Err(error) if error.kind() == ErrorKind::Corrupt => is_whole = false,
-            other => other?,
+        let found = Extents::read(self.tables(), &|id, end| of_blocks.why_unreadable(id, end))?;
+        for (id, count) in found.references {
+            *references.entry(id).or_default() += count;
         }
-        state.is_count_partial |= !is_whole;
-        state.of_files = found;
+        state.is_count_partial |= !found.is_whole;
+        let finding = |(volume_no, what)| Finding {
+            image: Some(names.get(&volume_no).cloned().unwrap_or_default()),
+            what,
+        };
+        state.of_files = found.of_files.into_iter().map(finding).collect();
+        let of_snapshots = found.of_snapshots.into_iter().map(finding);
+        state.checked.findings.extend(of_snapshots);
         Ok(())
     }
 

@@ -53,11 +53,17 @@ pub enum Table {
     Quotas,
     /// Commits of volumes.
     Log,
+    /// Snapshots of volumes; the keys here and below are those of `weald_format::snapshot`.
+    Snapshots,
+    /// Rows of volumes that snapshots keep.
+    Kept,
+    /// The same rows by snapshot, without values.
+    KeptBySnapshot,
 }
 
 impl Table {
     /// All tables.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 15] = [
         Self::Counters,
         Self::Blocks,
         Self::Segments,
@@ -70,6 +76,9 @@ impl Table {
         Self::Orphans,
         Self::Quotas,
         Self::Log,
+        Self::Snapshots,
+        Self::Kept,
+        Self::KeptBySnapshot,
     ];
 
     /// The tables with rows of volumes, whose keys begin with the number of the volume: all that is
@@ -84,11 +93,30 @@ impl Table {
         Self::Log,
     ];
 
+    /// The tables of a volume's state: what a snapshot keeps.
+    pub const OF_STATES: [Self; 6] = [
+        Self::Inodes,
+        Self::Names,
+        Self::Extents,
+        Self::Xattrs,
+        Self::Orphans,
+        Self::Quotas,
+    ];
+
+    /// The tables of the snapshots of volumes, whose keys begin with the number of the volume.
+    pub const OF_SNAPSHOTS: [Self; 3] = [Self::Snapshots, Self::Kept, Self::KeptBySnapshot];
+
     /// Whether rows lie in compressed groups. The other tables have few rows.
     pub const fn is_grouped(self) -> bool {
         matches!(
             self,
-            Self::Blocks | Self::Inodes | Self::Names | Self::Extents | Self::Xattrs
+            Self::Blocks
+                | Self::Inodes
+                | Self::Names
+                | Self::Extents
+                | Self::Xattrs
+                | Self::Kept
+                | Self::KeptBySnapshot
         )
     }
 
@@ -130,6 +158,8 @@ impl Table {
             Self::Names => "names.groups",
             Self::Extents => "extents.groups",
             Self::Xattrs => "xattrs.groups",
+            Self::Kept => "kept.groups",
+            Self::KeptBySnapshot => "kept_by_snapshot.groups",
             _ => self.name(),
         }
     }
@@ -149,6 +179,9 @@ impl Table {
             Self::Orphans => "orphans",
             Self::Quotas => "quotas",
             Self::Log => "log",
+            Self::Snapshots => "snapshots",
+            Self::Kept => "kept",
+            Self::KeptBySnapshot => "kept_by_snapshot",
         }
     }
 }
@@ -312,7 +345,7 @@ mod tests {
             assert_eq!(usize::from(table.code()), code);
             assert_eq!(Table::from_code(table.code()), Some(table));
         }
-        assert_eq!(Table::from_code(12), None);
+        assert_eq!(Table::from_code(15), None);
     }
 
     // Would catch a table that is checked, and neither salvaged nor removed with its volume.
@@ -323,9 +356,11 @@ mod tests {
             Table::Images | Table::Volumes => true,
             Table::Inodes | Table::Names | Table::Extents | Table::Xattrs => false,
             Table::Orphans | Table::Quotas | Table::Log => false,
+            Table::Snapshots | Table::Kept | Table::KeptBySnapshot => false,
         };
         let mut of_volumes = Table::ALL.to_vec();
         of_volumes.retain(|table| !is_of_store(table));
-        assert_eq!(of_volumes, Table::OF_VOLUMES);
+        let named = [&Table::OF_VOLUMES[..], &Table::OF_SNAPSHOTS].concat();
+        assert_eq!(of_volumes, named);
     }
 }

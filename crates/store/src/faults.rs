@@ -134,6 +134,24 @@ pub enum Bug {
     MissingMapIgnored,
     /// A record of a sync log is acknowledged before it is synced.
     LogUnsynced,
+    /// A row that a snapshot has is not kept when it changes.
+    RowNotKept,
+    /// A row that changes again takes the place of what was kept.
+    RowKeptTwice,
+    /// That a snapshot does not have a row is not kept.
+    AbsenceNotKept,
+    /// The references of kept rows are not counted.
+    KeptNotCounted,
+    /// The removal of a snapshot takes rows that an older one has.
+    SharedRowDropped,
+    /// The removal of a snapshot goes on one row too late.
+    RemovalResumesLate,
+    /// A rollback does not say that it is under way.
+    RollbackNotNoted,
+    /// A rollback leaves the rows of newer inodes.
+    NewRowsStay,
+    /// The references of a clone are not counted.
+    CloneNotCounted,
     /// Records of a sync log are read although their commit is done.
     LogDeadRead,
     /// Records of a sync log that were written in part are read.

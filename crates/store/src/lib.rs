@@ -36,6 +36,7 @@ mod lock_holders;
 mod mark;
 mod name;
 mod named_rows;
+mod newest_snapshots;
 mod recover;
 mod remove;
 mod replace;
@@ -50,6 +51,7 @@ mod shown;
 pub mod simulated_disk;
 #[cfg(test)]
 mod simulation;
+mod snapshot;
 mod steps;
 mod store;
 mod superblock;
@@ -83,6 +85,9 @@ pub use replica::{
 pub use role::Role;
 pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
+};
+pub use snapshot::{
+    Snapshot, SnapshotSpace, SnapshotStep, SnapshotView, check_snapshot_name, snapshot, snapshots,
 };
 pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};

@@ -120,6 +120,36 @@ struct Found {
 }
 
 impl Salvaged {
+    /// Adds a loss of the volume `name`, which may have been complete so far.
+    pub fn add_loss(&mut self, name: &str, loss: Loss) {
+        self.volumes.retain(|whole| whole != name);
+        let damaged = &mut self.damaged_volumes;
+        match damaged.iter_mut().find(|volume| volume.name == name) {
+            Some(volume) => volume.losses.push(loss),
+            None => damaged.push(DamagedVolume {
+                name: name.to_owned(),
+                losses: vec![loss],
+                ..DamagedVolume::default()
+            }),
+        }
+    }
+
+    fn add_lost_snapshots(&mut self, name: &str, snapshots: &[String]) {
+        if snapshots.is_empty() {
+            return;
+        }
+        let names: Vec<String> = snapshots.iter().map(|name| format!("@{name}")).collect();
+        let loss = Loss {
+            why: format!(
+                "{} is damaged, and {} cannot make its rows again",
+                layout::META,
+                layout::JOURNAL
+            ),
+            ..Loss::new(format!("its snapshots {}", names.join(", ")))
+        };
+        self.add_loss(name, loss);
+    }
+
     /// Number of images and volumes of which something is lost.
     pub fn damaged_count(&self) -> usize {
         let image_count = self.damaged.len() + self.set_aside.len();
@@ -240,7 +270,11 @@ impl Store {
         let mut segments = Segments::scan(self)?;
         let restored = self.restore_tables(&segments)?;
         let restored_commit = restored.map(|restored| restored.commit);
-        let mut old = self.old_volumes(&segments)?;
+        let is_whole = match &restored {
+            Some(restored) => !restored.lacks_rows,
+            None => self.has_whole_tables()?,
+        };
+        let mut old = self.old_volumes(&segments, is_whole)?;
         let mut salvaged = Salvaged {
             restored_commit,
             ..Salvaged::default()
@@ -298,6 +332,9 @@ impl Store {
         let logs = logs.map(|volume| Logged::read(self, volume));
         let logs = logs.collect::<Result<Vec<_>>>()?;
         let new_logs = salvage_volumes((&mut old, &logs), &mut found, missing, &mut salvaged);
+        for volume in old.volumes.iter().filter(|volume| volume.is_shown()) {
+            salvaged.add_lost_snapshots(&volume.key, &volume.lost_snapshots);
+        }
         let is_there = |name: &String| old.volumes.iter().any(|volume| volume.key == *name);
         salvaged.lost_volumes = self.volume_names()?;
         salvaged.lost_volumes.retain(|name| !is_there(name));
@@ -429,9 +466,9 @@ impl Store {
     ///
     /// # Errors
     /// `Io`; `Corrupt` if there are volumes and no row of any can be read.
-    fn old_volumes(&self, segments: &Segments) -> Result<OldVolumes> {
+    fn old_volumes(&self, segments: &Segments, is_whole: bool) -> Result<OldVolumes> {
         let names = self.volume_names()?;
-        match self.read_volumes(segments) {
+        match self.read_volumes(segments, is_whole) {
             Ok(volumes) if !volumes.volumes.is_empty() => Ok(volumes),
             Err(error) if !matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::NotFound) => {
                 Err(error)
@@ -453,7 +490,7 @@ impl Store {
         }
     }
 
-    fn read_volumes(&self, segments: &Segments) -> Result<OldVolumes> {
+    fn read_volumes(&self, segments: &Segments, is_whole: bool) -> Result<OldVolumes> {
         let mut old = OldTables::open(self)?;
         let mut volumes = OldVolumes {
             counters: old.counters()?,
@@ -469,7 +506,7 @@ impl Store {
             let what = format!("{}: belongs to another store", layout::META);
             return Err(Error::corrupt("store metadata", 0, "S-5.1", what));
         }
-        volumes.volumes = OldVolume::read_all(self, &mut old)?;
+        volumes.volumes = OldVolume::read_all(self, &mut old, is_whole)?;
         Ok(volumes)
     }
 

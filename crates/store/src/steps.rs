@@ -10,6 +10,9 @@ pub struct Steps {
     pub segment_count: usize,
     /// Parts of an image whose references one step counts or drops.
     pub part_count: usize,
+    /// Kept rows that one step of the removal of a snapshot looks at, and rows that one step of a
+    /// rollback or a clone sets.
+    pub row_count: usize,
     /// Bytes of commits in the journal before all rows are written to it again, at least.
     pub journal_len: u64,
     /// Rows that one commit writes to the journal, of all rows.
@@ -22,6 +25,7 @@ impl Default for Steps {
             copy_len: 8 << 20,
             segment_count: 32,
             part_count: 1 << 12,
+            row_count: 1 << 14,
             journal_len: 1 << 20,
             journal_row_count: 1 << 18,
         }
@@ -35,6 +39,7 @@ impl Steps {
             copy_len: 6000,
             segment_count: 3,
             part_count: 3,
+            row_count: 4,
             journal_len: 3000,
             journal_row_count: 20,
         }

@@ -18,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
+use weald_format::snapshot::{KeptKey, parse_kept};
 use weald_format::store::{BlockRow, Part, SegmentRow};
-use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
+use weald_format::volume::{ExtentsRow, VolumeRow};
 use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo, limits};
 
 /// Counts the numbers in front of the keys of volumes.
@@ -298,8 +299,8 @@ impl StoreWriter {
         self.find_block_row(id).map(|row| row.is_some())
     }
 
-    /// Changes the numbers of references, increments first, and commits them with `batch`. The rows
-    /// of blocks without a reference are removed, after `before_commit` saw them, unless
+    /// Changes the numbers of references, increments first, and commits them with `batch`, and with
+    /// what snapshots keep of the rows that `batch` changes. The rows of blocks without a reference are removed, after `before_commit` saw them, unless
     /// `keeps_dead`. Returns these blocks; [`StoreWriter::free`] frees their space afterwards.
     ///
     /// # Errors
@@ -312,6 +313,8 @@ impl StoreWriter {
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
         self.refuse_after_failure(|writer| {
+            let mut counts = counts.clone();
+            writer.keep_rows(&mut batch, &mut counts)?;
             for (&id, &change) in counts.iter().filter(|(_, change)| **change > 0) {
                 writer.count_by(id, change)?;
             }
@@ -526,11 +529,16 @@ impl StoreWriter {
         })
     }
 
+    /// Removes a volume that never got its name.
+    pub(crate) fn remove_hidden_volume(&mut self, hidden: &str, volume_no: VolumeNo) -> Result<()> {
+        self.refuse_after_failure(|writer| writer.finish_volume_removal(hidden, volume_no))
+    }
+
     fn finish_volume_removal(&mut self, hidden: &str, volume_no: VolumeNo) -> Result<()> {
         loop {
             let mut batch = Batch::default();
             let mut counts = BTreeMap::new();
-            for table in Table::OF_VOLUMES {
+            for table in Table::OF_VOLUMES.into_iter().chain(Table::OF_SNAPSHOTS) {
                 self.take_rows(table, volume_no, &mut batch, &mut counts)?;
             }
             if batch.0.is_empty() {
@@ -564,11 +572,12 @@ impl StoreWriter {
         }
         self.tables()
             .scan(table, &volume_no.to_be_bytes(), &mut |key, value| {
-                if split_key(key)?.0 != volume_no || batch.0.len() >= REMOVE_BATCH {
+                let is_of = key.starts_with(&volume_no.to_be_bytes());
+                if !is_of || batch.0.len() >= REMOVE_BATCH {
                     return Ok(ControlFlow::Break(()));
                 }
-                if table == Table::Extents {
-                    for piece in parse_extents(value)?.0 {
+                if let Some(row) = extents_in(table, key, value)? {
+                    for piece in parse_extents(row)?.0 {
                         *counts.entry(piece.block).or_default() -= 1;
                     }
                 }
@@ -622,6 +631,8 @@ impl StoreWriter {
                 self.remove_sync_log(volume_no)?;
             }
         }
+        let done = self.recover_rollbacks(&rows);
+        self.tell_item(format_args!("a rollback is not completed"), done)?;
         for (name, row) in &rows {
             if layout::is_replaced_key(name) {
                 let done = self.refuse_after_failure(|writer| {
@@ -634,6 +645,24 @@ impl StoreWriter {
         }
         Ok(())
     }
+}
+
+/// The row of extents in a row of a volume or of its snapshots, if it is one.
+///
+/// # Errors
+/// `Corrupt`.
+pub(crate) fn extents_in<'a>(
+    table: Table,
+    key: &[u8],
+    value: &'a [u8],
+) -> Result<Option<&'a [u8]>> {
+    if table == Table::Extents {
+        return Ok(Some(value));
+    }
+    if table == Table::Kept && KeptKey::parse(key)?.table == Table::Extents.code() {
+        return parse_kept(value);
+    }
+    Ok(None)
 }
 
 pub(crate) fn parse_extents(value: &[u8]) -> Result<ExtentsRow> {

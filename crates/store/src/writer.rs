@@ -19,6 +19,7 @@ use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
 use crate::journal::{Journal, TablesState, rows_in};
 use crate::layout;
 use crate::mark::Mark;
+use crate::newest_snapshots::NewestSnapshots;
 use crate::segment::{self, SegmentWriter, read_record};
 use crate::steps::Steps;
 use crate::store::{Store, open_engine};
@@ -113,6 +114,7 @@ pub struct StoreWriter {
     next_segment: SegmentNo,
     /// A segment that is on its way to another tier.
     pub(crate) moving: std::sync::Weak<()>,
+    pub(crate) newest_snapshots: NewestSnapshots,
     next_image: u64,
     /// The last commit of the tables.
     commit_no: CommitNo,
@@ -242,6 +244,7 @@ impl Store {
             next_block: BlockId(counter(&engine, NEXT_BLOCK)?),
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
             moving: std::sync::Weak::new(),
+            newest_snapshots: NewestSnapshots::new(),
             next_image: counter(&engine, NEXT_IMAGE)?,
             commit_no,
             epoch: known_counter(&engine, EPOCH)?,

@@ -324,6 +324,13 @@ pub trait WritableFs: Send + Sync {
         false
     }
 
+    /// Whether names in `dir` come and go without a call of these functions, so that nobody may
+    /// remember them.
+    fn has_changing_names(&self, dir: Ino) -> bool {
+        let _ = dir;
+        false
+    }
+
     /// Figures for statfs(2).
     fn capacity(&self) -> Outcome<FsCapacity>;
 

@@ -170,9 +170,10 @@ pub struct Layer {
 }
 
 impl Layer {
-    /// Bytes of the disk that its commit takes at most, roughly.
-    pub fn space(&self) -> u64 {
+    /// Bytes of the disk that its commit takes at most, roughly, if each change sets as many rows.
+    pub fn space(&self, rows_of_change: u64) -> u64 {
         let rows = self.cost.saturating_sub(self.written) / ROW_COST;
+        let rows = rows.saturating_mul(rows_of_change);
         self.written.saturating_add(rows.saturating_mul(ROW_SPACE))
     }
 

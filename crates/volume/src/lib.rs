@@ -48,6 +48,7 @@ mod salvage;
 mod signal;
 #[cfg(test)]
 mod simulation;
+mod snapshot_dir;
 mod state;
 mod synced_replicas;
 mod tables;
@@ -68,6 +69,7 @@ pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
 pub use salvage::salvage_store;
+pub use snapshot_dir::WithSnapshots;
 pub use tiering::move_between_tiers;
 pub use volume::{
     Adding, CollectStep, Collecting, Hold, Removing, Settled, Status, Volume, apply_sync_log,

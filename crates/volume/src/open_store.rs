@@ -131,6 +131,7 @@ impl OpenStore {
         let writer = store.write(WriteOptions {
             epoch,
             steps: options.steps,
+            faults: options.faults.map(PlantedBug::of_snapshots),
             ..usual
         })?;
         Ok(Self::of_writer(&store, writer, options))

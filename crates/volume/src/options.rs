@@ -240,6 +240,24 @@ pub enum PlantedBug {
     WriterReleased,
     /// A piece of a sparse block that is written again has the first bytes of the block.
     SettledFromStart,
+    /// A row that a snapshot has is not kept when it changes.
+    RowNotKept,
+    /// A row that changes again takes the place of what was kept.
+    RowKeptTwice,
+    /// That a snapshot does not have a row is not kept.
+    AbsenceNotKept,
+    /// The references of kept rows are not counted.
+    KeptNotCounted,
+    /// The removal of a snapshot takes rows that an older one has.
+    SharedRowDropped,
+    /// The removal of a snapshot goes on one row too late.
+    SnapshotResumesLate,
+    /// A rollback does not say that it is under way.
+    RollbackNotNoted,
+    /// A rollback leaves the rows of newer inodes.
+    NewRowsStay,
+    /// The references of a clone are not counted.
+    CloneNotCounted,
 }
 
 impl PlantedBug {
@@ -251,7 +269,7 @@ impl PlantedBug {
     }
 
     /// All of them.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 44] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -287,5 +305,14 @@ impl PlantedBug {
         Self::HoldOfOthersIgnored,
         Self::WriterReleased,
         Self::SettledFromStart,
+        Self::RowNotKept,
+        Self::RowKeptTwice,
+        Self::AbsenceNotKept,
+        Self::KeptNotCounted,
+        Self::SharedRowDropped,
+        Self::SnapshotResumesLate,
+        Self::RollbackNotNoted,
+        Self::NewRowsStay,
+        Self::CloneNotCounted,
     ];
 }

@@ -3,8 +3,7 @@
 use weald_format::{ByteLen, Result};
 use weald_image::{CheckOptions, Finding, Image, OpenOptions};
 use weald_store::{
-    DAMAGED_LOG_HINT, DamagedImage, DamagedVolume, Loss, SalvageOptions, Salvaged, Store,
-    WriteOptions,
+    DAMAGED_LOG_HINT, DamagedImage, Loss, SalvageOptions, Salvaged, Store, WriteOptions,
 };
 
 /// Memory for an image that is opened, bytes.
@@ -26,8 +25,7 @@ pub fn salvage_store(store: &Store, options: &SalvageOptions) -> Result<Salvaged
     for (name, row) in writer.volume_rows()? {
         let (_, damage) = writer.check_sync_log(&row)?;
         for why in damage {
-            add_loss(
-                &mut salvaged,
+            salvaged.add_loss(
                 &name,
                 Loss {
                     why: format!("{why}: {DAMAGED_LOG_HINT}"),
@@ -69,21 +67,6 @@ pub fn salvage_store(store: &Store, options: &SalvageOptions) -> Result<Salvaged
         }
     }
     Ok(salvaged)
-}
-
-/// Adds a loss of the volume `name`, which may have been complete so far.
-fn add_loss(salvaged: &mut Salvaged, name: &str, loss: Loss) {
-    salvaged.volumes.retain(|whole| whole != name);
-    let damaged = &mut salvaged.damaged_volumes;
-    match damaged.iter_mut().find(|volume| volume.name == name) {
-        Some(volume) => volume.losses.push(loss),
-        None => damaged.push(DamagedVolume {
-            name: name.to_owned(),
-            losses: vec![loss],
-            adopted_count: 0,
-            last_commit: None,
-        }),
-    }
 }
 
 /// What cannot be read of an image, by path.

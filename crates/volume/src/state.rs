@@ -68,6 +68,8 @@ pub struct State {
     /// Whether the committed row of the volume says that inodes may have flags. Until it does, an
     /// older program would take the volume, and records of the sync log have no flags.
     pub knows_flags: bool,
+    /// Whether a snapshot may keep rows that change.
+    pub has_snapshots: bool,
     /// Number of changes so far.
     pub sequence: u64,
     /// Number of changes that are durable, in the sync log or in the tables.
@@ -83,6 +85,10 @@ pub struct State {
     /// When that was.
     pub failed_at: Option<SystemTime>,
 }
+
+/// Rows that a changed row sets if a snapshot keeps the old one: itself, the kept one, and that in
+/// the list of those.
+const ROWS_WITH_SNAPSHOTS: u64 = 3;
 
 impl State {
     /// The state of a volume without changes above its tables.
@@ -101,6 +107,7 @@ impl State {
             quotas,
             xattr_set_lens: HashMap::new(),
             knows_flags: false,
+            has_snapshots: false,
             sequence: 0,
             durable: 0,
             committed: 0,
@@ -222,7 +229,14 @@ impl State {
     pub fn space(&self) -> u64 {
         let layers = self.logging_layers().chain(self.frozen.as_deref());
         let layers = layers.chain([&self.active, &self.logged]);
-        layers.map(Layer::space).fold(0, u64::saturating_add)
+        let rows = if self.has_snapshots {
+            ROWS_WITH_SNAPSHOTS
+        } else {
+            1
+        };
+        layers
+            .map(|layer| layer.space(rows))
+            .fold(0, u64::saturating_add)
     }
 
     /// Written bytes that the tables do not have.

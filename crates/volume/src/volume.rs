@@ -17,13 +17,15 @@ use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
 use crate::tiering;
 use parking_lot::{Mutex, MutexGuard, RwLock};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use weald_format::volume::VolumeRow;
-use weald_format::{Error, Result};
+use weald_format::{Error, ErrorKind, Result, SnapshotNo};
 use weald_store::Store;
+use weald_store::engine::Engine;
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
 /// Longest time that rebuilding the index takes at a stretch.
@@ -70,6 +72,12 @@ pub struct Volume {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
     /// Number of commits so far.
     commits: AtomicU64,
+    /// Whether it is the state of a snapshot, beside the volume itself.
+    is_snapshot: bool,
+    /// Whether snapshots may be on their way out.
+    may_have_removed: AtomicBool,
+    /// Snapshots that were removed since it was opened.
+    gone_snapshots: Mutex<BTreeSet<SnapshotNo>>,
 }
 
 impl Volume {
@@ -106,6 +114,7 @@ impl Volume {
             let mut writing = shared.writing.lock();
             let row = writing.writer.keyed_volume_row(key)?;
             let volume_no = row.volume_no;
+            writing.writer.refuse_rollback(volume_no)?;
             shared.enter(&mut writing, volume_no, &options)?;
             let read = Self::read(shared, &writing, (key, row), options);
             if read.is_err() {
@@ -124,16 +133,38 @@ impl Volume {
         (name, row): (&str, VolumeRow),
         options: OpenOptions,
     ) -> Result<(Arc<Self>, Replay)> {
-        let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
         let engine = writing.writer.engine();
         #[cfg(test)]
         let engine = match &options.gate {
             Some(gate) => gate.before(engine),
             None => engine,
         };
+        let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
+        let has_snapshots = match weald_store::snapshots(&*engine, row.volume_no) {
+            // Commits find out.
+            Err(error) if error.kind() == ErrorKind::Corrupt => true,
+            found => !found?.is_empty(),
+        };
+        let volume = Self::with_rows(shared, (name, row), engine, (options, false))?;
+        volume.core.state.write().has_snapshots = has_snapshots;
+        // A volume that does not change takes no space.
+        if !volume.core.options.is_read_only {
+            let weak: Weak<Self> = Arc::downgrade(&volume);
+            shared.add_member(&volume.core.state, &volume.signal, weak);
+        }
+        Ok((volume, replay))
+    }
+
+    /// The volume as `engine` has it; of a snapshot if `is_snapshot`.
+    fn with_rows(
+        shared: &Arc<OpenStore>,
+        (name, row): (&str, VolumeRow),
+        engine: Arc<dyn Engine>,
+        (options, is_snapshot): (OpenOptions, bool),
+    ) -> Result<Arc<Self>> {
+        let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
         let tables = Tables::new(engine, row.volume_no, row.chunk_len, row.next_ino);
         let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
-        let replay = Replay::read(&writing.writer, &row, &options)?.accepted(&options)?;
         let mut state = State::new(row.next_ino, tables.quotas()?);
         state.knows_flags = row.has_flags;
         let core = Core {
@@ -148,20 +179,17 @@ impl Volume {
             options,
         };
         let index_len = core.options.index_len;
-        let volume = Arc::new(Self {
+        Ok(Arc::new(Self {
             commits: AtomicU64::new(row.commit.0),
+            is_snapshot,
+            may_have_removed: AtomicBool::new(true),
+            gone_snapshots: Mutex::default(),
             committer: Mutex::new(Committer::new(name, row, workers, index_len)),
             core,
             logger: Mutex::default(),
             signal: Arc::default(),
             thread: Mutex::new(None),
-        });
-        // A volume that does not change takes no space.
-        if !volume.core.options.is_read_only {
-            let weak: Weak<Self> = Arc::downgrade(&volume);
-            shared.add_member(&volume.core.state, &volume.signal, weak);
-        }
-        Ok((volume, replay))
+        }))
     }
 
     /// Takes over what a crash left, and starts the threads.
@@ -342,6 +370,9 @@ impl Volume {
     /// # Errors
     /// As [`Volume::commit`].
     pub fn close(&self) -> Result<()> {
+        if self.is_snapshot {
+            return Ok(());
+        }
         self.signal.is_closing.store(true, Ordering::Relaxed);
         self.signal.wake_committer();
         let thread = self.thread.lock().take();
@@ -456,10 +487,11 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
         if is_woken || since.is_some_and(|since| since.elapsed() >= interval) {
             let _ = volume.commit();
         } else if since.is_none() {
+            let is_idle = || volume.core.state.read().dirty_since.is_none();
+            while is_idle() && volume.snapshot_step().unwrap_or(false) {}
             let _ = volume.return_space();
             // The first df does not wait for it then.
             let _ = volume.totals();
-            let is_idle = || volume.core.state.read().dirty_since.is_none();
             let end = Instant::now() + REBUILD_TIME;
             while is_idle() && Instant::now() < end && volume.rebuild_index() {}
             let end = Instant::now() + SETTLE_TIME;
@@ -509,6 +541,7 @@ mod hold;
 mod idle_collection;
 mod removing;
 mod settling;
+mod snapshots;
 mod syncing;
 
 pub use adding::Adding;

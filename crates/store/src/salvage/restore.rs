@@ -48,7 +48,7 @@ impl Store {
                     self.add_readable(&mut rows)?;
                 }
                 // Otherwise what can be read of the tables is newer.
-                rows.is_all() && is_newest || self.old_volumes(segments).is_err()
+                rows.is_all() && is_newest || self.old_volumes(segments, false).is_err()
             }
         };
         if !is_needed {
@@ -106,6 +106,14 @@ impl Store {
     fn known_commit(&self) -> Option<CommitNo> {
         let counters = OldTables::open(self).ok()?.counters().ok()?;
         (counters.names_store && counters.commit > CommitNo::default()).then_some(counters.commit)
+    }
+
+    /// Whether all tables can be read and are as they were written.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(super) fn has_whole_tables(&self) -> Result<bool> {
+        self.whole_tables().map(|tables| tables.is_some())
     }
 
     /// The last commit of the tables, if all of them can be read and are as they were written.

@@ -4,7 +4,9 @@ use super::tables::OldTables;
 use crate::engine::{Batch, Table};
 use crate::layout;
 use crate::store::Store;
+use crate::volume::extents_in;
 use std::collections::BTreeMap;
+use weald_format::snapshot::{SnapshotRow, kept_value};
 use weald_format::volume::{ExtentsRow, LogRow, Piece, VolumeRow, split_commit_key};
 use weald_format::{BlockId, ErrorKind, Result, VolumeCommitNo, VolumeNo, limits};
 
@@ -32,6 +34,8 @@ pub struct OldVolume {
     pub key: String,
     pub row: VolumeRow,
     pub tables: BTreeMap<Table, Rows>,
+    /// Names of its snapshots, if these are lost.
+    pub lost_snapshots: Vec<String>,
 }
 
 /// Rows of a table by key.
@@ -39,11 +43,12 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 
 impl OldVolume {
     /// Reads the volumes of the old tables whose own rows, or the copies in `volumes/`, can be
-    /// read.
+    /// read. Their snapshots are lost unless the tables are whole: a snapshot of which a kept row
+    /// is missing would show a newer one in its place.
     ///
     /// # Errors
     /// `Io`; `Corrupt` if nothing can be read; `Unsupported` if a newer Weald made a volume.
-    pub fn read_all(store: &Store, old: &mut OldTables<'_>) -> Result<Vec<Self>> {
+    pub fn read_all(store: &Store, old: &mut OldTables<'_>, is_whole: bool) -> Result<Vec<Self>> {
         let mut volumes = Vec::new();
         for (key, value) in old.read(Table::Volumes, &[])? {
             let (Ok(key), row) = (String::from_utf8(key), VolumeRow::parse(&value)) else {
@@ -51,7 +56,7 @@ impl OldVolume {
             };
             match row {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {}
-                row => volumes.push(Self::read(old, key, row?)?),
+                row => volumes.push(Self::read(old, (key, row?), is_whole)?),
             }
         }
         for name in store.volume_names()? {
@@ -62,7 +67,7 @@ impl OldVolume {
             if volumes.iter().any(is_of) {
                 continue;
             }
-            let mut volume = Self::read(old, name, row)?;
+            let mut volume = Self::read(old, (name, row), is_whole)?;
             // Without inodes, nothing tells what was there.
             if volume.rows(Table::Inodes).next().is_some() {
                 volume.renew_row(&store.sync_logs()?);
@@ -86,12 +91,27 @@ impl OldVolume {
         self.row.has_sync_log = logs.contains(&self.row.volume_no);
     }
 
-    fn read(old: &mut OldTables<'_>, key: String, row: VolumeRow) -> Result<Self> {
+    fn read(
+        old: &mut OldTables<'_>,
+        (key, row): (String, VolumeRow),
+        is_whole: bool,
+    ) -> Result<Self> {
         let mut volume = Self {
             key,
             row,
             tables: BTreeMap::new(),
+            lost_snapshots: Vec::new(),
         };
+        for table in Table::OF_SNAPSHOTS {
+            let read = old.read(table, &volume.row.volume_no.to_be_bytes())?;
+            if is_whole {
+                volume.tables.insert(table, read);
+            } else if table == Table::Snapshots {
+                let rows = read.values().map(|value| SnapshotRow::parse(value));
+                let rows = rows.flatten().filter(|row| row.removed_to.is_none());
+                volume.lost_snapshots = rows.map(|row| row.name).collect();
+            }
+        }
         for table in Table::OF_VOLUMES {
             // The recount tells the rows of the volume that are damaged from those of neighbours.
             let read = old.read(table, &volume.row.volume_no.to_be_bytes())?;
@@ -124,8 +144,8 @@ impl OldVolume {
     /// References to blocks.
     pub fn references(&self) -> BTreeMap<BlockId, References> {
         let mut references: BTreeMap<BlockId, References> = BTreeMap::new();
-        for (_, value) in self.rows(Table::Extents) {
-            for piece in pieces(value) {
+        for (table, key, value) in self.rows_of_extents() {
+            for piece in pieces(extents_of(table, key, value)) {
                 let of = references.entry(piece.block).or_default();
                 of.count += 1;
                 let end = u64::from(piece.offset) + u64::from(piece.len);
@@ -135,18 +155,31 @@ impl OldVolume {
         references
     }
 
+    /// Rows of extents, those that snapshots keep included.
+    fn rows_of_extents(&self) -> impl Iterator<Item = (Table, &[u8], &[u8])> {
+        [Table::Extents, Table::Kept].into_iter().flat_map(|table| {
+            let rows = self.rows(table);
+            rows.map(move |(key, value)| (table, key, value))
+        })
+    }
+
     /// Gives the blocks `renamed` other numbers.
     pub fn rename_blocks(&mut self, renamed: &BTreeMap<BlockId, BlockId>) {
-        for value in self.tables.entry(Table::Extents).or_default().values_mut() {
-            let mut row = ExtentsRow(pieces(value));
-            let mut is_changed = false;
-            for piece in &mut row.0 {
-                if let Some(id) = renamed.get(&piece.block) {
-                    (piece.block, is_changed) = (*id, true);
+        for table in [Table::Extents, Table::Kept] {
+            for (key, value) in self.tables.entry(table).or_default() {
+                let mut row = ExtentsRow(pieces(extents_of(table, key, value)));
+                let mut is_changed = false;
+                for piece in &mut row.0 {
+                    if let Some(id) = renamed.get(&piece.block) {
+                        (piece.block, is_changed) = (*id, true);
+                    }
                 }
-            }
-            if is_changed {
-                *value = row.encode();
+                if is_changed {
+                    *value = match table {
+                        Table::Kept => kept_value(Some(&row.encode())),
+                        _ => row.encode(),
+                    };
+                }
             }
         }
     }
@@ -162,6 +195,13 @@ impl OldVolume {
         }
         batch
     }
+}
+
+/// The row of extents in a row; an empty one, which makes no sense, if it has none.
+fn extents_of<'a>(table: Table, key: &[u8], value: &'a [u8]) -> &'a [u8] {
+    extents_in(table, key, value)
+        .unwrap_or_default()
+        .unwrap_or_default()
 }
 
 /// Pieces of a row of extents; none if the row makes no sense.

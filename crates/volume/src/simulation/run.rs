@@ -2,11 +2,12 @@
 
 mod collecting;
 mod images;
+mod snapshots;
 mod world;
 
 use super::perform::{Difference, compare, compare_with_unnamed};
 use super::sealed::Sealing;
-use super::steps::{Beside, Step, choose, divide};
+use super::steps::{Beside, Step, choose, divide, with_snapshots};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
 use crate::{CheckOptions, Chunking, OpenOptions, OpenStore, Volume, VolumeOptions, check, create};
@@ -28,6 +29,9 @@ use world::World;
 /// One run in so many has two volumes.
 const TWO_RARITY: u64 = 4;
 
+/// One run in so many has snapshots.
+const SNAPSHOTS_RARITY: u64 = 2;
+
 /// `Err` describes the first difference that a run found.
 pub type Verdict = Result<(), String>;
 
@@ -48,6 +52,10 @@ impl Plan {
         let has_two = random.is_one_in(TWO_RARITY);
         if has_two {
             steps = divide(steps, &mut random);
+        }
+        let mut random = Random::new(seed ^ 0x0003_0005);
+        if random.is_one_in(SNAPSHOTS_RARITY) {
+            steps = with_snapshots(steps, &mut random);
         }
         Self {
             seed,
@@ -232,6 +240,9 @@ impl Run {
 
     fn step(&mut self, step: &Step) -> Verdict {
         if let Step::Other(step) = step {
+            if self.sides.len() == 1 {
+                return Ok(());
+            }
             self.at = 1;
             self.world().lock().note("other:");
             self.step(step)?;
@@ -247,6 +258,7 @@ impl Run {
         }
         match step {
             Step::Other(_) => Ok(()),
+            Step::OnSnapshots(step) => self.on_snapshots(*step),
             Step::Do(op) => {
                 let disk = self.disk.clone();
                 let volume = self.volume();
@@ -356,7 +368,7 @@ impl Run {
             Ok(volume) => match self.adopt(volume) {
                 // The disk failed while the volume was compared.
                 Err(_) if self.has_failed() => Ok(()),
-                adopted => adopted.map(drop),
+                adopted => adopted.and_then(|_| self.resolve_snapshots()),
             },
             Err(_) if self.has_failed() => Ok(()),
             Err(error) => Err(format!("open beside the other volume: {error}")),
@@ -479,6 +491,7 @@ impl Run {
         for at in order {
             self.at = at;
             let found = self.adopt(self.volume())?;
+            self.resolve_snapshots()?;
             if self.world().lock().now % 2 == 0 {
                 self.compare_frozen(&frozen, &found)?;
             }
@@ -593,7 +606,7 @@ impl Run {
                 return Err(format!("check: {:?}", report.findings));
             }
         }
-        Ok(())
+        self.recounted(&store)
     }
 
     /// Compares a last time, then removes everything; no space may be left over.
@@ -603,6 +616,7 @@ impl Run {
             self.at = at;
             self.ensure_open()?;
             self.compare_live()?;
+            self.resolve_snapshots()?;
         }
         self.close_all()?;
         self.disk = self.disk.restart();
@@ -614,6 +628,7 @@ impl Run {
             self.at = at;
             self.ensure_open()?;
             let volume = self.volume();
+            self.remove_snapshots()?;
             empty(&*volume, Ino::ROOT).map_err(|f| format!("remove everything: {f:?}"))?;
             volume.sync().map_err(|f| format!("sync: {f:?}"))?;
             volume

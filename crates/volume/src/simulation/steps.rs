@@ -258,6 +258,68 @@ pub enum Step {
     PowerCut,
     /// A step on the second volume of the store.
     Other(Box<Self>),
+    OnSnapshots(OnSnapshots),
+}
+
+/// What is done with snapshots. `which` chooses one of those that are there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnSnapshots {
+    Take {
+        number: u64,
+    },
+    Remove {
+        which: u64,
+    },
+    /// A step of removals.
+    Sweep,
+    /// The volume gets the state of a snapshot again. The power may be cut after some calls of the
+    /// disk.
+    RollBack {
+        which: u64,
+        cut_after: Option<u64>,
+    },
+    /// A volume that starts as a snapshot, which is changed and removed.
+    Clone {
+        which: u64,
+        op: Op,
+    },
+}
+
+fn on_snapshots(random: &mut Random) -> OnSnapshots {
+    match random.below(10) {
+        0..4 => OnSnapshots::Take {
+            number: random.below(6),
+        },
+        4..6 => OnSnapshots::Remove {
+            which: random.next(),
+        },
+        6..8 => OnSnapshots::Sweep,
+        8 => OnSnapshots::RollBack {
+            which: random.next(),
+            cut_after: random.is_one_in(2).then(|| random.below(40)),
+        },
+        _ => OnSnapshots::Clone {
+            which: random.next(),
+            op: op(random),
+        },
+    }
+}
+
+/// Adds steps with snapshots to those of a run.
+pub fn with_snapshots(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
+    let mut all = Vec::with_capacity(steps.len() * 2);
+    for step in steps {
+        all.push(step);
+        if random.is_one_in(5) {
+            let step = Step::OnSnapshots(on_snapshots(random));
+            all.push(if random.is_one_in(4) {
+                other(step)
+            } else {
+                step
+            });
+        }
+    }
+    all
 }
 
 const PAGE_LEN: u64 = 4096;

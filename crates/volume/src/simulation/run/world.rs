@@ -34,6 +34,10 @@ pub struct World {
     pub ahead: Option<(Record, usize)>,
     /// Images in the store, with their records.
     pub images: BTreeMap<String, Vec<RecordRef>>,
+    /// Snapshots of the volume.
+    pub snapshots: BTreeMap<String, ModelFs>,
+    /// A snapshot that may be there, because a failure came while it was taken or removed.
+    pub doubtful_snapshot: Option<(String, ModelFs)>,
     /// An image that may be in the store, because a failure came while it was added.
     pub doubtful: Option<(String, Vec<RecordRef>)>,
 }
@@ -56,6 +60,8 @@ impl World {
             beside: Ok(()),
             ahead: None,
             images: BTreeMap::new(),
+            snapshots: BTreeMap::new(),
+            doubtful_snapshot: None,
             doubtful: None,
         }
     }

@@ -1,0 +1,195 @@
+//! What commands do with the snapshots of a volume: in the server that has the store open, or in a
+//! process of their own.
+
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use weald_format::{Error, ErrorKind, Result};
+use weald_store::Store;
+use weald_volume::{OpenOptions, OpenStore, Volume};
+
+/// Something to do with the snapshots of one volume.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SnapshotWork {
+    /// Take a snapshot of this name.
+    Take(String),
+    /// Tell what there is; with what each removal would free if this is true.
+    List(bool),
+    /// Remove these. All are looked at before the first goes.
+    Remove(Vec<String>),
+    /// Hold this one by a tag, or take the tag away.
+    Hold {
+        /// The snapshot.
+        name: String,
+        /// The tag.
+        tag: String,
+        /// Whether it is held from now on.
+        is_held: bool,
+    },
+    /// Make a volume that starts as a snapshot.
+    Clone {
+        /// The snapshot.
+        name: String,
+        /// Name of the volume.
+        new: String,
+    },
+    /// Give the volume the state of this one again.
+    RollBack(String),
+}
+
+/// A snapshot of a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotReport {
+    /// Its name.
+    pub name: String,
+    /// When it was taken, nanoseconds since 1970.
+    pub created: i64,
+    /// Number of the volume's commit with which it ends.
+    pub commit: u64,
+    /// Tags that hold it.
+    pub holds: Vec<String>,
+    /// What its removal would free, if the list has that.
+    pub space: Option<SnapshotSpaceReport>,
+}
+
+/// What the removal of a snapshot would free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotSpaceReport {
+    /// Rows that changed after it.
+    pub kept_count: u64,
+    /// Those that no older snapshot has.
+    pub own_count: u64,
+    /// Bytes of blocks that only it has.
+    pub own_len: u64,
+}
+
+fn now() -> i128 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as i128)
+}
+
+/// Does `work` with the volume `name` of an open store. `mounted` is the volume, if it is mounted.
+/// Returns the list that was asked for.
+///
+/// # Errors
+/// Those of [`Volume`]'s functions of the same names; `Busy` for a rollback of a mounted volume.
+pub(crate) fn work_in(
+    store: &Arc<OpenStore>,
+    name: &str,
+    mounted: Option<Arc<Volume>>,
+    work: &SnapshotWork,
+) -> Result<Vec<SnapshotReport>> {
+    if let SnapshotWork::RollBack(of) = work {
+        if mounted.is_some() {
+            let what = format!("{name}: the volume is mounted: unmount it first");
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        return store.roll_back(name, of).map(|()| Vec::new());
+    }
+    if let Some(volume) = mounted {
+        return with_volume(&volume, work);
+    }
+    let options = OpenOptions {
+        background: false,
+        ..OpenOptions::default()
+    };
+    let volume = Volume::open_in(store, name, options)?;
+    let done = with_volume(&volume, work);
+    let removed = finish_removals(&volume, work);
+    let closed = volume.close();
+    let done = done?;
+    removed.and(closed).map(|()| done)
+}
+
+/// Does `work` with the volume `name` of a store that no server has open. `writer_name` is for
+/// messages of other processes.
+///
+/// # Errors
+/// `Busy` if another process writes to the store; those of [`Volume`]'s functions of the same
+/// names.
+pub fn work_alone(
+    store: &Store,
+    name: &str,
+    work: &SnapshotWork,
+    writer_name: String,
+) -> Result<Vec<SnapshotReport>> {
+    let options = OpenOptions {
+        background: false,
+        writer_name,
+        is_read_only: matches!(work, SnapshotWork::List(_)),
+        ..OpenOptions::default()
+    };
+    if let SnapshotWork::RollBack(_) = work {
+        // Changes of a crash are older than the rollback.
+        weald_volume::apply_sync_log(store, name)?;
+    }
+    let opened = OpenStore::open(store, &options)?;
+    if !matches!(work, SnapshotWork::List(_)) {
+        return work_in(&opened, name, None, work);
+    }
+    let volume = Volume::open_in(&opened, name, options)?;
+    let done = with_volume(&volume, work);
+    volume.close()?;
+    done
+}
+
+/// A volume without a thread of its own removes what was taken away at once.
+fn finish_removals(volume: &Volume, work: &SnapshotWork) -> Result<()> {
+    if matches!(work, SnapshotWork::Remove(_)) {
+        while volume.snapshot_step()? {}
+        volume.return_space()?;
+    }
+    Ok(())
+}
+
+fn with_volume(volume: &Arc<Volume>, work: &SnapshotWork) -> Result<Vec<SnapshotReport>> {
+    match work {
+        SnapshotWork::Take(name) => volume.take_snapshot(name, now()).map(drop)?,
+        SnapshotWork::List(has_space) => return list(volume, *has_space),
+        SnapshotWork::Remove(names) => {
+            let known = volume.snapshots()?;
+            for name in names {
+                let found = known.iter().find(|snapshot| snapshot.name == *name);
+                let found = found.ok_or_else(|| {
+                    Error::not_found(format!("@{name}: the volume has no such snapshot"))
+                })?;
+                found.refuse_held()?;
+            }
+            for name in names {
+                volume.remove_snapshot(name)?;
+            }
+        }
+        SnapshotWork::Hold { name, tag, is_held } => {
+            volume.hold_snapshot(name, (tag, *is_held))?;
+        }
+        SnapshotWork::Clone { name, new } => volume.clone_snapshot(name, new, now())?,
+        SnapshotWork::RollBack(_) => {
+            return Err(Error::invalid("a rollback is not for an open volume"));
+        }
+    }
+    Ok(Vec::new())
+}
+
+fn list(volume: &Volume, has_space: bool) -> Result<Vec<SnapshotReport>> {
+    let mut reports = Vec::new();
+    for snapshot in volume.snapshots()? {
+        let space = if has_space {
+            let space = volume.snapshot_space(&snapshot)?;
+            Some(SnapshotSpaceReport {
+                kept_count: space.kept_count,
+                own_count: space.own_count,
+                own_len: space.own_len,
+            })
+        } else {
+            None
+        };
+        reports.push(SnapshotReport {
+            name: snapshot.name,
+            created: i64::try_from(snapshot.created).unwrap_or_default(),
+            commit: snapshot.volume.commit.0,
+            holds: snapshot.holds,
+            space,
+        });
+    }
+    Ok(reports)
+}

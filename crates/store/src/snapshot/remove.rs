@@ -1,0 +1,238 @@
+//! Snapshots are removed, in steps.
+//!
+//! The rows that were kept for a snapshot, and those that were kept for newer ones which are gone,
+//! stay if an older snapshot has them; the older one owns them from then on. The others go, with
+//! their references. So a removal takes time by what was kept between two snapshots, and splices
+//! one out of the middle without copying.
+
+use super::keep::drop_kept;
+use super::manage::{Snapshot, snapshot};
+use super::rows::{ino_of, kept_from, snapshots_of, table_of};
+use crate::engine::{Batch, Engine, Table};
+use crate::faults::Bug;
+use crate::volume::Dead;
+use crate::writer::StoreWriter;
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use weald_format::snapshot::{KeptKey, SnapshotRow, snapshot_key};
+use weald_format::{BlockId, Error, Result, SnapshotNo, VolumeNo};
+
+/// A step of a removal.
+#[derive(Debug, Default)]
+pub struct SnapshotStep {
+    /// Blocks that nothing refers to any more; [`StoreWriter::free`] frees their space.
+    pub dead: Vec<Dead>,
+    /// Kept rows that went.
+    pub row_count: u64,
+    /// Whether there is more to do.
+    pub has_more: bool,
+}
+
+/// What the removal of a snapshot would free.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SnapshotSpace {
+    /// Rows that were kept for it, and that older snapshots may have too.
+    pub kept_count: u64,
+    /// Rows that only it has.
+    pub own_count: u64,
+    /// Bytes of blocks that nothing else refers to, as they lie in segments.
+    pub own_len: u64,
+}
+
+/// A snapshot between two others: whose rows are whose.
+struct Between {
+    volume_no: VolumeNo,
+    no: SnapshotNo,
+    /// The next older one, which may be on its way out, too.
+    older: Option<(SnapshotNo, SnapshotRow)>,
+    /// Rows kept for this one or a newer one are not those of this snapshot.
+    newer: SnapshotNo,
+}
+
+impl Between {
+    fn of(rows: &[(SnapshotNo, SnapshotRow)], (volume_no, no): (VolumeNo, SnapshotNo)) -> Self {
+        let older = rows.iter().rev().find(|(other, _)| *other < no);
+        let newer = rows.iter().find(|(other, _)| *other > no);
+        Self {
+            volume_no,
+            no,
+            older: older.cloned(),
+            newer: newer.map_or(SnapshotNo(u32::MAX), |(no, _)| *no),
+        }
+    }
+
+    /// Whether the older snapshot has the kept row, too: it has the inode, and the row did not
+    /// change between the two.
+    fn is_of_older(&self, engine: &dyn Engine, place: &KeptKey, table: Table) -> Result<bool> {
+        let Some((older, row)) = &self.older else {
+            return Ok(false);
+        };
+        if ino_of(&place.rest)? >= row.volume.next_ino {
+            return Ok(false);
+        }
+        let first = kept_from(engine, (self.volume_no, table, &place.rest), *older)?;
+        Ok(first.is_some_and(|(no, _)| no == place.no))
+    }
+
+    /// Visits the kept rows of the snapshot from the key `from` on: the row, its table, whether
+    /// only this snapshot has it.
+    fn each_kept(
+        &self,
+        engine: &dyn Engine,
+        from: &[u8],
+        visit: &mut dyn FnMut(KeptKey, bool) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        engine.scan(Table::KeptBySnapshot, from, &mut |key, _| {
+            let place = KeptKey::parse_by_snapshot(key)?;
+            if place.volume_no != self.volume_no || place.no >= self.newer {
+                return Ok(ControlFlow::Break(()));
+            }
+            let table = table_of(&place)?;
+            let is_own = !self.is_of_older(engine, &place, table)?;
+            visit(place, is_own)
+        })
+    }
+
+    fn first_key(&self) -> Vec<u8> {
+        snapshot_key(self.volume_no, self.no).to_vec()
+    }
+}
+
+/// The snapshot whose removal goes on: one that was begun, since the rows that it left to an older
+/// one are looked at again when that one goes.
+fn next_to_go(rows: &[(SnapshotNo, SnapshotRow)]) -> Option<&(SnapshotNo, SnapshotRow)> {
+    let is_begun = |row: &SnapshotRow| row.removed_to.as_ref().is_some_and(|at| !at.is_empty());
+    let begun = rows.iter().find(|(_, row)| is_begun(row));
+    begun.or_else(|| rows.iter().find(|(_, row)| row.removed_to.is_some()))
+}
+
+impl StoreWriter {
+    /// Begins to remove the snapshot `name`: it is gone for all users.
+    /// [`StoreWriter::snapshot_step`] does the rest.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if it is held; `Io`, `Full`, `Corrupt`.
+    pub fn remove_snapshot(&mut self, volume_no: VolumeNo, name: &str) -> Result<Snapshot> {
+        let found = snapshot(self.tables(), volume_no, name)?;
+        found.refuse_held()?;
+        let mut rows = snapshots_of(self.tables(), volume_no)?.into_iter();
+        let row = rows.find(|(no, _)| *no == found.no);
+        let (no, row) =
+            row.ok_or_else(|| Error::not_found(format!("@{name}: no such snapshot")))?;
+        self.refuse_after_failure(|writer| {
+            let row = SnapshotRow {
+                removed_to: Some(Vec::new()),
+                ..row
+            };
+            let mut batch = Batch::default();
+            batch.put(Table::Snapshots, &snapshot_key(volume_no, no), row.encode());
+            writer.commit(batch)?;
+            writer.newest_snapshots.remove(&volume_no);
+            Ok(found)
+        })
+    }
+
+    /// Whether a snapshot of the volume is being removed.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn removes_snapshot(&self, volume_no: VolumeNo) -> Result<bool> {
+        let rows = snapshots_of(self.tables(), volume_no)?;
+        Ok(rows.iter().any(|(_, row)| row.removed_to.is_some()))
+    }
+
+    /// Does the next step of the removal of snapshots of a volume: of [`crate::Steps::row_count`]
+    /// kept rows at most. The blocks that die keep their rows if `keeps_dead`, as in [`StoreWriter::commit_counts`].
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    pub fn snapshot_step(
+        &mut self,
+        volume_no: VolumeNo,
+        keeps_dead: bool,
+        before_commit: &mut dyn FnMut(&[Dead]),
+    ) -> Result<SnapshotStep> {
+        let rows = snapshots_of(self.tables(), volume_no)?;
+        let Some((no, row)) = next_to_go(&rows).cloned() else {
+            return Ok(SnapshotStep::default());
+        };
+        let between = Between::of(&rows, (volume_no, no));
+        let mut from = row.removed_to.clone().unwrap_or_default();
+        if from.is_empty() {
+            from = between.first_key();
+        }
+        let engine = self.engine();
+        let mut batch = Batch::default();
+        let mut counts: BTreeMap<BlockId, i64> = BTreeMap::new();
+        let mut step = SnapshotStep::default();
+        let (mut seen, mut next) = (0, None);
+        let row_count = self.options().steps.row_count;
+        let drops_shared = self.faults.has(Bug::SharedRowDropped);
+        let is_late = self.faults.has(Bug::RemovalResumesLate);
+        between.each_kept(&*engine, &from, &mut |place, is_own| {
+            if seen == row_count {
+                let mut key = place.encode_by_snapshot();
+                if is_late {
+                    key.push(0);
+                }
+                next = Some(key);
+                return Ok(ControlFlow::Break(()));
+            }
+            seen += 1;
+            if is_own || drops_shared {
+                drop_kept(&*engine, &place, &mut batch, &mut counts)?;
+                step.row_count += 1;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let key = snapshot_key(volume_no, no);
+        match next {
+            Some(next) => {
+                let row = SnapshotRow {
+                    removed_to: Some(next),
+                    ..row
+                };
+                batch.put(Table::Snapshots, &key, row.encode());
+                step.has_more = true;
+            }
+            None => {
+                batch.remove(Table::Snapshots, &key);
+                let others = rows.iter().filter(|(other, _)| *other != no);
+                step.has_more = others.clone().any(|(_, row)| row.removed_to.is_some());
+            }
+        }
+        step.dead = self.commit_counts(&counts, batch, keeps_dead, before_commit)?;
+        Ok(step)
+    }
+
+    /// What the removal of the snapshot `no` of a volume would free.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    ///
+    /// # Cost
+    /// Reads the rows that were kept for it.
+    pub fn snapshot_space(&self, volume_no: VolumeNo, no: SnapshotNo) -> Result<SnapshotSpace> {
+        let rows = snapshots_of(self.tables(), volume_no)?;
+        let between = Between::of(&rows, (volume_no, no));
+        let engine = self.tables();
+        let mut space = SnapshotSpace::default();
+        let (mut batch, mut counts) = (Batch::default(), BTreeMap::new());
+        between.each_kept(engine, &between.first_key(), &mut |place, is_own| {
+            space.kept_count += 1;
+            if is_own {
+                space.own_count += 1;
+                batch.0.clear();
+                drop_kept(engine, &place, &mut batch, &mut counts)?;
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        for (id, change) in counts {
+            let row = self.block_row(id)?;
+            if row.references.checked_add_signed(change) == Some(0) {
+                space.own_len += row.len();
+            }
+        }
+        Ok(space)
+    }
+}
