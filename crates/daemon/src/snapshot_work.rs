@@ -53,7 +53,7 @@ pub struct SnapshotReport {
 }
 
 /// What the removal of a snapshot would free.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SnapshotSpaceReport {
     /// Rows that changed after it.
     pub kept_count: u64,

@@ -6,9 +6,11 @@ use crate::properties::CHUNKING;
 use weald_codec::CodecSpec;
 use weald_format::container::Codec;
 use weald_format::volume::{InodeRow, VolumeRow, inode_key, xattr_key};
-use weald_format::{Digest, Error, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo};
+use weald_format::{
+    Digest, Error, ErrorKind, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo,
+};
 use weald_store::engine::{Batch, Table};
-use weald_store::{Store, WriteOptions};
+use weald_store::{Store, WriteOptions, snapshots};
 
 /// Figures about a volume that is not open.
 #[derive(Debug, Clone)]
@@ -85,7 +87,7 @@ pub fn codec_spec(row: &VolumeRow) -> Result<CodecSpec> {
         Codec::Zstd => Ok(CodecSpec::Zstd(level.clamp(1, 22))),
         other => {
             let what = format!("a volume with codec {}: use a newer Weald", other.name());
-            Err(Error::new(weald_format::ErrorKind::Unsupported, what))
+            Err(Error::new(ErrorKind::Unsupported, what))
         }
     }
 }
@@ -191,13 +193,32 @@ pub fn list(store: &Store) -> Result<Vec<VolumeInfo>> {
     rows.into_iter().map(info).collect()
 }
 
-/// Removes a volume and frees the space that only it used.
+/// Removes a volume and frees the space that only it used; with its snapshots if
+/// `takes_snapshots`.
 ///
 /// # Errors
-/// `NotFound`, `Busy`, `Io`, `Full`.
-pub fn remove(store: &Store, name: &str) -> Result<()> {
+/// `NotFound`, `Io`, `Full`; `Busy` if the store is being written, or if the volume has snapshots
+/// that are to stay, or that are held.
+pub fn remove(store: &Store, name: &str, takes_snapshots: bool) -> Result<()> {
     store.release_reserve()?;
     let mut writer = writer(store)?;
+    let snapshots = snapshots(&*writer.engine(), writer.volume_row(name)?.volume_no);
+    let snapshots = match snapshots {
+        // What cannot be read goes with the volume, if the user says so.
+        Err(error) if takes_snapshots && error.kind() == ErrorKind::Corrupt => Vec::new(),
+        found => found?,
+    };
+    if !snapshots.is_empty() && !takes_snapshots {
+        let count = snapshots.len();
+        let what = format!(
+            "{name}: the volume has {count} snapshots: 'weald snapshot ls' lists them, and \
+             --snapshots removes them, too"
+        );
+        return Err(Error::new(ErrorKind::Busy, what));
+    }
+    for snapshot in &snapshots {
+        snapshot.refuse_held()?;
+    }
     writer.remove_volume(name)?;
     let options = weald_store::CollectOptions {
         copy_below_percent: 0,

@@ -28,6 +28,7 @@ pub mod replica;
 pub mod rewrite;
 mod sent_image;
 pub mod serve;
+pub mod snapshot;
 pub mod stat;
 pub mod store;
 pub mod sum;

@@ -11,6 +11,7 @@ mod stat;
 use crate::help::Help;
 use crate::open_store::silence_engine;
 use clap::{Args, Subcommand};
+pub use named::{Named, VolumePath};
 use std::process::ExitCode;
 
 /// Sections of the help.

@@ -14,12 +14,13 @@ const HOSTILE: &[u8] =
     b"e\x1b[31m\xe2\x80\xae\xd8\x9c\xc2\x9b2J\x9b\n\r\t\x7f\xef\xbb\xbf\xe2\x81\xa6\xe2\x80\xa8z\
 \xff";
 
-/// Replaces `@` in an argument by the hostile name.
+/// Replaces `@` in an argument by the hostile name, and `^` by `@`.
 fn word(pattern: &str) -> OsString {
     let mut word = Vec::new();
     for byte in pattern.bytes() {
         match byte {
             b'@' => word.extend_from_slice(HOSTILE),
+            b'^' => word.push(b'@'),
             other => word.push(other),
         }
     }
@@ -430,6 +431,45 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("volume check --json s@:v", Nothing),
             ("volume check @gone:v", Nothing),
         ],
+        "snapshot" => &[("snapshot @", Nothing), ("snapshot", Nothing)],
+        "snapshot create" => &[
+            ("snapshot create -q s@:v2^one", Nothing),
+            ("snapshot create s@:v2^two", Nothing),
+            ("snapshot create s@:v2^@", Nothing),
+            ("snapshot create s@:@", Nothing),
+            ("snapshot create @", Nothing),
+        ],
+        "snapshot ls" => &[
+            ("snapshot ls s@:v2", Nothing),
+            ("snapshot ls --json s@:v2", Nothing),
+            ("snapshot ls @", Nothing),
+        ],
+        "snapshot hold" => &[
+            ("snapshot hold tag s@:v2^one", Nothing),
+            ("snapshot hold @ s@:v2^one", Nothing),
+            ("snapshot hold tag s@:v2^@", Nothing),
+        ],
+        "snapshot release" => &[
+            ("snapshot release tag s@:v2^one", Nothing),
+            ("snapshot release @ s@:v2^one", Nothing),
+        ],
+        "snapshot clone" => &[
+            ("snapshot clone s@:v2^one s@:c", Nothing),
+            ("snapshot clone s@:v2^one s@:@", Nothing),
+            ("snapshot clone s@:v2^one @", Nothing),
+            ("snapshot clone s@:v2^@ s@:d", Nothing),
+        ],
+        "snapshot rollback" => &[
+            ("snapshot rollback s@:v2^one", Nothing),
+            ("snapshot rollback s@:v2^@", Nothing),
+        ],
+        "snapshot prune" => &[
+            ("snapshot prune -n --keep-last 1 s@:v2", Nothing),
+            ("snapshot prune --keep-last 1 s@:v2", Nothing),
+            ("snapshot prune --keep-last @ s@:v2", Nothing),
+            ("snapshot prune --keep-last 1 @", Nothing),
+        ],
+        "snapshot rm" => &[("snapshot rm s@:v2^@", Nothing), ("snapshot rm @", Nothing)],
         "volume rm" => &[
             ("volume rm s@:gone", Nothing),
             ("volume rm --json s@:v", Nothing),

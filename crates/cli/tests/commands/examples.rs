@@ -165,6 +165,18 @@ fn every_example_works() {
         if command == "mount" || (command.starts_with("volume ") && command != "volume create") {
             must(&bench, "weald volume create -q srv/store:home");
         }
+        if command.starts_with("snapshot") {
+            must(
+                &bench,
+                "weald store create -q srv/store; weald volume create -q srv/store:home",
+            );
+            if !["snapshot", "snapshot create"].contains(&command) {
+                must(&bench, "weald snapshot create -q srv/store:home@before");
+            }
+            if command == "snapshot release" {
+                must(&bench, "weald snapshot hold audit srv/store:home@before");
+            }
+        }
         if ["umount", "mounts"].contains(&command) {
             must(&bench, "weald mount forest.weald mnt");
         }

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 77] = [
+pub const COMMANDS: [&str; 86] = [
     "build",
     "mount",
     "umount",
@@ -82,6 +82,15 @@ pub const COMMANDS: [&str; 77] = [
     "volume rm",
     "volume seal",
     "volume set",
+    "snapshot",
+    "snapshot create",
+    "snapshot ls",
+    "snapshot rm",
+    "snapshot prune",
+    "snapshot hold",
+    "snapshot release",
+    "snapshot rollback",
+    "snapshot clone",
     "export",
     "export composefs",
     "export dump",

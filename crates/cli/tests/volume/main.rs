@@ -18,6 +18,7 @@ mod removing;
 mod reserve;
 mod salvage;
 mod sealing;
+mod snapshots;
 
 use serde_json::Value;
 use std::ffi::OsStr;

@@ -89,6 +89,8 @@ pub fn settle_all(
             ..OpenOptions::default()
         };
         let settled = Volume::open(store, &name, options).and_then(|volume| {
+            // Removals that an unmount has cut off.
+            while check().is_continue() && volume.snapshot_step()? {}
             let count = volume.settle(check)?;
             volume.close()?;
             Ok(count)

@@ -311,7 +311,8 @@ pub const RM_HELP: Help = Help {
     lists: &[],
     notes: &[
         "All files of the volume are gone when the command returns. A mounted volume is not \
-         removed: unmount it first.",
+         removed: unmount it first. A volume with snapshots is removed with --snapshots only, and \
+         one with a snapshot that is held never.",
     ],
     examples: &[("Remove a volume", "weald volume rm /srv/store:home")],
     exit_status: DONE_OR_FAILED,
@@ -323,6 +324,9 @@ pub const RM_HELP: Help = Help {
 pub(super) struct RmArgs {
     #[command(flatten)]
     path: VolumePath,
+    /// Remove its snapshots, too
+    #[arg(long)]
+    snapshots: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -332,7 +336,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     let named = Named::open(&args.path.volume)?;
     named.find()?;
     named.refuse_mounted("removed")?;
-    weald_volume::remove(&named.store, &named.name)?;
+    weald_volume::remove(&named.store, &named.name, args.snapshots)?;
     let mut output = Output::new();
     if args.json {
         let mut object = Object::new();

@@ -102,9 +102,6 @@ impl Run {
             return self.opened_again();
         }
         self.disk = self.disk.restart();
-        if let Some(count) = cut_after {
-            self.disk.fail_after(count, Fault::PowerCut);
-        }
         let faults = self.bug.and_then(crate::PlantedBug::of_snapshots);
         let rolled = Store::open(std::sync::Arc::new(self.disk.clone())).and_then(|store| {
             // What a mount does before anything else.
@@ -114,6 +111,9 @@ impl Run {
                 faults: Faults::of(faults),
                 ..WriteOptions::new("the simulation")
             })?;
+            if let Some(count) = cut_after {
+                self.disk.fail_after(count, Fault::PowerCut);
+            }
             writer.roll_back(self.side().name, &name)
         });
         self.world().lock().note(format!("rolled back: {rolled:?}"));

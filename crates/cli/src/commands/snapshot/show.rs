@@ -1,0 +1,95 @@
+//! `weald snapshot ls`.
+
+use super::named::do_work;
+use crate::commands::volume::{Named, VolumePath};
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::json::Object;
+use crate::output::Output;
+use crate::progress::{bytes, count};
+use clap::Args;
+use std::process::ExitCode;
+use weald_daemon::{SnapshotReport, SnapshotWork};
+use weald_format::Timestamp;
+use weald_vfs::utc_seconds;
+
+/// Sections of the help.
+pub const LS_HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Columns: when the snapshot was taken, in UTC; rows that changed after it and are kept; \
+         bytes of data that its removal would free; name; tags that hold it, after a plus sign. \
+         The oldest comes first. Data that two snapshots share, and nothing else, is free when \
+         both are gone.",
+    ],
+    examples: &[
+        (
+            "List the snapshots of a volume",
+            "weald snapshot ls /srv/store:home",
+        ),
+        (
+            "Print their names",
+            "weald snapshot ls --json /srv/store:home | jq -r .name",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// List the snapshots of a volume
+#[derive(Args, Debug)]
+#[command(after_help = LS_HELP.short(), after_long_help = LS_HELP.long())]
+pub(super) struct LsArgs {
+    #[command(flatten)]
+    path: VolumePath,
+    /// Print one JSON object per snapshot
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
+    let volume = Named::open(&args.path.volume)?;
+    volume.find()?;
+    let mut output = Output::new();
+    for snapshot in do_work(&volume, &SnapshotWork::List(true))? {
+        if args.json {
+            output.json(&json(&snapshot).into())?;
+            continue;
+        }
+        let space = snapshot.space.unwrap_or_default();
+        write!(
+            output,
+            "{}  {:>9}  {:>10}  ",
+            utc_seconds(time_of(&snapshot)),
+            count(space.kept_count),
+            bytes(space.own_len)
+        )?;
+        output.name(snapshot.name.as_bytes())?;
+        for tag in &snapshot.holds {
+            write!(output, "  +")?;
+            output.name(tag.as_bytes())?;
+        }
+        writeln!(output)?;
+    }
+    output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// When a snapshot was taken.
+pub(super) fn time_of(snapshot: &SnapshotReport) -> Timestamp {
+    Timestamp {
+        seconds: snapshot.created.div_euclid(1_000_000_000),
+        nanoseconds: snapshot.created.rem_euclid(1_000_000_000) as u32,
+    }
+}
+
+fn json(snapshot: &SnapshotReport) -> Object {
+    let space = snapshot.space.unwrap_or_default();
+    let mut object = Object::new();
+    object.insert("name".into(), snapshot.name.as_str().into());
+    object.insert("created".into(), utc_seconds(time_of(snapshot)).into());
+    object.insert("commit".into(), snapshot.commit.into());
+    object.insert("holds".into(), snapshot.holds.clone().into());
+    object.insert("kept_rows".into(), space.kept_count.into());
+    object.insert("own_rows".into(), space.own_count.into());
+    object.insert("own_bytes".into(), space.own_len.into());
+    object
+}

@@ -1,0 +1,342 @@
+//! Snapshots: taken beside writers, read on the mount, removed, rolled back, cloned, damaged.
+
+use super::sealing::{Ended, Writer, generation};
+use super::*;
+use std::thread;
+use std::time::Duration;
+
+/// The figure `key` of the snapshot `name`.
+#[track_caller]
+fn figure(ground: &Ground, name: &str, key: &str) -> u64 {
+    let listed = ground.weald(&["snapshot", "ls", "--json", VOLUME]);
+    let mut objects = listed.lines().map(|line| {
+        let object: Value = serde_json::from_str(line).expect("JSON");
+        object
+    });
+    let found = objects.find(|object| object["name"] == name);
+    let found = found.unwrap_or_else(|| panic!("{name}: {listed}"));
+    found[key].as_u64().expect("a number")
+}
+
+#[track_caller]
+fn names(ground: &Ground) -> Vec<String> {
+    let listed = ground.weald(&["snapshot", "ls", VOLUME]);
+    let names = listed.lines().map(|line| {
+        let words = line.split_whitespace();
+        words
+            .skip(3)
+            .find(|word| word.starts_with('s'))
+            .map(str::to_owned)
+    });
+    names.flatten().collect()
+}
+
+/// Would catch: a snapshot that is of no moment of the call, that changes, that cannot be read on
+/// the mount or after another mount, or that keeps space when it is gone.
+#[test]
+fn a_snapshot_stays_as_it_was_at_the_call() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    let dir = ground.mount(&["-o", "commit-interval=0.05"]);
+    ground.sh("rsync -aHAX --numeric-ids tree mnt/");
+    let writer = Writer::new();
+    writer.replace(&dir);
+    let mut found = Vec::new();
+    thread::scope(|scope| {
+        let _ended = Ended(&writer);
+        scope.spawn(|| writer.run(&dir));
+        for number in 0..6 {
+            let (name, before) = (format!("s{number}"), writer.done());
+            ground.weald(&["snapshot", "create", "-q", &format!("{VOLUME}@{name}")]);
+            let after = writer.begun();
+            let at = dir.join(".snapshots").join(&name);
+            let [first, second] = ["first", "second"].map(|name| generation(&at.join(name)));
+            assert!(
+                before <= second && second <= first && first <= after,
+                "{before}..{after}: {first}, {second}"
+            );
+            found.push((name, first, second));
+            thread::sleep(Duration::from_millis(50));
+        }
+    });
+    ground.sh("rm -rf mnt/tree");
+    for is_mounted_again in [false, true] {
+        if is_mounted_again {
+            ground.umount();
+            ground.mount(&[]);
+        }
+        for (name, first, second) in &found {
+            let at = dir.join(".snapshots").join(name);
+            assert_eq!(generation(&at.join("first")), *first);
+            assert_eq!(generation(&at.join("second")), *second);
+            assert_same(&ground.at("tree"), &at.join("tree"), &MOUNTED);
+        }
+    }
+    assert_eq!(names(&ground), ["s0", "s1", "s2", "s3", "s4", "s5"]);
+    // All have the tree, and none has it alone.
+    assert!(figure(&ground, "s2", "own_bytes") < 1_000_000);
+    let rm = |name: &str| ground.weald(&["snapshot", "rm", "-q", &format!("{VOLUME}@{name}")]);
+    for name in ["s3", "s0", "s5", "s1", "s2"] {
+        rm(name);
+        assert!(!dir.join(".snapshots").join(name).exists());
+    }
+    assert_same(
+        &ground.at("tree"),
+        &dir.join(".snapshots/s4/tree"),
+        &MOUNTED,
+    );
+    eventually("the rows of the others to go", || {
+        figure(&ground, "s4", "own_bytes") > 3_000_000
+    });
+    rm("s4");
+    ground.umount();
+    ground.assert_clean();
+    ground.sh("$WEALD store gc -q store; $WEALD store check --data store");
+    let left: u64 = ground
+        .sh("du -sk store/segments | cut -f1")
+        .trim()
+        .parse()
+        .expect("KiB");
+    assert!(left < 1500, "{left} KiB are left");
+}
+
+/// Would catch: a rollback that leaves something, that takes newer snapshots along, or that a
+/// killed command leaves half done; a clone that shares changes.
+#[test]
+fn a_volume_comes_back_and_a_clone_goes_its_own_way() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    let dir = ground.mount(&[]);
+    ground.sh("rsync -aHAX --numeric-ids tree/ mnt/; $WEALD snapshot create -q store:v@s1");
+    ground.sh("rm -rf mnt/*; mkdir mnt/new; seq 100000 > mnt/new/data; sync mnt");
+    ground.sh("$WEALD snapshot create -q store:v@s2; echo later > mnt/later");
+    let mounted = ["mounted on", "cannot be rolled back", "weald umount"];
+    ground.refused(&["snapshot", "rollback", "store:v@s1"], &mounted);
+    ground.weald(&["snapshot", "clone", "-q", "store:v@s1", "store:c"]);
+    ground.umount();
+    ground.weald(&["snapshot", "rollback", "-q", "store:v@s1"]);
+    ground.mount(&[]);
+    assert_same(&ground.at("tree"), &dir, &MOUNTED);
+    assert_eq!(ground.sh("ls mnt/.snapshots/s2"), "new\n");
+    assert_eq!(ground.sh("tail -1 mnt/.snapshots/s2/new/data"), "100000\n");
+    ground.umount();
+    ground.assert_clean();
+    // And forth again.
+    ground.weald(&["snapshot", "rollback", "-q", "store:v@s2"]);
+    ground.mount(&[]);
+    assert_eq!(ground.sh("ls mnt; tail -1 mnt/new/data"), "new\n100000\n");
+    ground.sh("mkdir c; $WEALD mount store:c c; rm c/noise; echo own > c/own");
+    assert_same(&ground.at("tree"), &dir.join(".snapshots/s1"), &MOUNTED);
+    // The clone needs nothing of the volume.
+    ground.umount();
+    ground.sh("$WEALD umount c; $WEALD volume rm --snapshots store:v; $WEALD store gc -q store");
+    ground.sh("$WEALD mount store:c c; test ! -e c/noise; cmp c/bin/tool tree/bin/tool");
+    ground.sh("$WEALD umount c; $WEALD store check --data store");
+}
+
+/// Would catch: a rollback or a removal that a killed process leaves half done.
+#[test]
+fn what_a_kill_cuts_off_goes_on() {
+    let ground = Ground::new();
+    let dir = ground.mount(&[]);
+    ground.sh(
+        "mkdir mnt/d; for i in $(seq 3000); do echo $i > mnt/d/$i; done
+        $WEALD snapshot create -q store:v@s1; rm -rf mnt/d
+        mkdir mnt/e; for i in $(seq 3000); do echo $i > mnt/e/$i; done
+        $WEALD snapshot create -q store:v@s2; rm -rf mnt/e; echo now > mnt/now; sync mnt",
+    );
+    ground.umount();
+    let (mut before, mut after) = (0, 0);
+    for delay in [1, 2, 4, 6, 9, 12, 16, 20, 30, 50, 80, 150] {
+        for (to, tree) in [("s1", "d"), ("s2", "e")] {
+            let ms = f64::from(delay) / 1000.0;
+            ground.run(&format!(
+                "timeout -s KILL {ms} $WEALD snapshot rollback -q store:v@{to}"
+            ));
+            ground.mount(&[]);
+            let listed = ground.sh("ls mnt; ls mnt/* | wc -l");
+            let (listed, count) = listed.split_once('\n').expect("two lines");
+            if listed == tree {
+                after += 1;
+            } else {
+                before += 1;
+            }
+            let is_whole = listed == "now" || count.trim() == "3000";
+            assert!(is_whole, "{listed}: {count} after {ms} s");
+            let counts = ["d", "e"].map(|name| {
+                let at = if name == "d" { "s1" } else { "s2" };
+                let listed = fs::read_dir(dir.join(".snapshots").join(at).join(name));
+                listed.expect("a directory").count()
+            });
+            assert_eq!(counts, [3000, 3000]);
+            ground.umount();
+            ground.assert_clean();
+        }
+    }
+    assert!(before > 0 && after > 0, "{before} before, {after} after");
+    for delay in [10, 30, 50, 70] {
+        let ms = f64::from(delay) / 1000.0;
+        ground.sh(&format!(
+            "$WEALD snapshot create -q store:v@s3
+            timeout -s KILL {ms} $WEALD snapshot rm -q store:v@s3 || true
+            $WEALD snapshot rm -q store:v@s3 2> log || true"
+        ));
+        assert_eq!(names(&ground), ["s1", "s2"]);
+    }
+    ground.sh("$WEALD snapshot rm -q store:v@s1 store:v@s2; $WEALD store check --data store");
+    ground.mount(&[]);
+    ground.kill();
+    ground.mount(&[]);
+    ground.umount();
+    ground.assert_clean();
+}
+
+/// Would catch: a name that leaves the volume, a message that does not say what to do, a held
+/// snapshot that goes, a change through `.snapshots`, a volume that goes with its snapshots.
+#[test]
+fn refused_commands_change_nothing() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh("echo one > mnt/a; ln -s a mnt/l; $WEALD snapshot create -q store:v@s1");
+    let long = format!("store:v@{}", "x".repeat(201));
+    for bad in [
+        "store:v@a/b",
+        "store:v@",
+        "store:v@.",
+        "store:v@..",
+        "store:v@.h",
+        &long,
+    ] {
+        ground.refused(&["snapshot", "create", bad], &["expected 1 to 200 bytes"]);
+    }
+    ground.refused(
+        &["snapshot", "create", "store:v@a\nb"],
+        &["control characters"],
+    );
+    ground.refused(
+        &["snapshot", "create", "store:v"],
+        &["expected the name", "@NAME"],
+    );
+    ground.refused(&["snapshot", "create", "store:w@s1"], &["no such volume"]);
+    ground.refused(
+        &["snapshot", "create", "store:v@s1"],
+        &["has a snapshot of this name"],
+    );
+    ground.refused(
+        &["snapshot", "rm", "store:v@s1", "store:v@s9"],
+        &["@s9", "no such snapshot"],
+    );
+    ground.refused(
+        &["snapshot", "rm", "store:v@s1", "store:v@s1"],
+        &["named twice"],
+    );
+    ground.refused(
+        &["snapshot", "release", "t", "store:v@s1"],
+        &["not held by the tag"],
+    );
+    ground.refused(&["snapshot", "prune", VOLUME], &["--keep-daily 7"]);
+    ground.refused(&["snapshot", "clone", "store:v@s1", "store:v"], &["v"]);
+    ground.refused(
+        &["snapshot", "clone", "store:v@s9", "store:w"],
+        &["no such snapshot"],
+    );
+    ground.weald(&["snapshot", "hold", "audit", "store:v@s1"]);
+    ground.refused(&["snapshot", "hold", "audit", "store:v@s1"], &["already"]);
+    ground.refused(
+        &["snapshot", "rm", "store:v@s1"],
+        &["audit", "weald snapshot release"],
+    );
+    ground.weald(&["snapshot", "prune", "--keep-last", "1", "-q", VOLUME]);
+    ground.sh("$WEALD snapshot create -q store:v@s2");
+    ground.weald(&["snapshot", "prune", "--keep-last", "1", "-q", VOLUME]);
+    assert_eq!(names(&ground), ["s1", "s2"]);
+    for change in [
+        "touch mnt/.snapshots/x",
+        "echo x > mnt/.snapshots/s1/a",
+        "rm mnt/.snapshots/s1/a",
+        "mkdir mnt/.snapshots/s1/d",
+        "chmod 600 mnt/.snapshots/s1/a",
+        "setfattr -n user.a -v b mnt/.snapshots/s1/a",
+        "mv mnt/.snapshots mnt/other",
+        "mv mnt/.snapshots/s1/a mnt/b",
+        "ln mnt/.snapshots/s1/a mnt/b",
+        "rmdir mnt/.snapshots",
+        "mkdir mnt/.snapshots",
+    ] {
+        assert_ne!(ground.run(change).code, Some(0), "{change}");
+    }
+    assert_eq!(
+        ground.sh("cat mnt/.snapshots/s1/a mnt/.snapshots/s1/l; ls -A mnt"),
+        "one\none\na\nl\n"
+    );
+    ground.sh("cp -a mnt/.snapshots/s1/a mnt/copy; cmp mnt/a mnt/copy");
+    ground.umount();
+    ground.refused(&["volume", "rm", VOLUME], &["2 snapshots", "--snapshots"]);
+    ground.refused(
+        &["volume", "rm", "--snapshots", VOLUME],
+        &["audit", "release"],
+    );
+    ground.weald(&["snapshot", "release", "audit", "store:v@s1"]);
+    ground.mount(&["-o", "ro"]);
+    ground.refused(&["snapshot", "create", "store:v@s3"], &["read-only"]);
+    assert_eq!(ground.sh("cat mnt/.snapshots/s2/a"), "one\n");
+    ground.umount();
+    ground.weald(&["volume", "rm", "--snapshots", VOLUME]);
+    ground.sh("$WEALD store check --data store");
+}
+
+/// Would catch: damage of the tables that shows other content in a snapshot, or that stops what it
+/// does not concern; a salvage that calls lost snapshots complete.
+#[test]
+fn sixteen_damaged_bytes_cost_no_snapshot_its_truth() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh("for i in $(seq 400); do echo old $i > mnt/$i; done
+        $WEALD snapshot create -q store:v@s1; for i in $(seq 400); do echo new $i > mnt/$i; done
+        sync mnt");
+    ground.umount();
+    let wanted = ground.sh("for i in $(seq 400); do echo old $i; done");
+    let read = "for i in $(seq 400); do cat mnt/.snapshots/s1/$i; done";
+    ground.sh("cp -a store whole");
+    let len = fs::metadata(ground.at("store/meta")).expect("meta").len();
+    let (mut refused, mut right) = (0, 0);
+    for at in (0..40).map(|step| len / 40 * step + 17) {
+        ground.sh("rm -rf store; cp -a whole store");
+        let meta = File::options().write(true).open(ground.at("store/meta"));
+        meta.expect("meta")
+            .write_all_at(&[0xa5; 16], at)
+            .expect("damage");
+        let mounted = ground.run("$WEALD mount store:v mnt");
+        if mounted.code != Some(0) {
+            refused += 1;
+            ground.run("$WEALD store salvage store");
+            let mounted = ground.run("$WEALD mount store:v mnt");
+            assert_eq!(mounted.code, Some(0), "byte {at}: no mount after a salvage");
+        }
+        let found = ground.run(read);
+        if found.code == Some(0) {
+            assert_eq!(found.text(), wanted, "byte {at}");
+            right += 1;
+        }
+        ground.umount();
+    }
+    assert!(right >= 38, "{right} of 40 read, {refused} refused");
+    // Without the journal, what is lost is said.
+    ground.sh("rm -rf store; cp -a whole store; rm store/journal/*");
+    for at in (0..len / 4096).map(|page| page * 4096 + 100) {
+        let meta = File::options().write(true).open(ground.at("store/meta"));
+        if at % 3 == 0 {
+            meta.expect("meta")
+                .write_all_at(&[0xa5; 16], at)
+                .expect("damage");
+        }
+    }
+    let salvaged = ground.run("$WEALD store salvage store");
+    let mounted = ground.run("$WEALD mount store:v mnt");
+    if mounted.code == Some(0) {
+        let found = ground.run(read);
+        assert!(found.code != Some(0) || found.text() == wanted);
+        ground.umount();
+    }
+    assert_ne!(salvaged.code, Some(0), "a salvage that lost rows says so");
+}
