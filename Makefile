@@ -10,6 +10,7 @@
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
 # make bench-volume  a volume beside ext4, btrfs and a FUSE passthrough; needs root and an hour
 # make bench-replica  a store and its replica beside rsync, restic and btrfs send; needs root and ten minutes
+# make bench-snapshot  snapshots of a volume beside btrfs; needs root and ten minutes
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
 #                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without
@@ -36,7 +37,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -123,6 +124,10 @@ bench-replica:
 	bash scripts/setup.sh build bench store volume
 	cargo build --release --locked -p weald-cli --bins
 	$(call measure,replica)
+
+bench-snapshot:
+	bash scripts/setup.sh build bench store volume
+	bash scripts/bench-snapshot.sh $(ARGS)
 
 bench-report:
 	PYTHONPATH=bench python3 -P -m weald_bench report bench/results --output docs/benchmarks.md

@@ -189,6 +189,31 @@ tier() {
     say "nothing differs after the data moved to a tier and back"
 }
 
+# Takes a snapshot, loses the tree, and brings it back.
+snapshot() {
+    step "weald snapshot: a state that stays"
+    "$weald" mount "$work/volumes:demo" "$work/volume"
+    "$weald" snapshot create "$work/volumes:demo@before"
+    step "rm -rf: the tree is lost"
+    rm -rf "$work/volume/first"
+    rsync_differences "$tree" "$work/volume/.snapshots/before/first" --hard-links || {
+        head -n 50 <<<"$differences" >&2
+        die "the snapshot on the mount differs from $tree"
+    }
+    "$weald" umount "$work/volume"
+    "$weald" snapshot ls "$work/volumes:demo"
+    "$weald" snapshot rollback "$work/volumes:demo@before"
+    "$weald" mount "$work/volumes:demo" "$work/volume"
+    rsync_differences "$tree" "$work/volume/first" --hard-links || {
+        head -n 50 <<<"$differences" >&2
+        die "the volume that was rolled back differs from $tree"
+    }
+    "$weald" umount "$work/volume"
+    "$weald" snapshot rm "$work/volumes:demo@before"
+    "$weald" volume check --data "$work/volumes:demo"
+    say "nothing differs after the volume was rolled back"
+}
+
 # Backs the volume's store up, removes the store, and restores it from the backup.
 replica() {
     step "weald store backup: all that the volume's store has, in another place"
@@ -224,6 +249,7 @@ table
 store
 kernel_mount
 volume
+snapshot
 tier
 replica
 say "demo: done in $(since "$start") s"

@@ -547,7 +547,7 @@ fn the_thread_commits_and_a_removed_volume_leaves_nothing() {
     assert_eq!(store.volume_names().expect("names"), ["v"]);
     let taken = create(&store, "v", &VolumeOptions::default(), [1; 16], 1);
     assert_eq!(taken.unwrap_err().kind(), weald_format::ErrorKind::Busy);
-    remove(&store, "v").expect("remove");
+    remove(&store, "v", false).expect("remove");
     assert!(store.volume_names().expect("names").is_empty());
     let segments = std::fs::read_dir(place.dir.path().join("store/segments"));
     assert_eq!(segments.expect("segments").count(), 0);

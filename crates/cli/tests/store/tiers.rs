@@ -451,6 +451,26 @@ fn the_manual_of_tiers_works_from_beginning_to_end() {
     ground.sh("umount mnt/hdd");
 }
 
+/// Would catch: a command of the manual that does not work, in the order in which it stands there.
+#[test]
+fn the_manual_of_snapshots_works_from_beginning_to_end() {
+    let ground = Ground::new();
+    ground.sh("mkdir -p srv mnt/home");
+    ground.weald(&["store", "create", "-q", "srv/store"]);
+    ground.weald(&["volume", "create", "-q", "srv/store:home"]);
+    ground.sh("$WEALD mount srv/store:home mnt/home; echo text > mnt/home/report.txt");
+    let mut count = 0;
+    for line in steps_of_manual("snapshots.md") {
+        if line.starts_with("weald ") {
+            ground.run_of_manual(&line, &["/srv/", "/mnt/"]);
+            count += 1;
+        }
+    }
+    assert!(count >= 10, "{count} commands");
+    ground.sh("grep text mnt/home/report.txt; $WEALD umount mnt/home");
+    ground.assert_clean("srv/store");
+}
+
 /// Would catch: a store that is full while a tier has room, a file that fails in its middle, tables
 /// without space because data took it, and a full store that cannot be emptied.
 #[test]

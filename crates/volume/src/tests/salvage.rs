@@ -224,7 +224,7 @@ fn damage_tables(damage_journal: impl Fn(&Place, &mut Random)) -> [usize; 3] {
         assert_eq!(names.len(), 2, "round {round}, byte {at}: {names:?}");
         // Damaged volumes can be removed.
         for volume in &salvaged.damaged_volumes {
-            crate::remove(&store, &volume.name).expect("remove");
+            crate::remove(&store, &volume.name, false).expect("remove");
         }
     }
     println!(

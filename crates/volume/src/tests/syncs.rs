@@ -228,7 +228,7 @@ fn collections_salvage_and_removal_know_the_log() {
     assert_eq!(names(&volume, Ino::ROOT), [b"other".to_vec()]);
     drop(volume);
     assert!(log_path(&after).exists());
-    remove(&store, "v").expect("remove");
+    remove(&store, "v", false).expect("remove");
     assert!(!log_path(&after).exists());
 }
 
