@@ -587,8 +587,8 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Counts the references to each block of volumes and their snapshots, and finds the blocks that
-    /// cannot be read.
+    /// Counts the references to each block of volumes and their snapshots, and finds the blocks
+    /// that cannot be read.
     fn check_extents(
         &self,
         state: &mut State,

@@ -2,7 +2,8 @@
 //!
 //! `rows` reads their rows, `view` shows the tables of a volume as a snapshot has them; `keep` is
 //! what commits do for snapshots. `manage` takes, holds and lists them, `remove` removes one in
-//! steps, `rollback` gives a volume the state of one again, `clone` makes a volume that starts as one.
+//! steps, `rollback` gives a volume the state of one again, `clone` makes a volume that starts as
+//! one.
 
 mod clone;
 mod keep;

@@ -300,8 +300,9 @@ impl StoreWriter {
     }
 
     /// Changes the numbers of references, increments first, and commits them with `batch`, and with
-    /// what snapshots keep of the rows that `batch` changes. The rows of blocks without a reference are removed, after `before_commit` saw them, unless
-    /// `keeps_dead`. Returns these blocks; [`StoreWriter::free`] frees their space afterwards.
+    /// what snapshots keep of the rows that `batch` changes. The rows of blocks without a reference
+    /// are removed, after `before_commit` saw them, unless `keeps_dead`. Returns these blocks;
+    /// [`StoreWriter::free`] frees their space afterwards.
     ///
     /// # Errors
     /// `Io`, `Full`; `Corrupt` if a block would have less than no reference.

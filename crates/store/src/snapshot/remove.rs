@@ -142,7 +142,8 @@ impl StoreWriter {
     }
 
     /// Does the next step of the removal of snapshots of a volume: of [`crate::Steps::row_count`]
-    /// kept rows at most. The blocks that die keep their rows if `keeps_dead`, as in [`StoreWriter::commit_counts`].
+    /// kept rows at most. The blocks that die keep their rows if `keeps_dead`, as in
+    /// [`StoreWriter::commit_counts`].
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.

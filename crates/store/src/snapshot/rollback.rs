@@ -1,10 +1,10 @@
 //! A volume gets the state of a snapshot again.
 //!
 //! The rows that changed since are those that were kept for the snapshot and for newer ones, and
-//! those of inodes that are newer. Each step sets some of them; newer snapshots keep what they have,
-//! as with any change. The row that all snapshots of the volume share says that a rollback is under
-//! way, so that the next writer of the store completes it after a crash: until then nobody sees the
-//! volume.
+//! those of inodes that are newer. Each step sets some of them; newer snapshots keep what they
+//! have, as with any change. The row that all snapshots of the volume share says that a rollback is
+//! under way, so that the next writer of the store completes it after a crash: until then nobody
+//! sees the volume.
 
 use super::keep::{add_pieces, drop_kept};
 use super::manage::{Snapshot, snapshot};

@@ -105,8 +105,8 @@ impl Volume {
         Ok(has_more)
     }
 
-    /// Makes the volume `new`, which starts as the snapshot `name`. `now` is the time in nanoseconds
-    /// since 1970.
+    /// Makes the volume `new`, which starts as the snapshot `name`. `now` is the time in
+    /// nanoseconds since 1970.
     ///
     /// # Errors
     /// As [`weald_store::StoreWriter::clone_snapshot`]; `NotFound` if there is no such snapshot;
