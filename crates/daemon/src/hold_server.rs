@@ -28,8 +28,8 @@ const LOOK_INTERVAL: Timespec = Timespec {
 /// Time in which the rest of a message comes whose first byte is there.
 const MESSAGE_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
-/// Holds the volume `name` of the store whose lock is in `descriptors`, or with no name the blocks
-/// of the store, until the client closes the connection or the hold ends.
+/// Holds the volume `name` of the store whose lock is in `descriptors`, or the snapshot of a volume
+/// that `VOLUME@NAME` names, or with no name the blocks of the store, until the client closes the connection or the hold ends.
 ///
 /// # Errors
 /// `Io` of the connection.
@@ -39,10 +39,18 @@ pub(crate) fn hold(
     name: Option<&str>,
     descriptors: &[OwnedFd],
 ) -> Result<()> {
-    let volume = lock_file(descriptors).map(|lock_file| find(shared, name, lock_file));
+    let volume =
+        lock_file(descriptors).map(|lock_file| match (name, find(shared, name, lock_file)) {
+            (Some(name), None) => {
+                let (volume, of) = name.rsplit_once('@')?;
+                Some((find(shared, Some(volume), lock_file)?, Some(of)))
+            }
+            (_, found) => found.map(|volume| (volume, None)),
+        });
     let hold = match volume {
-        Ok(Some(volume)) if name.is_some() => volume.hold(),
-        Ok(Some(volume)) => volume.hold_blocks(),
+        Ok(Some((volume, Some(of)))) => volume.hold_state_of(of),
+        Ok(Some((volume, None))) if name.is_some() => volume.hold(),
+        Ok(Some((volume, None))) => volume.hold_blocks(),
         Ok(None) => return send(stream, &Reply::NotHere, &[]),
         Err(error) => Err(error),
     };

@@ -17,7 +17,7 @@ use weald_format::{
     BlockId, Cookie, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet,
 };
 use weald_store::engine::{Engine, Table};
-use weald_store::{BlockReader, Store, StoreWriter};
+use weald_store::{BlockReader, Store, StoreWriter, snapshot};
 
 /// Decoded blocks that a reader keeps, bytes.
 const READER_CACHE_LEN: u64 = 64 << 20;
@@ -43,13 +43,22 @@ pub struct VolumeReader {
 }
 
 impl VolumeReader {
-    /// Opens the volume `name`, which is not mounted, since its server would be the writer.
+    /// Opens the volume `name`, which is not mounted, since its server would be the writer, or the
+    /// snapshot with the name `VOLUME@NAME`.
     ///
     /// # Errors
     /// `NotFound`, `Io`, `Corrupt`; `Busy` if the sync log may have changes, see
     /// [`crate::apply_sync_log`].
     pub fn open(writer: &StoreWriter, name: &str) -> Result<Self> {
-        let row = writer.volume_row(name)?;
+        let row = match (writer.volume_row(name), name.rsplit_once('@')) {
+            (Err(error), Some((volume, of))) if error.kind() == ErrorKind::NotFound => {
+                let volume_no = writer.volume_row(volume)?.volume_no;
+                let found = snapshot(&*writer.engine(), volume_no, of)?;
+                let view = Arc::new(found.view(writer.engine()));
+                return Ok(Self::of(view, writer.block_reader(), found.volume));
+            }
+            (row, _) => row?,
+        };
         if row.has_sync_log {
             let what = format!("{name}: the volume was not unmounted in order: mount it first");
             return Err(Error::new(ErrorKind::Busy, what));

@@ -10,6 +10,7 @@ mod modes;
 mod properties;
 mod salvage;
 mod salvaged_logs;
+mod snapshots;
 mod syncs;
 
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create, remove};

@@ -134,6 +134,32 @@ fn a_volume_comes_back_and_a_clone_goes_its_own_way() {
     ground.sh("$WEALD umount c; $WEALD store check --data store");
 }
 
+/// Would catch: an image of a snapshot that has something of another state, or data of its own.
+#[test]
+fn a_snapshot_is_sealed_mounted_or_not() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    ground.mount(&[]);
+    ground.sh("rsync -aHAX --numeric-ids tree/ mnt/; $WEALD snapshot create -q store:v@s1");
+    ground.sh("rm -rf mnt/*; seq 1000 > mnt/later");
+    for name in ["mounted", "closed"] {
+        let said = ground.weald(&["volume", "seal", "--json", "store:v@s1", "--name", name]);
+        let said: Value = serde_json::from_str(&said).expect("JSON");
+        assert!(said["new_len"].as_u64() < Some(30_000), "{said}");
+        ground.sh(&format!(
+            "$WEALD check store:{name}; $WEALD extract -q store:{name} {name}"
+        ));
+        assert_same(&ground.at("tree"), &ground.at(name), &EXTRACTED);
+        let gone = ["@s9", "no such snapshot"];
+        ground.refused(&["volume", "seal", "store:v@s9", "--name", "x"], &gone);
+        if name == "mounted" {
+            ground.umount();
+        }
+    }
+    ground.sh("$WEALD snapshot rm -q store:v@s1; $WEALD check store:closed");
+    ground.sh("$WEALD store check --data store");
+}
+
 /// Would catch: a rollback or a removal that a killed process leaves half done.
 #[test]
 fn what_a_kill_cuts_off_goes_on() {

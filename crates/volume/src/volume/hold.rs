@@ -16,9 +16,9 @@ use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
-use weald_format::{BlockId, Error, ErrorKind, Result, VolumeNo, limits};
-use weald_store::Dead;
+use weald_format::{BlockId, Error, ErrorKind, Result, SnapshotNo, VolumeNo, limits};
 use weald_store::engine::{ReadView, RowsWriter, Table};
+use weald_store::{Dead, snapshot};
 
 /// Tables whose rows belong to one volume and whose rows a seal reads.
 const TABLES: [Table; 4] = [Table::Inodes, Table::Names, Table::Extents, Table::Xattrs];
@@ -30,6 +30,8 @@ pub struct Hold {
     name: String,
     row: VolumeRow,
     view: Option<Box<dyn ReadView>>,
+    /// The snapshot whose state it is, of the volume itself.
+    snapshot: Option<(Weak<Volume>, SnapshotNo)>,
     pub(super) is_over: IsOver,
 }
 
@@ -77,6 +79,27 @@ impl Volume {
             name: committer.name.clone(),
             row: committer.row.clone(),
             view: Some(view),
+            snapshot: None,
+            is_over: writing.holds.begin(committer.row.volume_no),
+        })
+    }
+
+    /// Holds the state of the snapshot `name` of this volume.
+    ///
+    /// # Errors
+    /// `NotFound`; `Busy` if the volume is being closed; `Io`, `Corrupt`.
+    pub fn hold_state_of(self: &Arc<Self>, name: &str) -> Result<Hold> {
+        let committer = self.committer.lock();
+        let mut writing = self.core.shared.writing.lock();
+        self.refuse_closed(&writing)?;
+        let engine = writing.writer.engine();
+        let found = snapshot(&*engine, self.core.tables.volume_no(), name)?;
+        Ok(Hold {
+            shared: Arc::downgrade(&self.core.shared),
+            name: format!("{}@{name}", committer.name),
+            view: Some(Box::new(found.view(engine))),
+            snapshot: Some((Arc::downgrade(self), found.no)),
+            row: found.volume,
             is_over: writing.holds.begin(committer.row.volume_no),
         })
     }
@@ -94,6 +117,7 @@ impl Volume {
             name: committer.name.clone(),
             row: committer.row.clone(),
             view: None,
+            snapshot: None,
             is_over: writing.holds.begin(committer.row.volume_no),
         })
     }
@@ -201,7 +225,17 @@ impl Hold {
                 _ => {}
             }
         }
-        rows.finish()
+        rows.finish()?;
+        // Rows that were kept for a snapshot go with it.
+        if let Some((volume, no)) = &self.snapshot
+            && volume
+                .upgrade()
+                .is_none_or(|volume| volume.is_snapshot_gone(*no))
+        {
+            let what = "the snapshot was removed meanwhile";
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        Ok(())
     }
 
     fn each_extent(&self, view: &dyn ReadView, visit: &mut dyn FnMut(BlockId)) -> Result<()> {

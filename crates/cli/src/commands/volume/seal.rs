@@ -56,6 +56,7 @@ pub const HELP: Help = Help {
          image, which a volume mounted with -o ro refuses.",
         "With --image, the blocks are copied as they are stored. Blocks that hold data of removed \
          files too are written without that data.",
+        "STORE:VOLUME@NAME seals a snapshot.",
         "All data is read once, for the digests of the image. A file with a damaged block is left \
          out whole, and so is what else an image cannot have: damaged rows with what is below \
          them, the longest of files that have more than 2^62 bytes together, directories nested \
@@ -118,7 +119,13 @@ pub(super) struct SealArgs {
 }
 
 pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
-    let named = Named::open(&args.path.volume)?;
+    let mut named = Named::open(&args.path.volume)?;
+    let state = named.name.clone();
+    if !named.store.volume_names()?.contains(&state)
+        && let Some((volume, _)) = state.rsplit_once('@')
+    {
+        volume.clone_into(&mut named.name);
+    }
     named.find()?;
     let mut options = BuildOptions {
         threads: args.resources.threads,
@@ -148,8 +155,8 @@ pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
         left_out: Mutex::default(),
     };
     let sealed = match named.mounted(Ask::Mounts)? {
-        Some(mount) => seal.mounted(&named, &mount, target),
-        None => seal.closed(&named, target),
+        Some(mount) => seal.mounted((&named, &state), &mount, target),
+        None => seal.closed((&named, &state), target),
     };
     let sealed = sealed.and_then(|sealed| {
         if let Some((name, _)) = sealed.stored.filter(|_| !args.no_verify) {
@@ -213,14 +220,19 @@ struct Seal<'a> {
 }
 
 impl Seal<'_> {
-    fn closed<'a>(&self, named: &Named, target: Target<'a>) -> anyhow::Result<Sealed<'a>> {
+    /// Seals `state`, the volume or a snapshot of it, which is not mounted.
+    fn closed<'a>(
+        &self,
+        (named, state): (&Named, &str),
+        target: Target<'a>,
+    ) -> anyhow::Result<Sealed<'a>> {
         let store = match target {
             Target::File(..) => named.store.for_reading(),
             Target::Store(_) => named.store.clone(),
         };
         weald_volume::apply_sync_log(&store, &named.name)?;
         let writer = store.write(WriteOptions::new(writer_name("volume seal")))?;
-        let reader = VolumeReader::open(&writer, &named.name)?;
+        let reader = VolumeReader::open(&writer, state)?;
         let tell = |path: &[u8], error: &Error| self.tell(path, error);
         let mut source = SealSource::new(&reader, &tell, self.is_strict)?;
         match target {
@@ -243,7 +255,7 @@ impl Seal<'_> {
     /// Seals a volume that a server has mounted, and that goes on meanwhile.
     fn mounted<'a>(
         &self,
-        named: &Named,
+        named: (&Named, &str),
         mount: &Mounted,
         target: Target<'a>,
     ) -> anyhow::Result<Sealed<'a>> {

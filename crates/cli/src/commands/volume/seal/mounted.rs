@@ -23,7 +23,7 @@ pub struct MountedState {
 impl MountedState {
     /// Lets the server of `mount` write all changes to disk and keep the state after them. A copy
     /// of the tables goes to a temporary file.
-    pub fn open(named: &Named, (pid, _): &Mounted) -> anyhow::Result<Self> {
+    pub fn open((named, state): (&Named, &str), (pid, _): &Mounted) -> anyhow::Result<Self> {
         let lock = named.dir.join(LOCK_FILE);
         let opened = File::options().read(true).write(true).open(&lock);
         let opened = opened.with_context(|| {
@@ -34,7 +34,7 @@ impl MountedState {
         let mut put = |bytes: &[u8]| rows.append(bytes).map(drop);
         let runtime_dir = RuntimeDir::find(&runtime_dir_path())?;
         let held = match &runtime_dir {
-            Some(dir) => HeldVolume::begin(dir, opened.as_fd(), &named.name, &mut put)?,
+            Some(dir) => HeldVolume::begin(dir, opened.as_fd(), state, &mut put)?,
             None => None,
         };
         let shown = named.shown();
@@ -42,7 +42,7 @@ impl MountedState {
             bail!("{shown}: process {pid} has unmounted it just now: try again");
         };
         let rows = Arc::new(RowsFile::open(Box::new(rows))?);
-        let reader = VolumeReader::of_rows(&named.store, rows, &named.name)?;
+        let reader = VolumeReader::of_rows(&named.store, rows, state)?;
         Ok(Self {
             held,
             reader,

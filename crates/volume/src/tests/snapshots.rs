@@ -1,0 +1,135 @@
+//! Snapshots of a volume are removed in every order, and their space is what a recount says.
+
+use super::*;
+use crate::{OpenStore, check_store};
+use std::ops::ControlFlow;
+use weald_format::store::BlockRow;
+use weald_store::simulated_disk::{Random, SimDisk};
+use weald_store::{SnapshotSpace, Steps};
+
+const COUNT: usize = 6;
+
+/// All orders of the numbers below `count`.
+fn orders(count: usize) -> Vec<Vec<usize>> {
+    if count == 0 {
+        return vec![Vec::new()];
+    }
+    let mut all = Vec::new();
+    for order in orders(count - 1) {
+        for at in 0..count {
+            let mut longer = order.clone();
+            longer.insert(at, count - 1);
+            all.push(longer);
+        }
+    }
+    all
+}
+
+fn open(disk: &SimDisk) -> Arc<Volume> {
+    let store = Store::open(Arc::new(disk.clone())).expect("open");
+    let options = OpenOptions {
+        background: false,
+        steps: Steps::small(),
+        ..OpenOptions::default()
+    };
+    let shared = OpenStore::open(&store, &options).expect("a store");
+    Volume::open_in(&shared, "v", options).expect("a volume")
+}
+
+/// Blocks that have references, and their bytes.
+fn blocks(volume: &Volume) -> (u64, u64) {
+    let (mut count, mut len) = (0, 0);
+    let engine = volume.core.shared.reader.engine();
+    engine
+        .scan(Table::Blocks, &[], &mut |_, value| {
+            let row = BlockRow::parse(value)?;
+            if row.references > 0 {
+                (count, len) = (count + 1, len + row.len());
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .expect("rows");
+    (count, len)
+}
+
+/// Would catch: a removal that frees less or more than nothing else uses, than `ls` has said, or
+/// that depends on the order.
+#[test]
+fn snapshots_are_removed_in_every_order() {
+    let disk = SimDisk::new(1);
+    let store = Store::create(Arc::new(disk.clone()), [1; 16], 1 << 20).expect("a store");
+    let options = VolumeOptions {
+        chunk_len: 4096,
+        ..VolumeOptions::default()
+    };
+    create(&store, "v", &options, [1; 16], 0).expect("a volume");
+    drop(store);
+    let volume = open(&disk);
+    let mut random = Random::new(5);
+    let mut bytes = |len: usize| -> Vec<u8> { (0..len).map(|_| random.next() as u8).collect() };
+    let new = new_inode(FileKind::Regular);
+    let file = volume.create(Ino::ROOT, b"file", &new, 1).expect("create");
+    for number in 0..COUNT as u64 {
+        // Each block lives in some snapshots that follow each other, and in no others.
+        for window in 0..=number {
+            let written = volume.write(file.ino, window * 4096, &bytes(4096), 1);
+            written.expect("write");
+        }
+        let name = format!("n{number}");
+        volume
+            .create(Ino::ROOT, name.as_bytes(), &new, 1)
+            .expect("create");
+        if number > 1 {
+            let old = format!("n{}", number - 2);
+            let removed = volume.unlink(Ino::ROOT, old.as_bytes(), 1).expect("unlink");
+            volume.forget(removed.ino).expect("forget");
+        }
+        let taken = volume.take_snapshot(&format!("s{number}"), 0);
+        taken.expect("a snapshot");
+    }
+    let written = volume.write(file.ino, 0, &bytes(6 * 4096), 1);
+    written.expect("write");
+    volume.close().expect("close");
+    drop(volume);
+    let disk = disk.restart();
+    for order in orders(COUNT) {
+        let disk = disk.restart();
+        let volume = open(&disk);
+        for number in &order {
+            let known = volume.snapshots().expect("snapshots");
+            let name = format!("s{number}");
+            let found = known.iter().find(|snapshot| snapshot.name == name);
+            let said = volume.snapshot_space(found.expect("it")).expect("space");
+            let before = blocks(&volume).1;
+            volume.remove_snapshot(&name).expect("remove");
+            while volume.snapshot_step().expect("a step") {}
+            assert_eq!(
+                before - blocks(&volume).1,
+                said.own_len,
+                "{order:?}: {name}"
+            );
+            for left in volume.snapshots().expect("snapshots") {
+                let space = volume.snapshot_space(&left).expect("space");
+                assert_ne!(space, SnapshotSpace::default(), "{order:?}: {}", left.name);
+            }
+        }
+        // What is left is the volume's alone.
+        let engine = volume.core.shared.reader.engine();
+        for table in [Table::Kept, Table::KeptBySnapshot] {
+            let mut count = 0;
+            let scanned = engine.scan(table, &[], &mut |_, _| {
+                count += 1;
+                Ok(ControlFlow::Continue(()))
+            });
+            scanned.expect("rows");
+            assert_eq!(count, 0, "{order:?}: {}", table.name());
+        }
+        assert_eq!(blocks(&volume).0, 6, "{order:?}");
+        volume.close().expect("close");
+    }
+    let store = Store::open(Arc::new(disk.restart())).expect("open");
+    let writer = store.write_for_check("a test").expect("a writer");
+    let options = CheckOptions { reads_data: true };
+    let report = check_store(&writer, &options, &mut |_| {}).expect("a check");
+    assert_eq!(report.findings, []);
+}
