@@ -29,7 +29,8 @@ const LOOK_INTERVAL: Timespec = Timespec {
 const MESSAGE_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// Holds the volume `name` of the store whose lock is in `descriptors`, or the snapshot of a volume
-/// that `VOLUME@NAME` names, or with no name the blocks of the store, until the client closes the connection or the hold ends.
+/// that `VOLUME@NAME` names, or with no name the blocks of the store, until the client closes the
+/// connection or the hold ends.
 ///
 /// # Errors
 /// `Io` of the connection.
