@@ -11,8 +11,8 @@ use crate::layout::{self, ObjectKind, ObjectName};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use weald_format::store::{
-    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, STORE_TIERS,
-    StoreSuperblock, Uuid,
+    ImageMap, MAP_LEN_MAX, MarkRecord, SEGMENT_SUPERBLOCK_LEN, STORE_ROW_GROUPS, STORE_SNAPSHOTS,
+    STORE_TIERS, StoreSuperblock, Uuid,
 };
 use weald_format::{BlockId, CommitNo, Error, ErrorKind, Result, SegmentNo};
 use zerocopy::IntoBytes;
@@ -195,9 +195,25 @@ impl Store {
         crate::superblock_files::write(&*self.disk, layout::SUPERBLOCK_COPY, superblock)
     }
 
-    /// Features that a store needs that is made of this one elsewhere.
-    pub(crate) fn features_elsewhere(&self) -> u64 {
-        self.superblock.incompat & !STORE_TIERS
+    /// Features that a store needs that is made of this one elsewhere. Another writer of the same
+    /// process may have added one since this was opened.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub(crate) fn features_elsewhere(&self) -> Result<u64> {
+        let superblock = Self::open(self.disk.clone())?.superblock;
+        Ok(superblock.incompat & !STORE_TIERS)
+    }
+
+    /// Takes over features that a store has of which this one gets the rows.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub(crate) fn add_features(&self, incompat: u64) -> Result<()> {
+        if incompat & STORE_SNAPSHOTS == 0 {
+            return Ok(());
+        }
+        self.set_feature(STORE_SNAPSHOTS, true)
     }
 
     /// UUID of the store.

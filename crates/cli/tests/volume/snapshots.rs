@@ -311,6 +311,33 @@ fn refused_commands_change_nothing() {
     ground.sh("$WEALD store check --data store");
 }
 
+/// Would catch: a replica or a standby without snapshots, or one that programs without snapshots
+/// would change, because its superblock is older than they are.
+#[test]
+fn replicas_and_standbys_have_snapshots() {
+    let ground = Ground::new();
+    ground.sh("$WEALD store backup -q store r; $WEALD replica follow -q r standby");
+    ground.sh("$WEALD replica add -q store r2 --name r2");
+    ground.mount(&[]);
+    ground.sh("echo old > mnt/a; $WEALD snapshot create -q store:v@s1; echo new > mnt/a");
+    ground.sh("$WEALD replica send -q store");
+    ground.umount();
+    ground.sh(
+        "$WEALD store backup -q store r; $WEALD replica follow -q r standby
+        $WEALD replica restore -q r2 back",
+    );
+    // Bit 2 of the features.
+    for store in ["store", "standby", "back"] {
+        let bits = ground.sh(&format!("od -An -tu1 -j48 -N1 {store}/store"));
+        assert_eq!(bits.trim(), "5", "{store}");
+    }
+    ground.sh(
+        "$WEALD mount back:v mnt; grep new mnt/a; grep old mnt/.snapshots/s1/a; $WEALD umount mnt
+        $WEALD replica promote -q standby --without-place
+        $WEALD mount standby:v mnt; grep old mnt/.snapshots/s1/a; $WEALD umount mnt",
+    );
+}
+
 /// Would catch: damage of the tables that shows other content in a snapshot, or that stops what it
 /// does not concern; a salvage that calls lost snapshots complete.
 #[test]

@@ -379,6 +379,7 @@ impl<'a> Follower<'a> {
             all,
             path,
         } = changed;
+        self.store.add_features(header.incompat)?;
         // The commit number comes last: until it is there, the state is none.
         changes.sort_by_key(|change| change.table == Table::Counters);
         let is_whole = changes.len() <= BATCH_LEN && self.engine.is_some();

@@ -124,7 +124,7 @@ impl Follower<'_> {
             commit: last.commit,
             time: now(),
             segment_len: self.store.superblock.segment_len,
-            incompat: self.store.features_elsewhere(),
+            incompat: self.store.features_elsewhere()?,
             before: last.sum,
             after: last.sum,
             previous: last.digest,

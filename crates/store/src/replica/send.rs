@@ -489,7 +489,7 @@ impl Sending<'_> {
             commit: state.commit,
             time: now(),
             segment_len: self.store.superblock.segment_len,
-            incompat: self.store.features_elsewhere(),
+            incompat: self.store.features_elsewhere()?,
             before: before.sum,
             after: state.sum,
             previous: previous.1,
