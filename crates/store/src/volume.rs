@@ -170,6 +170,11 @@ impl BlockReader {
         &*self.engine
     }
 
+    /// The tables, for a reader that outlives this one.
+    pub fn shared_engine(&self) -> Arc<dyn Engine> {
+        self.engine.clone()
+    }
+
     /// Closes all segments, some of which may have been removed.
     pub fn close_segments(&self) {
         self.segments.lock().clear();

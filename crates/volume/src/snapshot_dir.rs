@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_format::{InodeFlags, SnapshotNo};
+use weald_store::Snapshot;
 use weald_vfs::{
     AllocateMode, FilePlace, FsCapacity, Ino, Listed, Nanoseconds, NewInode, NewStat, Outcome,
     RenameMode, Stat, WritableFs, XattrMode,
@@ -136,8 +137,16 @@ impl WithSnapshots {
         })
     }
 
-    fn root_of(&self, no: SnapshotNo) -> Outcome<Stat> {
-        self.stat_in(no, |volume| volume.stat(Ino::ROOT))
+    /// Attributes of the root of a snapshot, which need not be open.
+    fn root_of(&self, snapshot: &Snapshot) -> Outcome<Stat> {
+        let stat = self.volume.snapshot_root(snapshot)?;
+        if self.volume.is_snapshot_gone(snapshot.no) {
+            return Err(Errno::NOENT.into());
+        }
+        Ok(Stat {
+            ino: ino_in(snapshot.no, stat.ino)?,
+            ..stat
+        })
     }
 
     /// Refuses a change of anything but the volume.
@@ -188,7 +197,7 @@ impl WritableFs for WithSnapshots {
                 let snapshots = self.volume.snapshots()?;
                 let mut found = snapshots.iter();
                 let found = found.find(|snapshot| snapshot.name.as_bytes() == name);
-                self.root_of(found.ok_or(Errno::NOENT)?.no)
+                self.root_of(found.ok_or(Errno::NOENT)?)
             }
             Place::In(no, dir) => self.stat_in(no, |volume| volume.lookup(dir, name)),
         }
@@ -212,7 +221,11 @@ impl WritableFs for WithSnapshots {
                     if cookie <= after {
                         continue;
                     }
-                    let stat = self.root_of(snapshot.no)?;
+                    let stat = match self.root_of(&snapshot) {
+                        // It was removed meanwhile.
+                        Err(failure) if failure.errno == Errno::NOENT => continue,
+                        stat => stat?,
+                    };
                     let listed = Listed {
                         name: snapshot.name.as_bytes(),
                         stat: &stat,

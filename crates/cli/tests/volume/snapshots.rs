@@ -177,7 +177,7 @@ fn what_a_kill_cuts_off_goes_on() {
         for (to, tree) in [("s1", "d"), ("s2", "e")] {
             let ms = f64::from(delay) / 1000.0;
             ground.run(&format!(
-                "timeout -s KILL {ms} $WEALD snapshot rollback -q store:v@{to}"
+                "timeout --foreground -s KILL {ms} $WEALD snapshot rollback -q store:v@{to}"
             ));
             ground.mount(&[]);
             let listed = ground.sh("ls mnt; ls mnt/* | wc -l");
@@ -204,7 +204,7 @@ fn what_a_kill_cuts_off_goes_on() {
         let ms = f64::from(delay) / 1000.0;
         ground.sh(&format!(
             "$WEALD snapshot create -q store:v@s3
-            timeout -s KILL {ms} $WEALD snapshot rm -q store:v@s3 || true
+            timeout --foreground -s KILL {ms} $WEALD snapshot rm -q store:v@s3 || true
             $WEALD snapshot rm -q store:v@s3 2> log || true"
         ));
         assert_eq!(names(&ground), ["s1", "s2"]);

@@ -5,12 +5,16 @@
 //! the commits that follow (`weald_store`, `snapshot/keep.rs`).
 
 use super::Volume;
+use crate::core::stat_of;
 use crate::open_store::OpenStore;
 use crate::options::{OpenOptions, PlantedBug};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use weald_format::volume::{InodeRow, inode_key};
 use weald_format::{Error, ErrorKind, Result, SnapshotNo, VolumeNo};
+use weald_store::engine::{Engine, Table};
 use weald_store::{Dead, Snapshot, SnapshotSpace, snapshot, snapshots};
+use weald_vfs::Stat;
 
 /// Memory for decoded blocks of a snapshot that is open, bytes.
 const SNAPSHOT_CACHE_LEN: u64 = 16 << 20;
@@ -134,6 +138,21 @@ impl Volume {
         Self::of_snapshot(shared, &found, &self.core.options)
     }
 
+    /// Attributes of the root directory of a snapshot, without opening it.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub(crate) fn snapshot_root(&self, of: &Snapshot) -> Result<Stat> {
+        let engine = self.core.shared.reader.shared_engine();
+        let row = &of.volume;
+        let key = inode_key(row.volume_no, row.root);
+        let value = of.view(engine).get(Table::Inodes, &key)?.ok_or_else(|| {
+            let what = format!("snapshot {} has no root directory", of.no);
+            Error::corrupt("inode row", 0, "V-3.3", what)
+        })?;
+        Ok(stat_of(row.root, &InodeRow::parse(&value)?))
+    }
+
     /// As [`Volume::open_snapshot`], by its number.
     ///
     /// # Errors
@@ -156,11 +175,12 @@ impl Volume {
         of: &Snapshot,
         options: &OpenOptions,
     ) -> Result<Arc<Self>> {
-        let engine = shared.writing.lock().writer.engine();
+        let engine = shared.reader.shared_engine();
         let options = OpenOptions {
             is_read_only: true,
             background: false,
             is_preloaded: false,
+            threads: 1,
             cache_len: SNAPSHOT_CACHE_LEN,
             index_len: 0,
             ..options.clone()
