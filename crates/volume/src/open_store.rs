@@ -463,6 +463,11 @@ impl OpenStore {
         writing.writer.free(dead)
     }
 
+    /// Notes that blocks died.
+    pub(crate) fn note_dead(&self) {
+        self.has_dead.store(true, Ordering::Relaxed);
+    }
+
     /// Notes that files were removed.
     pub(crate) fn note_removed(&self) {
         self.has_removed.store(true, Ordering::Relaxed);

@@ -11,7 +11,6 @@ use super::manage::{Snapshot, snapshot};
 use super::rows::{ino_of, kept_from, shared_row, snapshots_of, state_key, table_of};
 use crate::engine::{Batch, Table};
 use crate::faults::Bug;
-use crate::volume::Dead;
 use crate::writer::StoreWriter;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -45,7 +44,7 @@ impl StoreWriter {
         let volume_no = row.volume_no;
         let found = snapshot(self.tables(), volume_no, of)?;
         // Those that are being removed go first: what they own goes to others.
-        while self.free_step(volume_no)? {}
+        while self.snapshot_step(volume_no, false, &mut |_| {})?.has_more {}
         if !self.faults.has(Bug::RollbackNotNoted) {
             self.set_rollback(volume_no, Some(found.no), None)?;
         }
@@ -97,16 +96,6 @@ impl StoreWriter {
         Ok(())
     }
 
-    /// Does a step of the removal of snapshots, and frees its space. Returns whether there is more.
-    ///
-    /// # Errors
-    /// As [`StoreWriter::snapshot_step`].
-    pub fn free_step(&mut self, volume_no: VolumeNo) -> Result<bool> {
-        let step = self.snapshot_step(volume_no, false, &mut |_| {})?;
-        self.free(&step.dead)?;
-        Ok(step.has_more)
-    }
-
     fn set_rollback(
         &mut self,
         volume_no: VolumeNo,
@@ -146,9 +135,10 @@ impl StoreWriter {
         if changes.batch.0.is_empty() {
             return Ok(());
         }
-        let mut dead: Vec<Dead> = Vec::new();
-        dead.extend(self.commit_counts(&changes.counts, changes.batch, false, &mut |_| {})?);
-        self.free(&dead)
+        // The bytes of blocks that die stay where they are until a collection: a seal of another
+        // volume may read them.
+        self.commit_counts(&changes.counts, changes.batch, false, &mut |_| {})?;
+        Ok(())
     }
 
     /// Sets the rows that were kept for the snapshot, or for a newer one.

@@ -216,6 +216,7 @@ impl OpenStore {
         self.prepare_commit()?;
         let rolled = writing.writer.roll_back(name, of);
         self.noted(&writing, rolled)?;
+        self.note_dead();
         self.refresh_free()
     }
 
