@@ -276,6 +276,12 @@ fn refused_commands_change_nothing() {
     ground.sh("$WEALD snapshot create -q store:v@s2");
     ground.weald(&["snapshot", "prune", "--keep-last", "1", "-q", VOLUME]);
     assert_eq!(names(&ground), ["s1", "s2"]);
+    for command in ["ls", "mount"] {
+        let words = ["names a snapshot", ".snapshots/s1", "weald volume seal"];
+        ground.refused(&[command, "store:v@s1", "mnt"], &words);
+    }
+    let words = ["names a snapshot", "takes a volume"];
+    ground.refused(&["volume", "stat", "store:v@s1"], &words);
     for change in [
         "touch mnt/.snapshots/x",
         "echo x > mnt/.snapshots/s1/a",

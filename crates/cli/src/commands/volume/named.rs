@@ -102,7 +102,16 @@ impl Named {
                 self.shown()
             );
         }
-        if !self.store.volume_names()?.contains(&self.name) {
+        let volumes = self.store.volume_names()?;
+        if !volumes.contains(&self.name) {
+            if let Some((volume, _)) = self.name.rsplit_once('@')
+                && volumes.iter().any(|name| name == volume)
+            {
+                bail!(
+                    "{}: names a snapshot, and this command takes a volume",
+                    self.shown()
+                );
+            }
             bail!("{}", self.missing());
         }
         Ok(())
