@@ -46,7 +46,7 @@ ms() {
 }
 # Writes every FILES/CHANGED-th file anew, from a different one each round.
 change() {
-    python3 - "$(tree "$1")" "$files" "$changed" "$2" <<'PYTHON'
+    python3 -I - "$(tree "$1")" "$files" "$changed" "$2" <<'PYTHON'
 import os, sys
 tree, files, changed, round_ = sys.argv[1], *map(int, sys.argv[2:])
 step = files // changed
@@ -58,7 +58,7 @@ PYTHON
     sync -f "$(tree "$1")"
 }
 make() {
-    python3 - "$(tree "$1")" "$files" <<'PYTHON'
+    python3 -I - "$(tree "$1")" "$files" <<'PYTHON'
 import os, sys
 tree, files = sys.argv[1], int(sys.argv[2])
 for number in range(files):
