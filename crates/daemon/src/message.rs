@@ -276,7 +276,11 @@ pub(crate) enum Reply {
     Collecting,
     Collected(CollectedSpace),
     MovedTiers(MovedTiers),
-    Snapshots(Vec<SnapshotReport>),
+    /// A part of a list; the next one follows if there is more.
+    Snapshots {
+        list: Vec<SnapshotReport>,
+        has_more: bool,
+    },
     Refused(Refusal),
 }
 

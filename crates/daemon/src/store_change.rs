@@ -4,7 +4,7 @@
 use crate::hold_server::{refuse, volume_named, volume_of_store};
 use crate::message::{Reply, send};
 use crate::shared::Shared;
-use crate::snapshot_work::{SnapshotWork, work_in};
+use crate::snapshot_work::{SnapshotReport, SnapshotWork, work_in};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -12,6 +12,13 @@ use std::time::Duration;
 use weald_format::Result;
 use weald_store::CollectOptions;
 use weald_volume::{CollectStep, Removing};
+
+/// Bytes of a part of a list of snapshots, from which on the next one begins. Bytes of text may
+/// become six in JSON; the longest report has 13 KB of tags.
+const LIST_LEN: usize = 100 << 10;
+
+/// Bytes of a report beside its texts, roughly.
+const REPORT_LEN: usize = 500;
 
 /// Removes the image `name`, also if the client ends meanwhile.
 ///
@@ -89,8 +96,31 @@ pub(crate) fn work_on_snapshots(
     };
     let mounted = volume_named(shared, name, descriptors);
     match mounted.and_then(|mounted| work_in(&store, name, mounted, work)) {
-        Ok(list) => send(stream, &Reply::Snapshots(list), &[]),
+        Ok(list) => send_list(stream, list),
         Err(error) => refuse(stream, &error),
+    }
+}
+
+/// Sends a list in parts, of which each fits into a message.
+fn send_list(stream: &UnixStream, list: Vec<SnapshotReport>) -> Result<()> {
+    let mut list = list.into_iter().peekable();
+    loop {
+        let (mut part, mut len) = (Vec::new(), 0);
+        while len < LIST_LEN
+            && let Some(report) = list.next()
+        {
+            len += REPORT_LEN + report.name.len() + report.holds.concat().len();
+            part.push(report);
+        }
+        let has_more = list.peek().is_some();
+        let part = Reply::Snapshots {
+            list: part,
+            has_more,
+        };
+        send(stream, &part, &[])?;
+        if !has_more {
+            return Ok(());
+        }
     }
 }
 
@@ -142,4 +172,43 @@ fn has_left(stream: &UnixStream) -> bool {
     };
     let mut ends = [PollFd::new(stream, PollFlags::IN)];
     poll(&mut ends, Some(&at_once)).is_ok_and(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::message::receive;
+    use crate::snapshot_work::SnapshotSpaceReport;
+    use crate::store_request::receive_list;
+
+    // Would catch: a list that is longer than a message may be, or of which a part is lost.
+    #[test]
+    fn a_list_of_any_length_arrives() {
+        let report = |no: usize, count| SnapshotReport {
+            name: format!("{no}-{}", "\u{1}".repeat(190)),
+            created: i64::MAX,
+            commit: u64::MAX,
+            holds: vec!["\u{2}".repeat(200); count],
+            space: Some(SnapshotSpaceReport {
+                kept_count: u64::MAX,
+                own_count: u64::MAX,
+                own_len: u64::MAX,
+            }),
+        };
+        for (count, holds) in [(0, 0), (1, 64), (5000, 0), (300, 64)] {
+            let wanted: Vec<_> = (0..count).map(|no| report(no, holds)).collect();
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let found = std::thread::scope(|scope| {
+                let list = wanted.clone();
+                let sent = scope.spawn(move || send_list(&theirs, list));
+                let (first, _) = receive::<Reply>(&ours, None)
+                    .expect("read")
+                    .expect("a part");
+                let found = receive_list(&ours, first).expect("a list");
+                sent.join().expect("no panic").expect("sent");
+                found
+            });
+            assert_eq!(found, wanted);
+        }
+    }
 }

@@ -129,9 +129,24 @@ pub fn work_on_snapshots(
         work: work.clone(),
     };
     match ask(runtime_dir, lock, &request)? {
-        Some((_, Reply::Snapshots(list))) => Ok(Some(list)),
-        Some(_) => Err(unexpected()),
+        Some((stream, reply)) => receive_list(&stream, reply).map(Some),
         None => Ok(None),
+    }
+}
+
+/// The list of which `reply` is the first part.
+pub(crate) fn receive_list(stream: &UnixStream, mut reply: Reply) -> Result<Vec<SnapshotReport>> {
+    let mut all = Vec::new();
+    loop {
+        let Reply::Snapshots { list, has_more } = reply else {
+            return Err(unexpected());
+        };
+        all.extend(list);
+        if !has_more {
+            return Ok(all);
+        }
+        let received = receive::<Reply>(stream, None)?;
+        (reply, _) = received.ok_or_else(unexpected)?;
     }
 }
 

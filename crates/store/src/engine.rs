@@ -362,5 +362,9 @@ mod tests {
         of_volumes.retain(|table| !is_of_store(table));
         let named = [&Table::OF_VOLUMES[..], &Table::OF_SNAPSHOTS].concat();
         assert_eq!(of_volumes, named);
+        let without_log = Table::OF_VOLUMES
+            .into_iter()
+            .filter(|table| *table != Table::Log);
+        assert!(without_log.eq(Table::OF_STATES));
     }
 }

@@ -14,6 +14,7 @@ use crate::segment::{self, read_record};
 use crate::store::{Store, is_bad_file};
 use crate::writer::{StoreWriter, counter, each_row};
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -319,8 +320,11 @@ impl StoreWriter {
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
         self.refuse_after_failure(|writer| {
-            let mut counts = counts.clone();
-            writer.keep_rows(&mut batch, &mut counts)?;
+            let kept = writer.keep_rows(&mut batch)?;
+            let mut counts = Cow::Borrowed(counts);
+            for (id, count) in kept {
+                *counts.to_mut().entry(id).or_default() += count;
+            }
             for (&id, &change) in counts.iter().filter(|(_, change)| **change > 0) {
                 writer.count_by(id, change)?;
             }

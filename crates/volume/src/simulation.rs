@@ -8,6 +8,7 @@
 mod perform;
 mod run;
 mod sealed;
+mod snapshot_steps;
 mod steps;
 
 use crate::options::PlantedBug;

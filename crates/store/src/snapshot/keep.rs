@@ -30,20 +30,18 @@ impl StoreWriter {
         Ok(newest)
     }
 
-    /// Adds to `batch` what snapshots keep of the rows that it changes, and to `counts` the
-    /// references of that.
-    pub(crate) fn keep_rows(
-        &mut self,
-        batch: &mut Batch,
-        counts: &mut BTreeMap<BlockId, i64>,
-    ) -> Result<()> {
+    /// Adds to `batch` what snapshots keep of the rows that it changes. Returns the references of
+    /// that.
+    pub(crate) fn keep_rows(&mut self, batch: &mut Batch) -> Result<BTreeMap<BlockId, i64>> {
         let mut changed: BTreeMap<(Table, &[u8]), Option<&[u8]>> = BTreeMap::new();
         for Change { table, key, value } in &batch.0 {
-            if Table::OF_STATES.contains(table) {
+            if Table::OF_STATES.contains(table)
+                && self.newest_snapshot(split_state_key(key)?.0)?.is_some()
+            {
                 changed.insert((*table, key), value.as_deref());
             }
         }
-        let mut kept = Batch::default();
+        let (mut kept, mut counts) = (Batch::default(), BTreeMap::new());
         for ((table, key), new) in changed {
             let (volume_no, ino, rest) = split_state_key(key)?;
             let Some(newest) = self.newest_snapshot(volume_no)? else {
@@ -62,7 +60,7 @@ impl StoreWriter {
                 continue;
             }
             if table == Table::Extents && !self.faults.has(Bug::KeptNotCounted) {
-                add_pieces(old.as_deref(), 1, counts)?;
+                add_pieces(old.as_deref(), 1, &mut counts)?;
             }
             let place = KeptKey {
                 volume_no,
@@ -73,7 +71,7 @@ impl StoreWriter {
             put_kept(&mut kept, &place, old.as_deref());
         }
         batch.0.extend(kept.0);
-        Ok(())
+        Ok(counts)
     }
 }
 

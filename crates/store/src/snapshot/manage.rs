@@ -50,7 +50,7 @@ impl Snapshot {
         }
     }
 
-    fn into_row(self) -> SnapshotRow {
+    pub(super) fn into_row(self) -> SnapshotRow {
         SnapshotRow {
             name: self.name,
             created: self.created,

@@ -15,7 +15,7 @@ use crate::writer::StoreWriter;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use weald_format::snapshot::{KeptKey, SnapshotRow, snapshot_key};
-use weald_format::{BlockId, Error, Result, SnapshotNo, VolumeNo};
+use weald_format::{BlockId, Result, SnapshotNo, VolumeNo};
 
 /// A step of a removal.
 #[derive(Debug, Default)]
@@ -115,17 +115,14 @@ impl StoreWriter {
     pub fn remove_snapshot(&mut self, volume_no: VolumeNo, name: &str) -> Result<Snapshot> {
         let found = snapshot(self.tables(), volume_no, name)?;
         found.refuse_held()?;
-        let mut rows = snapshots_of(self.tables(), volume_no)?.into_iter();
-        let row = rows.find(|(no, _)| *no == found.no);
-        let (no, row) =
-            row.ok_or_else(|| Error::not_found(format!("@{name}: no such snapshot")))?;
         self.refuse_after_failure(|writer| {
             let row = SnapshotRow {
                 removed_to: Some(Vec::new()),
-                ..row
+                ..found.clone().into_row()
             };
             let mut batch = Batch::default();
-            batch.put(Table::Snapshots, &snapshot_key(volume_no, no), row.encode());
+            let key = snapshot_key(volume_no, found.no);
+            batch.put(Table::Snapshots, &key, row.encode());
             writer.commit(batch)?;
             writer.newest_snapshots.remove(&volume_no);
             Ok(found)

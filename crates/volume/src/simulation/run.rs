@@ -7,7 +7,8 @@ mod world;
 
 use super::perform::{Difference, compare, compare_with_unnamed};
 use super::sealed::Sealing;
-use super::steps::{Beside, Step, choose, divide, with_snapshots};
+use super::snapshot_steps::with_snapshots;
+use super::steps::{Beside, Step, choose, divide};
 use crate::hook::Stage;
 use crate::options::PlantedBug;
 use crate::{CheckOptions, Chunking, OpenOptions, OpenStore, Volume, VolumeOptions, check, create};

@@ -285,43 +285,6 @@ pub enum OnSnapshots {
     },
 }
 
-fn on_snapshots(random: &mut Random) -> OnSnapshots {
-    match random.below(10) {
-        0..4 => OnSnapshots::Take {
-            number: random.below(6),
-        },
-        4..6 => OnSnapshots::Remove {
-            which: random.next(),
-        },
-        6..8 => OnSnapshots::Sweep,
-        8 => OnSnapshots::RollBack {
-            which: random.next(),
-            cut_after: random.is_one_in(2).then(|| random.below(40)),
-        },
-        _ => OnSnapshots::Clone {
-            which: random.next(),
-            op: op(random),
-        },
-    }
-}
-
-/// Adds steps with snapshots to those of a run.
-pub fn with_snapshots(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
-    let mut all = Vec::with_capacity(steps.len() * 2);
-    for step in steps {
-        all.push(step);
-        if random.is_one_in(5) {
-            let step = Step::OnSnapshots(on_snapshots(random));
-            all.push(if random.is_one_in(4) {
-                other(step)
-            } else {
-                step
-            });
-        }
-    }
-    all
-}
-
 const PAGE_LEN: u64 = 4096;
 /// Bytes of a file beyond which its content begins again.
 const CONTENT_PERIOD_LEN: u64 = 128 << 10;
@@ -449,7 +412,7 @@ fn append(random: &mut Random) -> Op {
     }
 }
 
-fn op(random: &mut Random) -> Op {
+pub fn op(random: &mut Random) -> Op {
     match random.below(5) {
         0..2 => names_op(random),
         _ => file_op(random),
@@ -628,7 +591,7 @@ pub fn divide(steps: Vec<Step>, random: &mut Random) -> Vec<Step> {
     divided
 }
 
-fn other(step: Step) -> Step {
+pub fn other(step: Step) -> Step {
     Step::Other(Box::new(step))
 }
 

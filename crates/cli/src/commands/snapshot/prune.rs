@@ -11,6 +11,9 @@ use std::process::ExitCode;
 use weald_daemon::{SnapshotReport, SnapshotWork};
 use weald_vfs::{safe_line, utc_seconds};
 
+/// Snapshots that are removed by one request.
+const REMOVED_AT_ONCE: usize = 500;
+
 /// Sections of the help.
 pub const HELP: Help = Help {
     lists: &[],
@@ -123,8 +126,9 @@ pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
     volume.find()?;
     let all = do_work(&volume, &SnapshotWork::List(false))?;
     let names = unkept(&all, &rules);
-    if !args.dry_run && !names.is_empty() {
-        do_work(&volume, &SnapshotWork::Remove(names.clone()))?;
+    // A request to a server has a longest length.
+    for part in names.chunks(REMOVED_AT_ONCE).filter(|_| !args.dry_run) {
+        do_work(&volume, &SnapshotWork::Remove(part.to_vec()))?;
     }
     let mut output = Output::new();
     let done = if args.dry_run {
