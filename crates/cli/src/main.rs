@@ -16,6 +16,7 @@ mod interrupt;
 mod json;
 mod messages;
 mod metrics;
+mod named_volume;
 mod open;
 mod open_store;
 mod output;
@@ -30,6 +31,7 @@ mod shape;
 mod stages;
 mod status;
 mod uuid;
+mod volume_state;
 mod writer_name;
 
 use clap::{CommandFactory, FromArgMatches};
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
     messages::init(cli.verbose);
     survive_file_size_limit();
     match args::run(cli.command) {
+        Ok(_) if volume_state::image::has_left_out() => ExitCode::from(status::FOUND),
         Ok(code) => code,
         Err(_) if output::is_closed() => ExitCode::SUCCESS,
         Err(error) => {

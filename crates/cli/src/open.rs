@@ -1,12 +1,12 @@
 //! Arguments that all reading commands share, and how these open the image.
 
-use crate::foreign;
+use crate::{foreign, volume_state};
 use clap::{Args, ValueHint};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use weald_format::{ByteLen, Digest};
+use weald_format::{ByteLen, Digest, ErrorKind};
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_vfs::{Follow, Located, shown};
 
@@ -14,6 +14,16 @@ use weald_vfs::{Follow, Located, shown};
 #[derive(Args, Debug, Clone)]
 pub struct ImageArgs {
     /// Image file, or STORE:NAME
+    #[arg(value_hint = ValueHint::FilePath)]
+    pub image: PathBuf,
+    #[command(flatten)]
+    pub trust: TrustArgs,
+}
+
+/// The tree to read and how to open it.
+#[derive(Args, Debug, Clone)]
+pub struct SourceArgs {
+    /// Image file, STORE:NAME of an image or a volume, or STORE:VOLUME@SNAPSHOT
     #[arg(value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
     #[command(flatten)]
@@ -51,10 +61,23 @@ impl ImageArgs {
     pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Image> {
         self.trust.open(&self.image, thread_count)
     }
+}
 
-    /// Opens the image to read everything in it, with prefetch threads.
+impl SourceArgs {
+    /// Opens the tree for a few lookups.
+    pub fn open(&self) -> anyhow::Result<Image> {
+        self.trust.open_tree(&self.image, 0)
+    }
+
+    /// Opens the tree for long sequential reads, with prefetch threads.
+    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Image> {
+        self.trust.open_tree(&self.image, thread_count)
+    }
+
+    /// Opens the tree to read everything in it, with prefetch threads.
     pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<Image> {
-        self.trust.open_for_everything(&self.image, thread_count)
+        let options = self.trust.for_everything(thread_count);
+        self.trust.open_tree_with(&self.image, options)
     }
 }
 
@@ -66,11 +89,19 @@ impl TrustArgs {
 
     /// Opens the image at `path` to read everything in it.
     pub fn open_for_everything(&self, path: &Path, threads: usize) -> anyhow::Result<Image> {
-        let options = OpenOptions {
+        self.open_with(path, self.for_everything(threads))
+    }
+
+    /// Opens what `path` names: an image, a volume, or a snapshot of a volume.
+    pub fn open_tree(&self, path: &Path, prefetch_threads: usize) -> anyhow::Result<Image> {
+        self.open_tree_with(path, self.options(prefetch_threads))
+    }
+
+    fn for_everything(&self, threads: usize) -> OpenOptions {
+        OpenOptions {
             reads_everything: true,
             ..self.options(threads)
-        };
-        self.open_with(path, options)
+        }
     }
 
     fn options(&self, prefetch_threads: usize) -> OpenOptions {
@@ -87,6 +118,19 @@ impl TrustArgs {
     fn open_with(&self, path: &Path, options: OpenOptions) -> anyhow::Result<Image> {
         let opened = Image::open_path(path, self.offset, &options);
         opened.map_err(|error| foreign::explain(path, self.offset, error))
+    }
+
+    fn open_tree_with(&self, path: &Path, options: OpenOptions) -> anyhow::Result<Image> {
+        let error = match Image::open_path(path, self.offset, &options) {
+            Ok(image) => return Ok(image),
+            Err(error) => error,
+        };
+        if error.kind() == ErrorKind::NotFound
+            && let Some(image) = volume_state::image::open(path, &options)?
+        {
+            return Ok(image);
+        }
+        Err(foreign::explain(path, self.offset, error))
     }
 }
 

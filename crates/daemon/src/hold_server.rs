@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weald_format::{Error, Result};
 use weald_store::PartsParser;
-use weald_volume::{Adding, Hold, Volume};
+use weald_volume::{Adding, Hold, OpenOptions, Volume};
 
 /// Time between two looks whether the volume was unmounted.
 const LOOK_INTERVAL: Timespec = Timespec {
@@ -40,20 +40,29 @@ pub(crate) fn hold(
     name: Option<&str>,
     descriptors: &[OwnedFd],
 ) -> Result<()> {
-    let volume =
-        lock_file(descriptors).map(|lock_file| match (name, find(shared, name, lock_file)) {
-            (Some(name), None) => {
-                let (volume, of) = name.rsplit_once('@')?;
-                Some((find(shared, Some(volume), lock_file)?, Some(of)))
-            }
-            (_, found) => found.map(|volume| (volume, None)),
-        });
-    let hold = match volume {
-        Ok(Some((volume, Some(of)))) => volume.hold_state_of(of),
-        Ok(Some((volume, None))) if name.is_some() => volume.hold(),
-        Ok(Some((volume, None))) => volume.hold_blocks(),
-        Ok(None) => return send(stream, &Reply::NotHere, &[]),
-        Err(error) => Err(error),
+    let lock_file = match lock_file(descriptors) {
+        Ok(lock_file) => lock_file,
+        Err(error) => return refuse(stream, &error),
+    };
+    let mounted = match (name, find(shared, name, lock_file)) {
+        (Some(name), None) => name.rsplit_once('@').and_then(|(volume, of)| {
+            let volume = find(shared, Some(volume), lock_file)?;
+            Some(volume.hold_state_of(of))
+        }),
+        (_, found) => found.map(|volume| match name {
+            Some(_) => volume.hold(),
+            None => volume.hold_blocks(),
+        }),
+    };
+    let mut opened = None;
+    let hold = match (mounted, name) {
+        (Some(hold), _) => hold,
+        (None, None) => return send(stream, &Reply::NotHere, &[]),
+        (None, Some(name)) => match open(shared, name, lock_file) {
+            Ok(Some(volume)) => opened.insert(Opened(volume)).0.hold(),
+            Ok(None) => return send(stream, &Reply::NotHere, &[]),
+            Err(error) => Err(error),
+        },
     };
     let mut hold = match hold {
         Ok(hold) => hold,
@@ -76,6 +85,31 @@ pub(crate) fn hold(
         add(stream, &hold, &request.name)?;
     }
     Ok(())
+}
+
+/// A volume that is open as long as its state is held.
+struct Opened(Arc<Volume>);
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        if let Err(error) = self.0.close() {
+            log::warn!("a volume that was read: {error}");
+        }
+    }
+}
+
+/// Opens the volume or snapshot `name`, which is not mounted, of a store of which another volume
+/// is; `None` if there is no such volume.
+fn open(shared: &Shared, name: &str, lock_file: FileId) -> Result<Option<Arc<Volume>>> {
+    let Some(other) = find(shared, None, lock_file) else {
+        return Ok(None);
+    };
+    let options = OpenOptions {
+        background: false,
+        is_read_only: true,
+        ..OpenOptions::default()
+    };
+    Volume::open_in(other.store(), name, options).map(Some)
 }
 
 /// Answers with an error.

@@ -329,6 +329,8 @@ pub(crate) struct HandedMount {
 pub(crate) struct Refusal {
     causes: Vec<String>,
     is_busy: bool,
+    #[serde(default)]
+    is_missing: bool,
 }
 
 /// A cause and the cause below it, as an error.
@@ -345,6 +347,7 @@ impl Refusal {
         Self {
             causes: causes.map(ToString::to_string).collect(),
             is_busy: error.kind() == ErrorKind::Busy,
+            is_missing: error.kind() == ErrorKind::NotFound,
         }
     }
 
@@ -355,10 +358,10 @@ impl Refusal {
     }
 
     pub(crate) fn into_error(self) -> Error {
-        let kind = if self.is_busy {
-            ErrorKind::Busy
-        } else {
-            ErrorKind::Invalid
+        let kind = match (self.is_busy, self.is_missing) {
+            (true, _) => ErrorKind::Busy,
+            (_, true) => ErrorKind::NotFound,
+            _ => ErrorKind::Invalid,
         };
         let mut causes = self.causes.into_iter();
         let what = causes.next().unwrap_or_default();

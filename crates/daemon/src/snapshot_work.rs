@@ -48,6 +48,9 @@ pub struct SnapshotReport {
     pub commit: u64,
     /// Tags that hold it.
     pub holds: Vec<String>,
+    /// Whether it is mounted, on its own.
+    #[serde(default)]
+    pub is_mounted: bool,
     /// What its removal would free, if the list has that.
     pub space: Option<SnapshotSpaceReport>,
 }
@@ -184,6 +187,7 @@ fn list(volume: &Volume, has_space: bool) -> Result<Vec<SnapshotReport>> {
             None
         };
         reports.push(SnapshotReport {
+            is_mounted: volume.is_snapshot_mounted(snapshot.no),
             name: snapshot.name,
             created: i64::try_from(snapshot.created).unwrap_or_default(),
             commit: snapshot.volume.commit.0,

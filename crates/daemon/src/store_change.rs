@@ -185,6 +185,7 @@ mod tests {
     #[test]
     fn a_list_of_any_length_arrives() {
         let report = |no: usize, count| SnapshotReport {
+            is_mounted: false,
             name: format!("{no}-{}", "\u{1}".repeat(190)),
             created: i64::MAX,
             commit: u64::MAX,

@@ -55,6 +55,7 @@ impl VolumeSource {
 
     fn fs(&self) -> Arc<dyn WritableFs> {
         match self {
+            Self::Own(volume) if volume.is_snapshot() => Arc::clone(volume) as Arc<dyn WritableFs>,
             Self::Own(volume) => Arc::new(WithSnapshots::new(Arc::clone(volume))),
             Self::Followed(volume) => Arc::clone(volume) as Arc<dyn WritableFs>,
         }
@@ -88,6 +89,14 @@ impl SharedStore {
         } else {
             Self::Own(OpenStore::open(store, options)?)
         })
+    }
+
+    /// Whether `name` is that of a snapshot rather than of a volume.
+    fn names_snapshot(&self, name: &str) -> bool {
+        match self {
+            Self::Own(store) => store.names_snapshot(name),
+            Self::Followed(store) => store.shared().is_some_and(|s| s.names_snapshot(name)),
+        }
     }
 
     fn add(&self, name: &str, options: OpenOptions) -> Result<(VolumeSource, VolumeInfo)> {
@@ -131,12 +140,22 @@ impl FileId {
     }
 }
 
-/// Whether `name` is a volume of `store`.
+/// Whether `name` is a volume of `store`, or may be a snapshot of one, `VOLUME@NAME`.
 ///
 /// # Errors
 /// `Io`, `Corrupt`.
 pub fn is_volume(store: &Store, name: &str) -> Result<bool> {
-    Ok(store.volume_names()?.iter().any(|volume| volume == name))
+    let volumes = store.volume_names()?;
+    let has = |name: &str| volumes.iter().any(|volume| volume == name);
+    Ok(
+        has(name)
+            || snapshot_of(name).is_some_and(has) && !store.names()?.iter().any(|n| n == name),
+    )
+}
+
+/// The volume in the name `VOLUME@NAME` of a snapshot.
+fn snapshot_of(name: &str) -> Option<&str> {
+    name.rsplit_once('@').map(|(volume, _)| volume)
 }
 
 /// A store that this process has open, and the file that its writer locks.
@@ -154,7 +173,7 @@ pub(crate) fn mount(
     beside: Option<&Beside>,
 ) -> Result<(Mount, OpenVolume)> {
     let is_roots = belongs_to_root_alone(&holder);
-    let options = VolumeMountOptions::parse_in(is_roots, &request.options)?;
+    let mut options = VolumeMountOptions::parse_in(is_roots, &request.options)?;
     let name = request
         .stored
         .as_deref()
@@ -171,22 +190,27 @@ pub(crate) fn mount(
     let lock_file = FileId::of(&lock_file);
     let dir = Path::new(&request.dir).display();
     let writer_name = format!("process {} (weald mount, on {dir})", std::process::id());
-    let open_options = options.open_options(writer_name);
     let opened;
     let store = match beside {
         Some(beside) if beside.lock_file != lock_file => {
             return Err(Error::invalid("the lock belongs to another store"));
         }
-        Some(beside) => &beside.store,
+        Some(beside) => {
+            options.writable.is_read_only |= beside.store.names_snapshot(name);
+            &beside.store
+        }
         None => {
             let location = StoreLocation::Dir {
                 dir: holder,
                 shown: store_path.to_owned(),
             };
-            opened = SharedStore::open(&location.open()?, &open_options)?;
+            let location = location.open()?;
+            options.writable.is_read_only |= !location.volume_names()?.iter().any(|n| n == name);
+            opened = SharedStore::open(&location, &options.open_options(writer_name.clone()))?;
             &opened
         }
     };
+    let open_options = options.open_options(writer_name);
     let trace = request.trace.as_ref();
     let (source, info) = store.add(name, open_options)?;
     let writable = WritableOptions {

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_format::store::{ImageMap, Location, Part};
-use weald_format::{Error, ErrorKind, ImageNo, Result, SegmentNo};
+use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 use weald_io::ReadAt;
 
 /// Number of segments that an open image keeps open.
@@ -117,6 +117,18 @@ impl StoredImage {
     /// Opens the image of `map`, which the caller has locked.
     pub fn open_locked(store: Store, map: &ImageMap, _lock: &ImageLock) -> Self {
         Self::unlisted(store, map)
+    }
+
+    /// An image with these parts, which the store does not list. Its blocks stay where they are as
+    /// long as the caller sees to it.
+    pub fn of_parts(store: Store, parts: Vec<Part>) -> Self {
+        let map = ImageMap {
+            image_no: ImageNo(u64::MAX),
+            image_digest: Digest::default(),
+            tree_digest: Digest::default(),
+            parts,
+        };
+        Self::unlisted(store, &map)
     }
 
     /// Opens the image of `map`, which is not listed yet. Its writer holds the writer's lock, so

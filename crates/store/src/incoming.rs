@@ -6,9 +6,12 @@ use crate::layout;
 use crate::replace::ImageLock;
 use crate::store::Store;
 use crate::writer::StoreWriter;
+use parking_lot::Mutex;
+use std::sync::Arc;
 use weald_format::container::{HEADER_LEN, RecordRef};
 use weald_format::store::{ImageMap, Part};
 use weald_format::{Digest, ImageNo, Result};
+use zerocopy::IntoBytes;
 
 /// Results of an import.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,33 @@ impl PartSink for Incoming {
     fn put_part(&mut self, part: Part) -> Result<()> {
         self.taken.block_count += u64::from(matches!(part, Part::Block { .. }));
         self.taken.parts.push(part);
+        Ok(())
+    }
+}
+
+/// Keeps the parts of an image that nothing stores, with the records that the store does not have.
+#[derive(Debug, Clone, Default)]
+pub struct PartsInMemory(Arc<Mutex<Vec<Part>>>);
+
+impl PartsInMemory {
+    /// The parts so far, which are gone afterwards.
+    pub fn take(&self) -> Vec<Part> {
+        std::mem::take(&mut *self.0.lock())
+    }
+}
+
+impl PartSink for PartsInMemory {
+    fn put_inline(&mut self, bytes: &[u8]) -> Result<()> {
+        self.put_part(Part::Inline(bytes.to_vec()))
+    }
+
+    fn put_record(&mut self, record: &RecordRef, stored: &[u8]) -> Result<()> {
+        let bytes = [record.header().as_bytes(), stored].concat();
+        self.put_part(Part::Inline(bytes))
+    }
+
+    fn put_part(&mut self, part: Part) -> Result<()> {
+        self.0.lock().push(part);
         Ok(())
     }
 }

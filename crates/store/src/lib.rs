@@ -70,7 +70,7 @@ pub use collect::{CollectOptions, Collected};
 pub use collection::{Collection, NextCopy};
 pub use image::StoredImage;
 pub use import::read_parts;
-pub use incoming::{Imported, Incoming, PartSink};
+pub use incoming::{Imported, Incoming, PartSink, PartsInMemory};
 pub use layout::{LOCK as LOCK_FILE, ObjectKind, ObjectName, check_name};
 pub use location::StoreLocation;
 pub use name::{find, is_store, split};
@@ -87,7 +87,8 @@ pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
 };
 pub use snapshot::{
-    Snapshot, SnapshotSpace, SnapshotStep, SnapshotView, check_snapshot_name, snapshot, snapshots,
+    Snapshot, SnapshotSpace, SnapshotStep, SnapshotView, check_snapshot_name,
+    removed_snapshot_count, snapshot, snapshots,
 };
 pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};

@@ -13,6 +13,6 @@ mod rollback;
 mod rows;
 mod view;
 
-pub use manage::{Snapshot, check_snapshot_name, snapshot, snapshots};
+pub use manage::{Snapshot, check_snapshot_name, removed_snapshot_count, snapshot, snapshots};
 pub use remove::{SnapshotSpace, SnapshotStep};
 pub use view::SnapshotView;

@@ -299,19 +299,18 @@ impl Store {
         let names = self.names().unwrap_or_default();
         let volumes = self.volume_names().unwrap_or_default();
         let is_volume = volumes.iter().any(|n| n == name);
-        if let Some((volume, of)) = name.rsplit_once('@')
+        if let Some((volume, _)) = name.rsplit_once('@')
             && volumes.iter().any(|n| n == volume)
         {
             return Error::not_found(format!(
-                "{shown}:{name}: names a snapshot, and this command takes an image: \
-                 .snapshots/{of} of the mounted volume has its files, and 'weald volume seal \
-                 {shown}:{name} --name IMAGE' makes an image of it"
+                "{shown}:{name}: names a snapshot of a volume, and this command takes an image: \
+                 'weald volume seal {shown}:{name} --name IMAGE' makes one"
             ));
         }
         let what = match names.len() {
             _ if is_volume => format!(
-                "{shown}:{name}: names a volume, and this command takes an image: 'weald mount \
-                 {shown}:{name} DIR' shows the files of a volume, 'weald volume rm' removes it"
+                "{shown}:{name}: names a volume, and this command takes an image: 'weald volume \
+                 seal {shown}:{name} --name IMAGE' makes one, 'weald volume rm' removes the volume"
             ),
             0 if volumes.is_empty() => format!(
                 "{shown}:{name}: no such image and no such volume: the store has no image yet"

@@ -10,7 +10,7 @@ use weald_format::{
     Digest, Error, ErrorKind, FileKind, Ino, InodeFlags, Result, VolumeCommitNo, VolumeNo,
 };
 use weald_store::engine::{Batch, Table};
-use weald_store::{Store, WriteOptions, snapshots};
+use weald_store::{Store, WriteOptions, snapshot, snapshots};
 
 /// Figures about a volume that is not open.
 #[derive(Debug, Clone)]
@@ -47,12 +47,28 @@ impl VolumeInfo {
 }
 
 impl OpenStore {
-    /// Figures about the volume `name`.
+    /// Whether `name` has the form `VOLUME@NAME` and no volume has it.
+    pub fn names_snapshot(&self, name: &str) -> bool {
+        let is_missing = || {
+            let row = self.writing.lock().writer.volume_row(name);
+            row.is_err_and(|error| error.kind() == ErrorKind::NotFound)
+        };
+        name.contains('@') && is_missing()
+    }
+
+    /// Figures about the volume `name`, or about that of a snapshot `VOLUME@NAME`.
     ///
     /// # Errors
     /// `NotFound`; `Unsupported` for a volume of a newer Weald; `Io`, `Corrupt`.
     pub fn info(&self, name: &str) -> Result<VolumeInfo> {
-        let row = self.writing.lock().writer.volume_row(name)?;
+        let writing = self.writing.lock();
+        let row = match (writing.writer.volume_row(name), name.rsplit_once('@')) {
+            (Err(error), Some((volume, of))) if error.kind() == ErrorKind::NotFound => {
+                let volume_no = writing.writer.volume_row(volume)?.volume_no;
+                snapshot(self.reader.engine(), volume_no, of)?.volume
+            }
+            (row, _) => row?,
+        };
         VolumeInfo::of(name.to_owned(), &row)
     }
 }

@@ -8,6 +8,7 @@
 use crate::background;
 use crate::open_store::OpenStore;
 use crate::options::OpenOptions;
+use crate::snapshot_dir::WithSnapshots;
 use crate::volume::Volume;
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::io::Errno;
@@ -51,7 +52,7 @@ struct Open {
 struct Opened {
     options: OpenOptions,
     /// `None` if the volume is gone.
-    volume: Option<Arc<Volume>>,
+    volume: Option<WithSnapshots>,
 }
 
 impl std::fmt::Debug for FollowedStore {
@@ -94,7 +95,7 @@ impl FollowedStore {
         let volume = Volume::open_in(shared, name, options.clone())?;
         let opened = Opened {
             options,
-            volume: Some(volume),
+            volume: Some(WithSnapshots::new(volume)),
         };
         open.volumes.insert(name.to_owned(), opened);
         Ok(FollowedVolume {
@@ -117,7 +118,7 @@ impl FollowedStore {
         let mut open = self.open.write();
         for opened in open.volumes.values_mut() {
             if let Some(volume) = opened.volume.take()
-                && let Err(error) = volume.close()
+                && let Err(error) = volume.volume().close()
             {
                 log::warn!("{}: {error}", self.store.shown());
             }
@@ -143,7 +144,7 @@ impl FollowedStore {
         let shared = OpenStore::open(&self.store, &self.options)?;
         for (name, opened) in &mut open.volumes {
             match Volume::open_in(&shared, name, opened.options.clone()) {
-                Ok(volume) => opened.volume = Some(volume),
+                Ok(volume) => opened.volume = Some(WithSnapshots::new(volume)),
                 Err(error) => log::warn!("{}:{name}: {error}", self.store.shown()),
             }
         }
@@ -215,13 +216,9 @@ pub struct FollowedVolume {
 impl FollowedVolume {
     /// The volume as it is now; `None` if it is gone.
     pub fn volume(&self) -> Option<Arc<Volume>> {
-        self.followed
-            .open
-            .read()
-            .volumes
-            .get(&self.name)?
-            .volume
-            .clone()
+        let open = self.followed.open.read();
+        let opened = open.volumes.get(&self.name)?;
+        opened.volume.as_ref().map(|volume| volume.volume().clone())
     }
 
     /// The standby, for further volumes of it.
@@ -236,13 +233,13 @@ impl FollowedVolume {
     pub fn close(&self) -> Result<()> {
         let opened = self.followed.open.write().volumes.remove(&self.name);
         match opened.and_then(|opened| opened.volume) {
-            Some(volume) => volume.close(),
+            Some(volume) => volume.volume().close(),
             None => Ok(()),
         }
     }
 
     /// Does something with the volume, which stays what it is meanwhile.
-    fn with<T>(&self, what: impl FnOnce(&Volume) -> Outcome<T>) -> Outcome<T> {
+    fn with<T>(&self, what: impl FnOnce(&WithSnapshots) -> Outcome<T>) -> Outcome<T> {
         let open: RwLockReadGuard<'_, Open> = self.followed.open.read();
         let opened = open.volumes.get(&self.name);
         match opened.and_then(|opened| opened.volume.as_ref()) {

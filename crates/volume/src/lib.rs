@@ -44,6 +44,7 @@ mod quotas;
 mod reader;
 mod rebuild;
 mod replicate;
+pub mod retention;
 mod salvage;
 mod signal;
 #[cfg(test)]
@@ -72,6 +73,6 @@ pub use salvage::salvage_store;
 pub use snapshot_dir::WithSnapshots;
 pub use tiering::move_between_tiers;
 pub use volume::{
-    Adding, CollectStep, Collecting, Hold, Removing, Settled, Status, Volume, apply_sync_log,
-    settle_all,
+    Adding, CollectStep, Collecting, Hold, PolicyStep, Removing, Settled, Status, Volume,
+    apply_sync_log, settle_all,
 };

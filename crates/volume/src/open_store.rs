@@ -16,10 +16,10 @@ use crate::signal::Signal;
 use crate::state::{State, failed};
 use crate::synced_replicas::SyncedReplicas;
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use weald_format::{Error, ErrorKind, Result, VolumeNo};
+use weald_format::{Error, ErrorKind, Result, SnapshotNo, VolumeNo};
 use weald_store::faults::Faults;
 use weald_store::tier::Mover;
 use weald_store::{BlockReader, Dead, Store, StoreWriter, WriteOptions};
@@ -61,6 +61,15 @@ pub struct Writing {
     pub holds: Holds,
     /// Numbers of the open volumes.
     pub open: BTreeSet<VolumeNo>,
+    /// Snapshots that are open without their volume, and how often.
+    pub open_snapshots: BTreeMap<(VolumeNo, SnapshotNo), u32>,
+}
+
+impl Writing {
+    /// Whether no volume and no snapshot is open.
+    pub fn is_closed(&self) -> bool {
+        self.open.is_empty() && self.open_snapshots.is_empty()
+    }
 }
 
 /// A store that is open for volumes.
@@ -150,6 +159,7 @@ impl OpenStore {
                 writer,
                 holds: Holds::default(),
                 open: BTreeSet::new(),
+                open_snapshots: BTreeMap::new(),
             }),
             gate: RwLock::new(()),
             // A seal puts the sync log into tables that stay in memory.
@@ -237,7 +247,7 @@ impl OpenStore {
         if !self.give_up(writing, volume_no) || !self.ignores_barriers {
             return Ok(());
         }
-        if writing.open.is_empty() {
+        if writing.is_closed() {
             self.store.sync_all()
         } else {
             // The other volumes go on without syncs.
@@ -248,9 +258,35 @@ impl OpenStore {
     /// Notes that the volume with this number is closed. Returns false if it was not open.
     pub(crate) fn give_up(&self, writing: &mut Writing, volume_no: VolumeNo) -> bool {
         let was_open = writing.open.remove(&volume_no);
-        self.is_closed
-            .store(writing.open.is_empty(), Ordering::Relaxed);
+        self.is_closed.store(writing.is_closed(), Ordering::Relaxed);
         was_open
+    }
+
+    /// Notes that a snapshot is open, which is not removed meanwhile.
+    ///
+    /// # Errors
+    /// Those of [`OpenStore::accept`].
+    pub(crate) fn enter_snapshot(
+        &self,
+        writing: &mut Writing,
+        of: (VolumeNo, SnapshotNo),
+        options: &OpenOptions,
+    ) -> Result<()> {
+        self.accept(options)?;
+        *writing.open_snapshots.entry(of).or_default() += 1;
+        self.is_closed.store(false, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Notes that a snapshot is closed.
+    pub(crate) fn leave_snapshot(&self, writing: &mut Writing, of: (VolumeNo, SnapshotNo)) {
+        if let Some(count) = writing.open_snapshots.get_mut(&of) {
+            *count -= 1;
+            if *count == 0 {
+                writing.open_snapshots.remove(&of);
+            }
+        }
+        self.is_closed.store(writing.is_closed(), Ordering::Relaxed);
     }
 
     /// Adds a volume to those that share free space and failures.

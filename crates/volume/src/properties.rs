@@ -4,6 +4,7 @@
 use crate::core::Core;
 use crate::layer::Layer;
 use crate::options::{CHUNK_LEN_MIN, Chunking};
+use crate::retention::SnapshotPolicy;
 use crate::state::State;
 use rustix::io::Errno;
 use weald_codec::CodecSpec;
@@ -25,6 +26,9 @@ pub const DEDUP: &[u8] = b"user.weald.dedup";
 /// Where new data is cut: `auto`, `fixed` or `content`. The value of the root directory holds for
 /// all files that have none.
 pub const CHUNKING: &[u8] = b"user.weald.chunking";
+/// Snapshots that the server takes by itself, of the root directory alone: see
+/// [`SnapshotPolicy::parse`].
+pub const SNAPSHOTS: &[u8] = b"user.weald.snapshots";
 /// Most bytes below a directory.
 pub const QUOTA: &[u8] = b"trusted.weald.quota";
 /// Most inodes below a directory.
@@ -116,6 +120,7 @@ impl Core {
             COMPRESS => parse_codec(text).map(|_| text.to_owned()),
             CHUNK => parse_chunk(text, self.tables.chunk_len()).map(|len| len.to_string()),
             CHUNKING => Chunking::parse(text).map(|_| text.to_owned()),
+            SNAPSHOTS if ino == ROOT => SnapshotPolicy::parse(text).map(|_| text.to_owned()),
             DEDUP => matches!(text, "on" | "off").then(|| text.to_owned()),
             QUOTA | QUOTA_COUNT => {
                 if self.inode(state, ino)?.kind != FileKind::Directory {

@@ -75,6 +75,11 @@ impl WithSnapshots {
         }
     }
 
+    /// The volume itself.
+    pub fn volume(&self) -> &Arc<Volume> {
+        &self.volume
+    }
+
     fn opened(&self, no: SnapshotNo) -> Outcome<Arc<Volume>> {
         {
             let mut open = self.open.lock();

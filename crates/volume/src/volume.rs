@@ -12,6 +12,7 @@ use crate::options::OpenOptions;
 use crate::parallel::Workers;
 use crate::preload::{self, Preloaded};
 use crate::replicate;
+use crate::retention::PolicyLooks;
 use crate::signal::Signal;
 use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
@@ -24,8 +25,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 use weald_format::volume::VolumeRow;
 use weald_format::{Error, ErrorKind, Result, SnapshotNo};
-use weald_store::Store;
 use weald_store::engine::Engine;
+use weald_store::{Snapshot, Store};
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
 /// Longest time that rebuilding the index takes at a stretch.
@@ -61,6 +62,14 @@ pub struct Status {
     pub failed_at: Option<SystemTime>,
 }
 
+/// A snapshot that is open like a volume.
+#[derive(Debug)]
+struct OpenSnapshot {
+    found: Snapshot,
+    /// Whether it is open on its own, and not below its volume.
+    is_entered: AtomicBool,
+}
+
 /// An open volume.
 #[derive(Debug)]
 pub struct Volume {
@@ -72,8 +81,8 @@ pub struct Volume {
     thread: Mutex<Option<thread::JoinHandle<()>>>,
     /// Number of commits so far.
     commits: AtomicU64,
-    /// Whether it is the state of a snapshot, beside the volume itself.
-    is_snapshot: bool,
+    /// The snapshot whose state it is, beside the volume itself.
+    snapshot: Option<OpenSnapshot>,
     /// Whether snapshots may be on their way out.
     may_have_removed: AtomicBool,
     /// Snapshots that were removed since it was opened.
@@ -90,15 +99,21 @@ impl Volume {
         Self::open_in(&shared, name, options)
     }
 
-    /// Opens the volume `name` beside others of its store, as [`Volume::open`].
+    /// Opens the volume `name` beside others of its store, as [`Volume::open`]; or the snapshot
+    /// that `VOLUME@NAME` names, which is not removed as long as it is open.
     ///
     /// # Errors
     /// `NotFound`; `Busy` if the volume is open already, or needs another mode of the store;
     /// `Corrupt`, `Io`.
     pub fn open_in(shared: &Arc<OpenStore>, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
         // The key of the row of a volume without a name is no name.
-        shared.writing.lock().writer.volume_row(name)?;
-        Self::open_row(shared, name, options)
+        let row = shared.writing.lock().writer.volume_row(name);
+        match (row, name.rsplit_once('@')) {
+            (Err(error), Some((volume, of))) if error.kind() == ErrorKind::NotFound => {
+                Self::open_snapshot_in(shared, (volume, of), options)
+            }
+            (row, _) => row.and_then(|_| Self::open_row(shared, name, options)),
+        }
     }
 
     /// Opens the volume whose row has the key `key`.
@@ -145,7 +160,7 @@ impl Volume {
             Err(error) if error.kind() == ErrorKind::Corrupt => true,
             found => !found?.is_empty(),
         };
-        let volume = Self::with_rows(shared, (name, row), engine, (options, false))?;
+        let volume = Self::with_rows(shared, (name, row), engine, (options, None))?;
         volume.core.state.write().has_snapshots = has_snapshots;
         // A volume that does not change takes no space.
         if !volume.core.options.is_read_only {
@@ -155,12 +170,12 @@ impl Volume {
         Ok((volume, replay))
     }
 
-    /// The volume as `engine` has it; of a snapshot if `is_snapshot`.
+    /// The volume as `engine` has it, or the snapshot `found` of it.
     fn with_rows(
         shared: &Arc<OpenStore>,
         (name, row): (&str, VolumeRow),
         engine: Arc<dyn Engine>,
-        (options, is_snapshot): (OpenOptions, bool),
+        (options, found): (OpenOptions, Option<Snapshot>),
     ) -> Result<Arc<Self>> {
         let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
         let tables = Tables::new(engine, row.volume_no, row.chunk_len, row.next_ino);
@@ -181,7 +196,10 @@ impl Volume {
         let index_len = core.options.index_len;
         Ok(Arc::new(Self {
             commits: AtomicU64::new(row.commit.0),
-            is_snapshot,
+            snapshot: found.map(|found| OpenSnapshot {
+                found,
+                is_entered: AtomicBool::new(false),
+            }),
             may_have_removed: AtomicBool::new(true),
             gone_snapshots: Mutex::default(),
             committer: Mutex::new(Committer::new(name, row, workers, index_len)),
@@ -370,7 +388,8 @@ impl Volume {
     /// # Errors
     /// As [`Volume::commit`].
     pub fn close(&self) -> Result<()> {
-        if self.is_snapshot {
+        if let Some(of) = &self.snapshot {
+            self.close_snapshot(of);
             return Ok(());
         }
         self.signal.is_closing.store(true, Ordering::Relaxed);
@@ -470,6 +489,7 @@ impl Volume {
 
 /// The thread that commits. It holds the volume only while it works for it.
 fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
+    let mut policy = PolicyLooks::default();
     loop {
         let mut wake = signal.wake.lock();
         let deadline = Instant::now() + interval.min(Duration::from_millis(200));
@@ -486,7 +506,10 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
         // Failures are kept in the state, and every later call reports them.
         if is_woken || since.is_some_and(|since| since.elapsed() >= interval) {
             let _ = volume.commit();
-        } else if since.is_none() {
+            volume.remove_snapshots_for_a_while();
+        } else if since.is_some() {
+            volume.remove_snapshots_for_a_while();
+        } else {
             let is_idle = || volume.core.state.read().dirty_since.is_none();
             while is_idle() && volume.snapshot_step().unwrap_or(false) {}
             let _ = volume.return_space();
@@ -497,6 +520,7 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
             let end = Instant::now() + SETTLE_TIME;
             while is_idle() && Instant::now() < end && volume.settle_some().unwrap_or(false) {}
         }
+        volume.look_at_snapshot_policy(&mut policy);
     }
 }
 
@@ -541,6 +565,7 @@ mod hold;
 mod idle_collection;
 mod removing;
 mod settling;
+mod snapshot_policy;
 mod snapshots;
 mod syncing;
 
@@ -549,6 +574,7 @@ pub use collecting::{CollectStep, Collecting};
 pub use hold::Hold;
 pub use removing::Removing;
 pub use settling::{Settled, settle_all};
+pub use snapshot_policy::PolicyStep;
 #[cfg(test)]
 pub(crate) use syncing::Record;
 pub use syncing::apply_sync_log;

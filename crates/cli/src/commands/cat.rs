@@ -2,7 +2,7 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{ImageArgs, locate, thread_count};
+use crate::open::{SourceArgs, locate, thread_count};
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -37,7 +37,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct CatArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Regular files in the image; symlinks are followed
     #[arg(required = true, value_hint = ValueHint::Other)]
     paths: Vec<OsString>,

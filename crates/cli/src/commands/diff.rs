@@ -85,7 +85,7 @@ pub struct DiffArgs {
 /// Runs the command.
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let thread_count = thread_count(0);
-    let left = args.trust.open(&args.left, thread_count)?;
+    let left = args.trust.open_tree(&args.left, thread_count)?;
     let mut output = Output::new();
     let (mut count, mut result) = (0_u64, Ok(()));
     let mut report = |path: &[u8], difference: Difference| {
@@ -117,7 +117,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             generation: None,
             ..args.trust.clone()
         };
-        let right = trust.open(&args.right, thread_count)?;
+        let right = trust.open_tree(&args.right, thread_count)?;
         compare(
             &ImageTree(&left),
             &ImageTree(&right),

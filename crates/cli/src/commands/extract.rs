@@ -1,7 +1,7 @@
 //! `weald extract`: writes the tree of an image to a directory.
 
 use crate::help::{DONE_OR_PARTLY, Help};
-use crate::open::{ImageArgs, thread_count};
+use crate::open::{SourceArgs, thread_count};
 use crate::progress::Display;
 use crate::progress::ProgressWord;
 use crate::{messages, parse, status::exit_code};
@@ -50,7 +50,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct ExtractArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Directory to extract into; created if missing
     #[arg(value_hint = ValueHint::DirPath)]
     target: PathBuf,

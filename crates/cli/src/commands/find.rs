@@ -2,7 +2,7 @@
 
 use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
-use crate::open::{ImageArgs, locate, thread_count};
+use crate::open::{SourceArgs, locate, thread_count};
 use crate::output::Output;
 use crate::{json, messages, parse, printf, status::exit_code};
 use anyhow::anyhow;
@@ -57,7 +57,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct FindArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Directory to search (default: the root of the image)
     #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
     path: OsString,

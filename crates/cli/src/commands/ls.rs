@@ -3,7 +3,7 @@
 use crate::entry::{self, mode_letters, size_column};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{ImageArgs, locate};
+use crate::open::{SourceArgs, locate};
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -42,7 +42,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct LsArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Paths in the image (default: its root)
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,

@@ -4,7 +4,7 @@ use crate::entry::{self, mode_letters};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::Object;
 use crate::messages;
-use crate::open::{ImageArgs, locate};
+use crate::open::{SourceArgs, locate};
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -34,7 +34,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct StatArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Paths in the image
     #[arg(required = true, value_hint = ValueHint::Other)]
     paths: Vec<OsString>,

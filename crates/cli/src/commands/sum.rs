@@ -3,7 +3,7 @@
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
 use crate::messages;
-use crate::open::{ImageArgs, locate, thread_count};
+use crate::open::{SourceArgs, locate, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
 use crate::parse;
 use crate::status::exit_code;
@@ -63,7 +63,7 @@ pub enum Word {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct SumArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Paths in the image (default: its root)
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,

@@ -2,7 +2,7 @@
 
 use crate::commands::extract::{Problems, report_unmatched, selection};
 use crate::help::{DONE_OR_PARTLY, Help};
-use crate::open::{ImageArgs, thread_count};
+use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
 use crate::status::exit_code;
 use anyhow::bail;
@@ -41,7 +41,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct TarArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Patterns of paths from the root of the image (default: everything)
     #[arg(value_name = "PATTERN", value_hint = ValueHint::Other)]
     patterns: Vec<OsString>,

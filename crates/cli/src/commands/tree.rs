@@ -2,7 +2,7 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{ImageArgs, locate};
+use crate::open::{SourceArgs, locate};
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -30,7 +30,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct TreeArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Directory in the image (default: its root)
     #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
     path: OsString,

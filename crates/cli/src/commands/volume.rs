@@ -2,7 +2,6 @@
 
 mod change;
 mod check;
-mod named;
 mod seal;
 mod set;
 mod show;
@@ -11,7 +10,6 @@ mod stat;
 use crate::help::Help;
 use crate::open_store::silence_engine;
 use clap::{Args, Subcommand};
-pub use named::{Named, VolumePath};
 use std::process::ExitCode;
 
 /// Sections of the help.

@@ -455,7 +455,7 @@ fn the_manual_of_tiers_works_from_beginning_to_end() {
 #[test]
 fn the_manual_of_snapshots_works_from_beginning_to_end() {
     let ground = Ground::new();
-    ground.sh("mkdir -p srv mnt/home");
+    ground.sh("mkdir -p srv mnt/home mnt/before");
     ground.weald(&["store", "create", "-q", "srv/store"]);
     ground.weald(&["volume", "create", "-q", "srv/store:home"]);
     ground.sh("$WEALD mount srv/store:home mnt/home; echo text > mnt/home/report.txt");

@@ -19,6 +19,7 @@ mod reserve;
 mod salvage;
 mod sealing;
 mod snapshots;
+mod states;
 
 use serde_json::Value;
 use std::ffi::OsStr;
@@ -247,7 +248,7 @@ fn a_mounted_volume_has_one_owner() {
     ground.refused(&["volume", "rm", VOLUME], &["is mounted", &pid, "umount"]);
     ground.refused(&["volume", "check", VOLUME], &["is mounted", &pid]);
     ground.refused(&["volume", "create", "store:w"], &["process", &pid]);
-    ground.refused(&["ls", VOLUME], &["names a volume", "weald mount"]);
+    ground.refused(&["info", VOLUME], &["names a volume", "weald volume seal"]);
     assert!(ground.weald(&["volume", "ls", "store"]).contains(" v\n"));
     assert!(ground.weald(&["store", "ls", "store"]).contains("volume"));
     assert!(ground.weald(&["mounts"]).contains("volume"));

@@ -82,6 +82,16 @@ impl Snapshot {
     }
 }
 
+/// Number of snapshots of a volume that were removed and still have rows.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub fn removed_snapshot_count(engine: &dyn Engine, volume_no: VolumeNo) -> Result<u64> {
+    let rows = snapshots_of(engine, volume_no)?;
+    let removed = rows.iter().filter(|(_, row)| row.removed_to.is_some());
+    Ok(removed.count() as u64)
+}
+
 /// The snapshots of a volume, oldest first, without those that are being removed.
 ///
 /// # Errors

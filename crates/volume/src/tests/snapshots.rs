@@ -1,7 +1,8 @@
 //! Snapshots of a volume are removed in every order, and their space is what a recount says.
 
 use super::*;
-use crate::{OpenStore, check_store};
+use crate::properties::SNAPSHOTS;
+use crate::{OpenStore, PolicyStep, check_store};
 use std::ops::ControlFlow;
 use weald_format::store::BlockRow;
 use weald_store::simulated_disk::{Random, SimDisk};
@@ -132,4 +133,74 @@ fn snapshots_are_removed_in_every_order() {
     let options = CheckOptions { reads_data: true };
     let report = check_store(&writer, &options, &mut |_| {}).expect("a check");
     assert_eq!(report.findings, []);
+}
+
+/// Would catch: a policy that takes none in some hour or two in one, that removes what it has to
+/// keep or what is not its own, or that takes snapshots of nothing or behind removals.
+#[test]
+fn a_policy_is_followed_hour_by_hour() {
+    const HOUR: i128 = 3_600_000_000_000;
+    let disk = SimDisk::new(1);
+    let store = Store::create(Arc::new(disk.clone()), [1; 16], 1 << 20).expect("a store");
+    create(&store, "v", &VolumeOptions::default(), [1; 16], 0).expect("a volume");
+    drop(store);
+    let volume = open(&disk);
+    let set = |value: &[u8]| volume.set_xattr(Ino::ROOT, SNAPSHOTS, value, XattrMode::Set, 1);
+    for bad in [&b"hourly=0"[..], b"soon", b""] {
+        assert!(set(bad).is_err());
+    }
+    set(b"hourly=3 daily=2").expect("a policy");
+    let file = volume
+        .create(Ino::ROOT, b"file", &new_inode(FileKind::Regular), 1)
+        .expect("create");
+    let elsewhere = volume.set_xattr(file.ino, SNAPSHOTS, b"hourly=1", XattrMode::Set, 1);
+    assert!(elsewhere.is_err());
+    volume.take_snapshot("own", 0).expect("a snapshot");
+    let names = || -> Vec<String> {
+        let all = volume.snapshots().expect("a list").into_iter();
+        all.map(|found| found.name).collect()
+    };
+    let remove_all = || while volume.snapshot_step().expect("a step") {};
+    for hour in 0..30 {
+        for (minute, expected) in [(1, PolicyStep::Taken), (30, PolicyStep::Nothing)] {
+            let written = volume.write(file.ino, 0, &[hour as u8, minute as u8], 1);
+            written.expect("write");
+            let now = hour * HOUR + minute * (HOUR / 60);
+            let step = volume.follow_snapshot_policy(now).expect("a policy");
+            assert_eq!(step, expected, "hour {hour}");
+            remove_all();
+        }
+    }
+    let at = |day: u32, hour: u32| format!("auto-1970-01-{day:02}T{hour:02}.01.00Z");
+    let kept = ["own".to_owned(), at(1, 23), at(2, 3), at(2, 4), at(2, 5)];
+    assert_eq!(names(), kept);
+    // Nothing has changed since: there is nothing to take, and later there is again.
+    volume.write(file.ino, 0, b"a", 1).expect("write");
+    let taken = volume.follow_snapshot_policy(100 * HOUR).expect("a policy");
+    assert_eq!(taken, PolicyStep::Taken);
+    let idle = volume.follow_snapshot_policy(101 * HOUR).expect("a policy");
+    assert_eq!(idle, PolicyStep::Nothing);
+    // Removals that are behind.
+    let mut hours = 102..110;
+    let behind = hours.find_map(|hour| {
+        volume.write(file.ino, 0, &[hour as u8], 1).expect("write");
+        let before = names();
+        let step = volume.follow_snapshot_policy(hour * HOUR);
+        match step.expect("a policy") {
+            PolicyStep::Behind(count) => {
+                assert_eq!(names(), before);
+                Some(count)
+            }
+            step => {
+                assert_eq!(step, PolicyStep::Taken);
+                None
+            }
+        }
+    });
+    assert!(behind.is_some_and(|count| count > 2), "{behind:?}");
+    remove_all();
+    let caught_up = volume.follow_snapshot_policy(110 * HOUR).expect("a policy");
+    assert_eq!(caught_up, PolicyStep::Taken);
+    remove_all();
+    volume.close().expect("close");
 }

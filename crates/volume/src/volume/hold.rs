@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
 use weald_format::{BlockId, Error, ErrorKind, Result, SnapshotNo, VolumeNo, limits};
 use weald_store::engine::{ReadView, RowsWriter, Table};
-use weald_store::{Dead, snapshot};
+use weald_store::{Dead, Snapshot, snapshot};
 
 /// Tables whose rows belong to one volume and whose rows a seal reads.
 const TABLES: [Table; 4] = [Table::Inodes, Table::Names, Table::Extents, Table::Xattrs];
@@ -61,6 +61,10 @@ impl Volume {
     /// As [`Volume::commit`]; `Busy` if the volume is being closed, or cannot change and has
     /// changes in its sync log.
     pub fn hold(self: &Arc<Self>) -> Result<Hold> {
+        if let Some(of) = &self.snapshot {
+            let name = self.committer.lock().name.clone();
+            return self.hold_found(name, of.found.clone());
+        }
         let mut committer = self.committer.lock();
         let mut writing = self.core.shared.writing.lock();
         self.refuse_closed(&writing)?;
@@ -89,14 +93,20 @@ impl Volume {
     /// # Errors
     /// `NotFound`; `Busy` if the volume is being closed; `Io`, `Corrupt`.
     pub fn hold_state_of(self: &Arc<Self>, name: &str) -> Result<Hold> {
+        let engine = self.core.shared.reader.engine();
+        let found = snapshot(engine, self.core.tables.volume_no(), name)?;
+        let name = format!("{}@{name}", self.committer.lock().name);
+        self.hold_found(name, found)
+    }
+
+    fn hold_found(self: &Arc<Self>, name: String, found: Snapshot) -> Result<Hold> {
         let committer = self.committer.lock();
         let mut writing = self.core.shared.writing.lock();
         self.refuse_closed(&writing)?;
         let engine = writing.writer.engine();
-        let found = snapshot(&*engine, self.core.tables.volume_no(), name)?;
         Ok(Hold {
             shared: Arc::downgrade(&self.core.shared),
-            name: format!("{}@{name}", committer.name),
+            name,
             view: Some(Box::new(found.view(engine))),
             snapshot: Some((Arc::downgrade(self), found.no)),
             row: found.volume,
@@ -123,11 +133,14 @@ impl Volume {
     }
 
     fn refuse_closed(&self, writing: &Writing) -> Result<()> {
-        if writing.open.contains(&self.core.tables.volume_no()) {
-            Ok(())
-        } else {
-            Err(over())
-        }
+        let volume_no = self.core.tables.volume_no();
+        let is_open = match &self.snapshot {
+            Some(of) => writing
+                .open_snapshots
+                .contains_key(&(volume_no, of.found.no)),
+            None => writing.open.contains(&volume_no),
+        };
+        if is_open { Ok(()) } else { Err(over()) }
     }
 
     /// Ends all holds of the store, because a writer needs space.

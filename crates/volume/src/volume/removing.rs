@@ -57,7 +57,7 @@ impl OpenStore {
     /// `Busy` if all volumes are closed or the store cannot change; `Io` after a failure.
     pub(crate) fn lock_writer(&self) -> Result<MutexGuard<'_, Writing>> {
         let writing = self.writing.lock();
-        if writing.open.is_empty() {
+        if writing.is_closed() {
             return Err(over());
         }
         self.refuse_failed()?;

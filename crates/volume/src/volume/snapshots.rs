@@ -4,7 +4,7 @@
 //! on meanwhile: those after the layer was frozen are not in it. What a snapshot keeps is kept by
 //! the commits that follow (`weald_store`, `snapshot/keep.rs`).
 
-use super::Volume;
+use super::{OpenSnapshot, Volume};
 use crate::core::stat_of;
 use crate::open_store::OpenStore;
 use crate::options::{OpenOptions, PlantedBug};
@@ -68,6 +68,14 @@ impl Volume {
         let shared = &self.core.shared;
         let mut writing = shared.lock_writer()?;
         let volume_no = self.core.tables.volume_no();
+        let open = &writing.open_snapshots;
+        if !open.is_empty() {
+            let found = snapshot(shared.reader.engine(), volume_no, name)?;
+            if open.contains_key(&(volume_no, found.no)) {
+                let what = format!("@{name}: the snapshot is mounted: unmount it first");
+                return Err(Error::new(ErrorKind::Busy, what));
+            }
+        }
         let removed = writing.writer.remove_snapshot(volume_no, name);
         let removed = shared.noted(&writing, removed)?;
         // Before its rows go, for those that read them.
@@ -135,7 +143,7 @@ impl Volume {
     pub fn open_snapshot(&self, name: &str) -> Result<Arc<Self>> {
         let shared = &self.core.shared;
         let found = snapshot(shared.reader.engine(), self.core.tables.volume_no(), name)?;
-        Self::of_snapshot(shared, &found, &self.core.options)
+        Self::of_snapshot(shared, (name, &found), &self.core.options)
     }
 
     /// Attributes of the root directory of a snapshot, without opening it.
@@ -161,7 +169,19 @@ impl Volume {
         let mut all = self.snapshots()?.into_iter();
         let found = all.find(|snapshot| snapshot.no == no);
         let found = found.ok_or_else(|| Error::not_found("the snapshot was removed"))?;
-        Self::of_snapshot(&self.core.shared, &found, &self.core.options)
+        Self::of_snapshot(&self.core.shared, (&found.name, &found), &self.core.options)
+    }
+
+    /// Whether the snapshot with this number of the volume is mounted on its own.
+    pub fn is_snapshot_mounted(&self, no: SnapshotNo) -> bool {
+        let writing = self.core.shared.writing.lock();
+        let of = (self.core.tables.volume_no(), no);
+        writing.open_snapshots.contains_key(&of)
+    }
+
+    /// Whether it is the state of a snapshot, which does not change.
+    pub fn is_snapshot(&self) -> bool {
+        self.snapshot.is_some()
     }
 
     /// Whether a snapshot was removed since the volume was opened.
@@ -172,7 +192,7 @@ impl Volume {
     /// The volume as a snapshot of it.
     fn of_snapshot(
         shared: &Arc<OpenStore>,
-        of: &Snapshot,
+        (name, of): (&str, &Snapshot),
         options: &OpenOptions,
     ) -> Result<Arc<Self>> {
         let engine = shared.reader.shared_engine();
@@ -187,7 +207,39 @@ impl Volume {
         };
         let view = Arc::new(of.view(engine));
         let row = of.volume.clone();
-        Self::with_rows(shared, (&of.name, row), view, (options, true))
+        Self::with_rows(shared, (name, row), view, (options, Some(of.clone())))
+    }
+
+    /// Opens the snapshot `of` of a volume, which need not be open.
+    pub(super) fn open_snapshot_in(
+        shared: &Arc<OpenStore>,
+        (volume, of): (&str, &str),
+        options: OpenOptions,
+    ) -> Result<Arc<Self>> {
+        let mut writing = shared.writing.lock();
+        let volume_no = writing.writer.volume_row(volume)?.volume_no;
+        let found = snapshot(shared.reader.engine(), volume_no, of);
+        let found = found.map_err(|error| error.context(volume))?;
+        let options = OpenOptions {
+            is_read_only: true,
+            ..options
+        };
+        let name = format!("{volume}@{of}");
+        let opened = Self::of_snapshot(shared, (&name, &found), &options)?;
+        shared.enter_snapshot(&mut writing, (volume_no, found.no), &options)?;
+        if let Some(of) = &opened.snapshot {
+            of.is_entered.store(true, Ordering::Relaxed);
+        }
+        Ok(opened)
+    }
+
+    pub(super) fn close_snapshot(&self, of: &OpenSnapshot) {
+        if of.is_entered.swap(false, Ordering::Relaxed) {
+            let shared = &self.core.shared;
+            let mut writing = shared.writing.lock();
+            let volume_no = self.core.tables.volume_no();
+            shared.leave_snapshot(&mut writing, (volume_no, of.found.no));
+        }
     }
 
     fn refuse_read_only(&self) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use crate::help::Help;
 use crate::json::{Object, put_name};
-use crate::open::{ImageArgs, keep_private, thread_count};
+use crate::open::{SourceArgs, keep_private, thread_count};
 use crate::output::Output;
 use crate::pack::DisplayArgs;
 use crate::progress::{Display, bytes};
@@ -64,7 +64,7 @@ pub const HELP: Help = Help {
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub(super) struct OciArgs {
     #[command(flatten)]
-    image: ImageArgs,
+    image: SourceArgs,
     /// Layout directory, with the tag of the new image (default: latest)
     #[arg(value_name = "LAYOUT[:TAG]", value_hint = ValueHint::DirPath)]
     layout: PathBuf,

@@ -1,8 +1,8 @@
 //! `weald snapshot create`, `rm`, `hold`, `release`, `rollback` and `clone`.
 
 use super::named::{NamedSnapshot, do_work};
-use crate::commands::volume::Named;
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::named_volume::Named;
 use crate::output::Output;
 use anyhow::bail;
 use clap::{Args, ValueHint};

@@ -2,7 +2,7 @@
 //! server that has the store open, or this process.
 
 use crate::commands::store::import_target::open_lock;
-use crate::commands::volume::Named;
+use crate::named_volume::Named;
 use crate::open_store::show_path;
 use crate::runtime_dir::runtime_dir_path;
 use crate::writer_name::writer_name;

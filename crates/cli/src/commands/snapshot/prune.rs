@@ -1,15 +1,15 @@
 //! `weald snapshot prune`.
 
 use super::named::do_work;
-use super::show::time_of;
-use crate::commands::volume::{Named, VolumePath};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::named_volume::{Named, VolumePath};
 use crate::output::Output;
 use anyhow::bail;
 use clap::Args;
 use std::process::ExitCode;
-use weald_daemon::{SnapshotReport, SnapshotWork};
-use weald_vfs::{safe_line, utc_seconds};
+use weald_daemon::SnapshotWork;
+use weald_vfs::safe_line;
+use weald_volume::retention::{Dated, Period, Retention};
 
 /// Snapshots that are removed by one request.
 const REMOVED_AT_ONCE: usize = 500;
@@ -20,7 +20,7 @@ pub const HELP: Help = Help {
     notes: &[
         "Each option keeps the newest snapshot of as many hours, days, weeks, months or years, \
          counting those that have one; a snapshot that one option keeps stays. Hours and days are \
-         those of UTC, and weeks begin on Monday. Snapshots that are held stay, too.",
+         those of UTC, and weeks begin on Monday. Snapshots that are held or mounted stay, too.",
     ],
     examples: &[
         (
@@ -67,65 +67,30 @@ pub(super) struct PruneArgs {
     quiet: bool,
 }
 
-/// A period of time by name.
-type Period = fn(&SnapshotReport) -> String;
-
-fn text(snapshot: &SnapshotReport, len: usize) -> String {
-    utc_seconds(time_of(snapshot)).chars().take(len).collect()
-}
-
-fn week(snapshot: &SnapshotReport) -> String {
-    // 1970-01-01 was a Thursday.
-    let day = time_of(snapshot).seconds.div_euclid(86_400);
-    day.saturating_add(3).div_euclid(7).to_string()
-}
-
-/// The names of the snapshots that no rule keeps. `all` has the oldest first.
-fn unkept(all: &[SnapshotReport], rules: &[(u64, Period)]) -> Vec<String> {
-    let mut rules: Vec<_> = rules
-        .iter()
-        .map(|(count, period)| (*count, period, None))
-        .collect();
-    let mut unkept = Vec::new();
-    for snapshot in all.iter().rev() {
-        let mut is_kept = !snapshot.holds.is_empty();
-        for (left, period, last) in &mut rules {
-            let period = Some(period(snapshot));
-            if *left > 0 && period != *last {
-                *left -= 1;
-                *last = period;
-                is_kept = true;
-            }
-        }
-        if !is_kept {
-            unkept.push(snapshot.name.clone());
-        }
-    }
-    unkept.reverse();
-    unkept
-}
-
 pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
-    let periods: [(Option<u64>, Period); 6] = [
-        // Names differ, so that each is a period of its own.
-        (args.keep_last, |snapshot| snapshot.name.clone()),
-        (args.keep_hourly, |snapshot| text(snapshot, 13)),
-        (args.keep_daily, |snapshot| text(snapshot, 10)),
-        (args.keep_weekly, week),
-        (args.keep_monthly, |snapshot| text(snapshot, 7)),
-        (args.keep_yearly, |snapshot| text(snapshot, 4)),
+    let rules = [
+        (Period::Last, args.keep_last),
+        (Period::Hour, args.keep_hourly),
+        (Period::Day, args.keep_daily),
+        (Period::Week, args.keep_weekly),
+        (Period::Month, args.keep_monthly),
+        (Period::Year, args.keep_yearly),
     ];
-    let rules = periods.into_iter();
-    let rules: Vec<_> = rules
-        .filter_map(|(count, period)| Some((count?, period)))
-        .collect();
-    if rules.iter().all(|(count, _)| *count == 0) {
+    let rules = rules.into_iter();
+    let rules = Retention::new(rules.filter_map(|(period, count)| Some((period, count?))));
+    if rules.keeps_nothing() {
         bail!("nothing would be kept: name what to keep, as in --keep-daily 7");
     }
     let volume = Named::open(&args.path.volume)?;
     volume.find()?;
     let all = do_work(&volume, &SnapshotWork::List(false))?;
-    let names = unkept(&all, &rules);
+    let dated = all.iter().map(|snapshot| Dated {
+        name: &snapshot.name,
+        created: snapshot.created.into(),
+        stays: snapshot.is_mounted || !snapshot.holds.is_empty(),
+    });
+    let names = rules.unkept(&dated.collect::<Vec<_>>());
+    let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
     // A request to a server has a longest length.
     for part in names.chunks(REMOVED_AT_ONCE).filter(|_| !args.dry_run) {
         do_work(&volume, &SnapshotWork::Remove(part.to_vec()))?;
@@ -142,41 +107,4 @@ pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn at(name: &str, hour: i64) -> SnapshotReport {
-        SnapshotReport {
-            name: name.to_owned(),
-            created: hour * 3_600_000_000_000,
-            commit: 1,
-            holds: Vec::new(),
-            space: None,
-        }
-    }
-
-    // Would catch: a period that keeps its oldest snapshot, or that counts periods without one.
-    #[test]
-    fn the_newest_of_each_period_stays() {
-        // Days 0, 0, 1 and 9; a week begins with day 4.
-        let mut all = vec![
-            at("a", 1),
-            at("b", 5),
-            at("c", 30),
-            at("d", 220),
-            at("e", 220),
-        ];
-        let day: Period = |snapshot| text(snapshot, 10);
-        assert_eq!(unkept(&all, &[(2, day)]), ["a", "b", "d"]);
-        assert_eq!(unkept(&all, &[(9, day)]), ["a", "d"]);
-        assert_eq!(unkept(&all, &[(9, week)]), ["a", "b", "d"]);
-        let last: Period = |snapshot| snapshot.name.clone();
-        assert_eq!(unkept(&all, &[(2, last)]), ["a", "b", "c"]);
-        assert_eq!(unkept(&all, &[(1, last), (3, day)]), ["a", "d"]);
-        all[0].holds.push("tag".to_owned());
-        assert_eq!(unkept(&all, &[(1, last)]), ["b", "c", "d"]);
-    }
 }

@@ -1,9 +1,9 @@
 //! `weald snapshot ls`.
 
 use super::named::do_work;
-use crate::commands::volume::{Named, VolumePath};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
+use crate::named_volume::{Named, VolumePath};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use clap::Args;
@@ -63,6 +63,9 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
             bytes(space.own_len)
         )?;
         output.name(snapshot.name.as_bytes())?;
+        if snapshot.is_mounted {
+            write!(output, "  [mounted]")?;
+        }
         for tag in &snapshot.holds {
             write!(output, "  +")?;
             output.name(tag.as_bytes())?;
@@ -74,7 +77,7 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// When a snapshot was taken.
-pub(super) fn time_of(snapshot: &SnapshotReport) -> Timestamp {
+fn time_of(snapshot: &SnapshotReport) -> Timestamp {
     Timestamp {
         seconds: snapshot.created.div_euclid(1_000_000_000),
         nanoseconds: snapshot.created.rem_euclid(1_000_000_000) as u32,
@@ -88,6 +91,7 @@ fn json(snapshot: &SnapshotReport) -> Object {
     object.insert("created".into(), utc_seconds(time_of(snapshot)).into());
     object.insert("commit".into(), snapshot.commit.into());
     object.insert("holds".into(), snapshot.holds.clone().into());
+    object.insert("is_mounted".into(), snapshot.is_mounted.into());
     object.insert("kept_rows".into(), space.kept_count.into());
     object.insert("own_rows".into(), space.own_count.into());
     object.insert("own_bytes".into(), space.own_len.into());

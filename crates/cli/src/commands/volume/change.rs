@@ -1,11 +1,11 @@
 //! `weald volume create` and `rm`.
 
-use super::named::{Named, VolumePath};
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, DONE_OR_PARTLY, Help};
 use crate::interrupt::interrupt_flag;
 use crate::json::{Object, put_name};
 use crate::messages;
+use crate::named_volume::{Named, VolumePath};
 use crate::open_store::show_path;
 use crate::output::Output;
 use crate::parse;

@@ -1,9 +1,9 @@
 //! `weald volume check`.
 
-use super::named::{Named, VolumePath};
 use crate::findings::{put_finding, shown_finding};
 use crate::help::Help;
 use crate::json::{self, Object};
+use crate::named_volume::{Named, VolumePath};
 use crate::output::Output;
 use crate::progress::{bytes, count, verdict};
 use crate::status::exit_code;

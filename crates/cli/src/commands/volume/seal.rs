@@ -1,17 +1,12 @@
 //! `weald volume seal`: an image of a volume.
 
-mod mounted;
-mod source;
-mod survey;
-mod walk;
-
 use super::change::left_out_json;
-use super::named::{Named, VolumePath};
 use crate::commands::build::{json as build_json, summary};
 use crate::commands::sent_image::SentImage;
 use crate::commands::store::remover::remove_image;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
+use crate::named_volume::{Named, VolumePath};
 use crate::open::{keep_private_of_store, refuse_stored_target};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, set_memory};
@@ -19,11 +14,11 @@ use crate::progress::{bytes, count};
 use crate::reported_mounts::{Ask, Mounted};
 use crate::shape::OUTPUT;
 use crate::status::exit_code;
+use crate::volume_state::mounted::MountedState;
+use crate::volume_state::source::{Identity, SealSource, Used};
 use crate::writer_name::writer_name;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueHint};
-use mounted::MountedState;
-use source::{SealSource, Used};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::{Mutex, PoisonError};
@@ -234,7 +229,7 @@ impl Seal<'_> {
         let writer = store.write(WriteOptions::new(writer_name("volume seal")))?;
         let reader = VolumeReader::open(&writer, state)?;
         let tell = |path: &[u8], error: &Error| self.tell(path, error);
-        let mut source = SealSource::new(&reader, &tell, self.is_strict)?;
+        let mut source = SealSource::new(&reader, &tell, (self.is_strict, Identity::Bytes))?;
         match target {
             Target::File(file) => self.to_file(&reader, source, file),
             Target::Store(name) => {
@@ -281,7 +276,7 @@ impl Seal<'_> {
                 self.tell(path, error)
             }
         };
-        let mut source = SealSource::new(reader, &tell, self.is_strict)?;
+        let mut source = SealSource::new(reader, &tell, (self.is_strict, Identity::Bytes))?;
         let name = match target {
             Target::File(file) => return self.to_file(reader, source, file),
             Target::Store(name) => name,

@@ -1,7 +1,7 @@
 //! `weald volume set`: properties of files and quotas of directories.
 
-use super::named::{Named, VolumePath};
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::named_volume::{Named, VolumePath};
 use crate::open_store::show_path;
 use crate::parse;
 use crate::progress::bytes;
@@ -21,9 +21,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weald_fuse::DeviceNo;
 use weald_vfs::{Ino, WritableFs, XattrMode};
 use weald_volume::properties::{
-    CHUNK, CHUNKING, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN, USED,
-    USED_COUNT, parse_codec,
+    CHUNK, CHUNKING, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN,
+    SNAPSHOTS, USED, USED_COUNT, parse_codec,
 };
+use weald_volume::retention::SnapshotPolicy;
 use weald_volume::{OpenOptions, Volume};
 
 /// Sections of the help.
@@ -39,6 +40,11 @@ pub const HELP: Help = Help {
          a directory whose properties change. The word 'default' stands for the volume's own. The \
          chunking of the root directory is that of the volume: it holds for all files that have \
          none.",
+        "--snapshots lets the server of the mounted volume take snapshots by itself, and remove \
+         them: one in each of the shortest period that is named, of which each word keeps as many \
+         as it says: hourly, daily, weekly, monthly, yearly, last. The word every=20m gives \
+         another time. They have names such as auto-2024-02-29T12.00.00Z; others are not removed. \
+         It is the attribute user.weald.snapshots of the root directory.",
         "A quota limits the bytes (--quota) or the inodes (--quota-count) below a directory. Bytes \
          count as written: holes do not, repeats and compressed data do in full. At the limit, \
          writes fail with EDQUOT. A quota below what is used is refused. Names do not move \
@@ -65,6 +71,10 @@ pub const HELP: Help = Help {
         (
             "Limit a directory to ten gigabytes and a million files",
             "weald volume set /srv/store:home . --quota 10G --quota-count 1000000",
+        ),
+        (
+            "Take a snapshot each hour, and keep those of a day and the daily ones of a week",
+            "weald volume set /srv/store:home . --snapshots 'hourly=24 daily=7'",
         ),
         (
             "Lift the limit",
@@ -99,6 +109,9 @@ pub(super) struct SetArgs {
     /// Whether to look for repeats of new data: on, off or default
     #[arg(long, value_name = "WORD", value_parser = dedup)]
     dedup: Option<Setting>,
+    /// Snapshots to take and keep, such as 'hourly=24 daily=7', or none
+    #[arg(long, value_name = "POLICY", value_parser = snapshots)]
+    snapshots: Option<Setting>,
     /// Most bytes below a directory, or none
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     quota: Option<Setting>,
@@ -147,6 +160,17 @@ fn dedup(text: &str) -> Result<Setting, String> {
     }
 }
 
+fn snapshots(text: &str) -> Result<Setting, String> {
+    match text {
+        "none" => Ok(Setting(None)),
+        _ if SnapshotPolicy::parse(text).is_some() => Ok(Setting(Some(text.to_owned()))),
+        _ => Err(
+            "expected what to keep, such as 'hourly=24 daily=7' or 'every=20m last=72', or none"
+                .to_owned(),
+        ),
+    }
+}
+
 fn quota(text: &str) -> Result<Setting, String> {
     if text == "none" {
         return Ok(Setting(None));
@@ -176,12 +200,14 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
         (CHUNK, &args.chunk),
         (CHUNKING, &args.chunking),
         (DEDUP, &args.dedup),
+        (SNAPSHOTS, &args.snapshots),
         (QUOTA, &args.quota),
         (QUOTA_COUNT, &args.quota_count),
     ];
     if settings.iter().all(|(_, setting)| setting.is_none()) {
         bail!(
-            "nothing to set: add --compress, --chunk, --chunking, --dedup, --quota or --quota-count"
+            "nothing to set: add --compress, --chunk, --chunking, --dedup, --snapshots, --quota or \
+             --quota-count"
         );
     }
     let files = Files::open(&named, false)?;
@@ -223,6 +249,9 @@ fn explained(path: &Path, name: &[u8], errno: Errno) -> anyhow::Error {
     let path = show_path(path);
     let is_quota = name == QUOTA || name == QUOTA_COUNT;
     match errno {
+        Errno::INVAL if name == SNAPSHOTS => {
+            anyhow!("{path}: snapshots are of the whole volume: set them at its root, '.'")
+        }
         Errno::NOENT => anyhow!("{path}: no such file in the volume"),
         Errno::NOTDIR => anyhow!("{path}: a part of this path is no directory"),
         Errno::LOOP => anyhow!("{path}: a symlink has no properties, and is not followed"),

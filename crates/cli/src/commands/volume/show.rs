@@ -1,9 +1,9 @@
 //! `weald volume ls` and `info`.
 
-use super::named::{Named, VolumePath};
 use super::set::Files;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, put_name};
+use crate::named_volume::{Named, VolumePath};
 use crate::open_store::open;
 use crate::output::Output;
 use crate::progress::bytes;

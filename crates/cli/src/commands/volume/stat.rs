@@ -1,12 +1,12 @@
 //! `weald volume stat`: the space of a volume, and what a power cut would take.
 
-use super::named::Named;
 use super::show::failure_text;
 use crate::commands::replica::status::{json_of as replica_json, words_of as replica_words};
 use crate::commands::tier::show::{json_of as tier_json, words_of as tier_words};
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex};
 use crate::metrics::{gauge, label};
+use crate::named_volume::Named;
 use crate::output::Output;
 use crate::progress::bytes;
 use crate::reported_mounts::Ask;

@@ -1,6 +1,6 @@
 //! A state of a mounted volume, read beside its server.
 
-use crate::commands::volume::named::Named;
+use crate::named_volume::Named;
 use crate::reported_mounts::Mounted;
 use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, bail};
@@ -30,24 +30,41 @@ impl MountedState {
             let lock = lock.display();
             format!("{lock}: cannot be opened for writing, as sealing a mounted volume needs")
         })?;
+        let shown = named.shown();
+        let Some(found) = Self::begin(named, state, &opened)? else {
+            bail!("{shown}: process {pid} has unmounted it just now: try again");
+        };
+        Ok(found)
+    }
+
+    /// As [`MountedState::open`], of the server that has the store of the volume open; `None` if
+    /// this user has no such server, or the lock of the store cannot be opened for writing.
+    pub fn find(named: &Named, state: &str) -> anyhow::Result<Option<Self>> {
+        let lock = named.dir.join(LOCK_FILE);
+        match File::options().read(true).write(true).open(&lock) {
+            Ok(opened) => Self::begin(named, state, &opened),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn begin(named: &Named, state: &str, lock: &File) -> anyhow::Result<Option<Self>> {
         let mut rows = Spool::create(&std::env::temp_dir())?;
         let mut put = |bytes: &[u8]| rows.append(bytes).map(drop);
         let runtime_dir = RuntimeDir::find(&runtime_dir_path())?;
         let held = match &runtime_dir {
-            Some(dir) => HeldVolume::begin(dir, opened.as_fd(), state, &mut put)?,
+            Some(dir) => HeldVolume::begin(dir, lock.as_fd(), state, &mut put)?,
             None => None,
         };
-        let shown = named.shown();
         let Some(held) = held else {
-            bail!("{shown}: process {pid} has unmounted it just now: try again");
+            return Ok(None);
         };
         let rows = Arc::new(RowsFile::open(Box::new(rows))?);
         let reader = VolumeReader::of_rows(&named.store, rows, state)?;
-        Ok(Self {
+        Ok(Some(Self {
             held,
             reader,
-            shown,
-        })
+            shown: named.shown(),
+        }))
     }
 
     /// The state.

@@ -27,11 +27,21 @@ struct LinkedName {
     dir_no: u64,
 }
 
+/// What two contents must have in common to be one in the image.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Identity {
+    /// Their bytes, which are all read.
+    Bytes,
+    /// The places of their bytes in blocks. Nothing is read.
+    Places,
+}
+
 /// A volume that is sealed.
 pub struct SealSource<'a> {
     reader: &'a VolumeReader,
     tell: &'a Tell<'a>,
     is_strict: bool,
+    identity: Identity,
     left_out: LeftOut,
     size: StreamSize,
     /// The names of inodes with several, in order.
@@ -47,15 +57,20 @@ type VisitInode<'a> = dyn FnMut(&InodeRow, &Directory<'_>, &NameRow) -> Result<(
 
 impl<'a> SealSource<'a> {
     /// Counts the tree of `reader`, without what an image cannot have, which `tell` gets. With
-    /// `is_strict`, `tell` ends the seal.
+    /// `is_strict`, `tell` ends the seal. `identity` says which contents are one.
     ///
     /// # Errors
     /// Those of `tell`; `Io`, `Corrupt` if the root directory cannot be read.
-    pub fn new(reader: &'a VolumeReader, tell: &'a Tell<'a>, is_strict: bool) -> Result<Self> {
+    pub fn new(
+        reader: &'a VolumeReader,
+        tell: &'a Tell<'a>,
+        (is_strict, identity): (bool, Identity),
+    ) -> Result<Self> {
         let mut source = Self {
             reader,
             tell,
             is_strict,
+            identity,
             left_out: Survey::run(reader, tell)?,
             size: StreamSize::default(),
             linked: HashMap::new(),
@@ -163,7 +178,11 @@ impl<'a> SealSource<'a> {
     /// Reads the content of a file: its digest, and where it lies.
     fn read(&self, ino: Ino, size: u64) -> Result<(Digest, Vec<FileExtent>)> {
         let extents = self.reader.extents(ino)?;
-        Ok((self.digest(size, &extents)?, extents))
+        let digest = match self.identity {
+            Identity::Bytes => self.digest(size, &extents)?,
+            Identity::Places => digest_of_places(size, &extents),
+        };
+        Ok((digest, extents))
     }
 
     fn digest(&self, size: u64, extents: &[FileExtent]) -> Result<Digest> {
@@ -325,6 +344,22 @@ impl BlockTree for SealSource<'_> {
         self.contents = contents;
         self.leave_out(&damaged)
     }
+}
+
+/// A digest that two files have in common if their bytes lie at the same places.
+fn digest_of_places(size: u64, extents: &[FileExtent]) -> Digest {
+    let mut bytes = Vec::with_capacity(8 + extents.len() * 24);
+    bytes.extend_from_slice(&size.to_le_bytes());
+    for extent in extents {
+        let (block, offset) = match extent.block {
+            Some(place) => (place.block.0, u64::from(place.offset)),
+            None => (0, u64::MAX),
+        };
+        for number in [extent.len, block, offset] {
+            bytes.extend_from_slice(&number.to_le_bytes());
+        }
+    }
+    Digest::of(&bytes)
 }
 
 fn block_extent(extent: &FileExtent) -> BlockExtent {

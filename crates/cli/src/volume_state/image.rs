@@ -1,0 +1,180 @@
+//! A volume or a snapshot as an image that is nowhere stored, for the commands that read images.
+//!
+//! The image has the names and attributes in memory; its blocks are those of the store. Contents
+//! are told apart by where they lie, so that no data is read before a command asks for it. The
+//! digests of contents are therefore not those of a sealed image, and commands that show or compare
+//! digests of images do not open one of these.
+
+use super::mounted::MountedState;
+use super::source::{Identity, SealSource};
+use crate::messages;
+use crate::named_volume::Named;
+use crate::reported_mounts::Ask;
+use crate::writer_name::writer_name;
+use anyhow::{Context, bail};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use weald_builder::stream::{EncodedBlock, build_of_parts};
+use weald_builder::{BuildOptions, Silent};
+use weald_format::store::Part;
+use weald_format::{Error, ErrorKind, Result};
+use weald_image::{Image, OpenOptions};
+use weald_io::ReadAt;
+use weald_store::{PartsInMemory, Store, StoreWriter, StoredImage, WriteOptions};
+use weald_volume::VolumeReader;
+
+/// Whether damaged parts of a volume are missing in what this process opened.
+static HAS_LEFT_OUT: AtomicBool = AtomicBool::new(false);
+
+/// Whether damaged parts of a volume are missing in what this process opened: it has told of them.
+pub fn has_left_out() -> bool {
+    HAS_LEFT_OUT.load(Ordering::Relaxed)
+}
+
+/// Opens the volume or the snapshot that `path` names as `STORE:VOLUME` or `STORE:VOLUME@NAME`;
+/// returns `None` if it names neither. Damaged parts are left out and told of.
+///
+/// # Errors
+/// A store that another process writes; a volume whose rows cannot be read.
+/// # Cost
+/// Reads all names and attributes. Of a mounted volume, a copy of the tables goes to a temporary
+/// file, about 150 bytes for a file.
+pub fn open(path: &Path, options: &OpenOptions) -> anyhow::Result<Option<Image>> {
+    if weald_store::split(path).is_none() {
+        return Ok(None);
+    }
+    let mut named = Named::open(path)?;
+    let state = named.name.clone();
+    let volumes = named.store.volume_names()?;
+    if !volumes.contains(&state) {
+        let Some((volume, _)) = state.rsplit_once('@') else {
+            return Ok(None);
+        };
+        volume.clone_into(&mut named.name);
+        if !volumes.contains(&named.name) {
+            return Ok(None);
+        }
+    }
+    let shown = format!("{}:{state}", named.store.shown());
+    if options.expected_digest.is_some() || options.generation.is_some() {
+        bail!(
+            "{shown}: a volume has no image digest and no generations: 'weald volume seal {shown} \
+             --image FILE' makes an image of it"
+        );
+    }
+    let is_missing = |error: &anyhow::Error| {
+        let cause = error.downcast_ref::<Error>();
+        cause.is_some_and(|cause| cause.kind() == ErrorKind::NotFound)
+    };
+    match open_named(&named, &state, options) {
+        Err(error) if state != named.name && is_missing(&error) => bail!(
+            "{shown}: no such snapshot: 'weald snapshot ls {}' lists them",
+            named.shown()
+        ),
+        image => image.map(Some).context(shown),
+    }
+}
+
+fn open_named(named: &Named, state: &str, options: &OpenOptions) -> anyhow::Result<Image> {
+    // Waits for a server that is closing the volume.
+    let _ = named.mounted(Ask::Mounts)?;
+    if let Some(held) = MountedState::find(named, state)? {
+        let parts = tree_of(held.reader())?;
+        return image_of(
+            named.store.clone(),
+            parts,
+            Keeper::Server(Box::new(held)),
+            options,
+        );
+    }
+    let writer = writer_of(named)?;
+    let (store, parts) = {
+        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let parts = tree_of(&VolumeReader::open(&writer, state)?)?;
+        (writer.store().clone(), parts)
+    };
+    image_of(store, parts, Keeper::Writer(writer), options)
+}
+
+/// The writer of the store, which nothing else changes meanwhile. Two trees of one store have the
+/// same one.
+fn writer_of(named: &Named) -> anyhow::Result<Arc<Mutex<StoreWriter>>> {
+    static WRITERS: Mutex<Vec<(PathBuf, Weak<Mutex<StoreWriter>>)>> = Mutex::new(Vec::new());
+    let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = writers.iter().filter(|(dir, _)| *dir == named.dir);
+    if let Some(writer) = known.find_map(|(_, writer)| writer.upgrade()) {
+        return Ok(writer);
+    }
+    let store = named.store.for_reading();
+    weald_volume::apply_sync_log(&store, &named.name)?;
+    let writer = store.write(WriteOptions::new(writer_name("reading a volume")))?;
+    let writer = Arc::new(Mutex::new(writer));
+    writers.push((named.dir.clone(), Arc::downgrade(&writer)));
+    Ok(writer)
+}
+
+/// The parts of an image of what `reader` reads, which the files of the store do not have.
+fn tree_of(reader: &VolumeReader) -> anyhow::Result<Vec<Part>> {
+    let tell = |path: &[u8], error: &Error| {
+        HAS_LEFT_OUT.store(true, Ordering::Relaxed);
+        messages::problem(path, error);
+        Ok(())
+    };
+    let mut source = SealSource::new(reader, &tell, (false, Identity::Places))?;
+    let blocks = &mut |id| Ok(EncodedBlock::Stored(reader.part(id)?));
+    let parts = PartsInMemory::default();
+    let options = BuildOptions::default();
+    build_of_parts(&mut source, blocks, parts.clone(), &options, &Silent)?;
+    Ok(parts.take())
+}
+
+fn image_of(
+    store: Store,
+    parts: Vec<Part>,
+    keeper: Keeper,
+    options: &OpenOptions,
+) -> anyhow::Result<Image> {
+    let source = StateSource {
+        image: StoredImage::of_parts(store.clone(), parts),
+        keeper,
+    };
+    let options = OpenOptions {
+        store: Some(store),
+        ..options.clone()
+    };
+    Ok(Image::open(Arc::new(source), &options)?)
+}
+
+/// What keeps the blocks of the image in their place.
+enum Keeper {
+    Server(Box<MountedState>),
+    /// Held, so that nothing else changes the store meanwhile.
+    #[expect(dead_code, reason = "its lock ends with it")]
+    Writer(Arc<Mutex<StoreWriter>>),
+}
+
+/// The bytes of the image.
+struct StateSource {
+    image: StoredImage,
+    keeper: Keeper,
+}
+
+impl ReadAt for StateSource {
+    fn len(&self) -> u64 {
+        self.image.len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        let read = self.image.read_exact_at(buf, offset);
+        match &self.keeper {
+            // Then the blocks may be gone, and others in their place.
+            Keeper::Server(state) if state.held().is_over() => {
+                let what = "the volume was unmounted while it was read, or its disk became full: \
+                            try again";
+                Err(Error::new(ErrorKind::Busy, what))
+            }
+            _ => read,
+        }
+    }
+}
