@@ -97,6 +97,11 @@ impl TrustArgs {
         self.open_tree_with(path, self.options(prefetch_threads))
     }
 
+    /// Opens what differs between two states of a volume, if the paths name such.
+    pub fn open_changed(&self, paths: [&Path; 2]) -> anyhow::Result<Option<[Image; 2]>> {
+        volume_state::image::open_changed(paths, &self.options(0))
+    }
+
     fn for_everything(&self, threads: usize) -> OpenOptions {
         OpenOptions {
             reads_everything: true,

@@ -87,9 +87,14 @@ impl Connection {
             Ok(Request::TakeOver) => give(&self.shared, &self.stream),
             Ok(Request::Hold(name)) => {
                 let name = Some(name.as_str());
-                hold(&self.shared, &self.stream, name, &descriptors)
+                hold(&self.shared, &self.stream, (name, None), &descriptors)
             }
-            Ok(Request::HoldStore) => hold(&self.shared, &self.stream, None, &descriptors),
+            Ok(Request::HoldChanges { volume, states }) => {
+                let states = states.each_ref().map(Option::as_deref);
+                let what = (Some(volume.as_str()), Some(states));
+                hold(&self.shared, &self.stream, what, &descriptors)
+            }
+            Ok(Request::HoldStore) => hold(&self.shared, &self.stream, (None, None), &descriptors),
             Ok(Request::RemoveImage { name, is_forced }) => {
                 remove_image(&self.shared, &self.stream, (&name, is_forced), &descriptors)
             }

@@ -36,8 +36,37 @@ impl HeldVolume {
             return Ok(None);
         };
         receive_bytes(&held.stream, &|| Ok(()), put)?;
-        match receive::<Reply>(&held.stream, None)? {
-            Some((Reply::Done, _)) => Ok(Some(held)),
+        held.begun().map(Some)
+    }
+
+    /// As [`HeldVolume::begin`], with the rows of two states of the volume that differ between
+    /// them, as [`weald_volume::Hold::copy_changes`] hands them over.
+    ///
+    /// # Errors
+    /// As [`HeldVolume::begin`].
+    pub fn begin_changes(
+        runtime_dir: &RuntimeDir,
+        lock: BorrowedFd<'_>,
+        (volume, states): (&str, [Option<&str>; 2]),
+        put: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<Option<Self>> {
+        let request = Request::HoldChanges {
+            volume: volume.to_owned(),
+            states: states.map(|name| name.map(str::to_owned)),
+        };
+        let Some(held) = Self::hold(runtime_dir, lock, &request)? else {
+            return Ok(None);
+        };
+        for no in 0..states.len() {
+            receive_bytes(&held.stream, &|| Ok(()), &mut |bytes| put(no, bytes))?;
+        }
+        held.begun().map(Some)
+    }
+
+    /// The hold, after its rows have come.
+    fn begun(self) -> Result<Self> {
+        match receive::<Reply>(&self.stream, None)? {
+            Some((Reply::Done, _)) => Ok(self),
             Some((Reply::Refused(refusal), _)) => Err(refusal.into_error()),
             Some(_) => Err(unexpected()),
             None => Err(ended()),

@@ -30,14 +30,14 @@ const MESSAGE_TIMEOUT: Option<Duration> = Some(Duration::from_secs(10));
 
 /// Holds the volume `name` of the store whose lock is in `descriptors`, or the snapshot of a volume
 /// that `VOLUME@NAME` names, or with no name the blocks of the store, until the client closes the
-/// connection or the hold ends.
+/// connection or the hold ends. With `changes`, the client gets what differs between two states.
 ///
 /// # Errors
 /// `Io` of the connection.
 pub(crate) fn hold(
     shared: &Shared,
     stream: &UnixStream,
-    name: Option<&str>,
+    (name, changes): (Option<&str>, Option<[Option<&str>; 2]>),
     descriptors: &[OwnedFd],
 ) -> Result<()> {
     let lock_file = match lock_file(descriptors) {
@@ -70,9 +70,15 @@ pub(crate) fn hold(
     };
     send(stream, &Reply::Held, &[])?;
     if name.is_some() {
-        let mut rows = ByteSender::new(stream)?;
-        let copied = hold.copy_rows(&mut |bytes| rows.put(bytes).map(drop));
-        rows.finish()?;
+        let copied = match changes {
+            Some(names) => send_changes(stream, &mut hold, names)?,
+            None => {
+                let mut rows = ByteSender::new(stream)?;
+                let copied = hold.copy_rows(&mut |bytes| rows.put(bytes).map(drop));
+                rows.finish()?;
+                copied
+            }
+        };
         match copied {
             Ok(()) => send(stream, &Reply::Done, &[])?,
             Err(error) => return refuse(stream, &error),
@@ -85,6 +91,32 @@ pub(crate) fn hold(
         add(stream, &hold, &request.name)?;
     }
     Ok(())
+}
+
+/// Sends the rows of two states that differ, one state after the other. Returns the error of
+/// reading them.
+///
+/// # Errors
+/// `Io` of the connection.
+fn send_changes(
+    stream: &UnixStream,
+    hold: &mut Hold,
+    names: [Option<&str>; 2],
+) -> Result<Result<()>> {
+    let mut rows = ByteSender::new(stream)?;
+    let mut at = 0;
+    let copied = hold.copy_changes(names, &mut |no, bytes| {
+        if no != at {
+            at = no;
+            rows.finish()?;
+        }
+        rows.put(bytes).map(drop)
+    });
+    // The client expects two of them, also of a failure.
+    for _ in at..2 {
+        rows.finish()?;
+    }
+    Ok(copied)
 }
 
 /// A volume that is open as long as its state is held.

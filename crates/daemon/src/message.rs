@@ -24,7 +24,7 @@ use weald_store::tier::TierReport;
 use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 10;
+pub const PROTOCOL: u32 = 11;
 
 /// Words of a refusal of another protocol, in all versions.
 const OTHER_PROTOCOL: &str = "speaks protocol";
@@ -74,6 +74,14 @@ pub(crate) enum Request {
     /// [byte frames](crate::byte_frames) with a copy of its rows, then `Done`. [`AddImage`] may
     /// follow.
     Hold(String),
+    /// As `Hold`, with what differs between two states in place of all rows: byte frames of the
+    /// first state, their end, those of the second one.
+    HoldChanges {
+        /// The volume.
+        volume: String,
+        /// Two snapshots of it; without a name, its present state.
+        states: [Option<String>; 2],
+    },
     /// Sent with the same file: hold the blocks of a store of which a volume is mounted. The answer
     /// is `Held`; [`AddImage`] follows, more than once if the client likes.
     HoldStore,

@@ -87,7 +87,7 @@ pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
 };
 pub use snapshot::{
-    Snapshot, SnapshotSpace, SnapshotStep, SnapshotView, check_snapshot_name,
+    Snapshot, SnapshotSpace, SnapshotStep, SnapshotView, changed_rows, check_snapshot_name,
     removed_snapshot_count, snapshot, snapshots,
 };
 pub use steps::Steps;

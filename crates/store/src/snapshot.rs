@@ -15,4 +15,5 @@ mod view;
 
 pub use manage::{Snapshot, check_snapshot_name, removed_snapshot_count, snapshot, snapshots};
 pub use remove::{SnapshotSpace, SnapshotStep};
+pub use rows::changed_rows;
 pub use view::SnapshotView;

@@ -15,6 +15,7 @@
 
 mod background;
 mod cache;
+mod changes;
 mod check;
 mod climb;
 mod commit;

@@ -1,6 +1,7 @@
 //! A volume without a writer, as its last commit left it. A sealed image is made of it.
 
 use crate::cache::Blocks;
+use crate::changes::changed_states;
 use crate::create::codec_spec;
 use crate::index::BlockPlace;
 use crate::layer::Source;
@@ -76,6 +77,21 @@ impl VolumeReader {
         let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
         let blocks = BlockReader::of_rows(store.clone(), rows.clone());
         Ok(Self::of(rows, blocks, VolumeRow::parse(&value)?))
+    }
+
+    /// Opens the states `names` of the volume `volume`, each a snapshot or, without a name, the
+    /// newest state, with the files alone that differ between them, and the directories above.
+    ///
+    /// # Errors
+    /// As [`VolumeReader::open`].
+    pub fn open_changed(
+        writer: &StoreWriter,
+        volume: &str,
+        names: [Option<&str>; 2],
+    ) -> Result<[Self; 2]> {
+        let newest = Self::open(writer, volume)?.row;
+        let states = changed_states(&writer.engine(), &newest, names)?;
+        Ok(states.map(|state| Self::of(state.engine, writer.block_reader(), state.row)))
     }
 
     fn of(engine: Arc<dyn Engine>, blocks: BlockReader, row: VolumeRow) -> Self {

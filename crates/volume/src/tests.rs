@@ -1,6 +1,7 @@
 //! Tests of the volume as a whole, on a store in a temporary directory.
 
 pub(crate) mod apart;
+mod changes;
 mod cutting;
 mod flags;
 mod garbage;

@@ -85,7 +85,6 @@ pub struct DiffArgs {
 /// Runs the command.
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let thread_count = thread_count(0);
-    let left = args.trust.open_tree(&args.left, thread_count)?;
     let mut output = Output::new();
     let (mut count, mut result) = (0_u64, Ok(()));
     let mut report = |path: &[u8], difference: Difference| {
@@ -104,7 +103,16 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             ControlFlow::Break(())
         }
     };
-    if args.right.is_dir() {
+    let changed = args.trust.open_changed([&args.left, &args.right])?;
+    if let Some([left, right]) = changed {
+        compare(
+            &ImageTree(&left),
+            &ImageTree(&right),
+            &args.ignore,
+            &mut report,
+        )?;
+    } else if args.right.is_dir() {
+        let left = args.trust.open_tree(&args.left, thread_count)?;
         // Each level of directories needs a descriptor.
         if let Err(error) = weald_sys::raise_open_file_limit() {
             log::info!("limit of open files: {error}");
@@ -112,6 +120,7 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         let right = HostTree::open(&args.right)?;
         compare(&ImageTree(&left), &right, &args.ignore, &mut report)?;
     } else {
+        let left = args.trust.open_tree(&args.left, thread_count)?;
         let trust = TrustArgs {
             digest: None,
             generation: None,

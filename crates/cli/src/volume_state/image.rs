@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use weald_builder::stream::{EncodedBlock, build_of_parts};
 use weald_builder::{BuildOptions, Silent};
+use weald_daemon::HeldVolume;
 use weald_format::store::Part;
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
@@ -76,6 +77,79 @@ pub fn open(path: &Path, options: &OpenOptions) -> anyhow::Result<Option<Image>>
     }
 }
 
+/// Opens two states of one volume without what they have in common, if the two paths name such
+/// states.
+///
+/// # Errors
+/// As [`open`].
+/// # Cost
+/// As [`VolumeReader::open_changed`].
+pub fn open_changed(
+    paths: [&Path; 2],
+    options: &OpenOptions,
+) -> anyhow::Result<Option<[Image; 2]>> {
+    let [Some(left), Some(right)] = paths.map(weald_store::split) else {
+        return Ok(None);
+    };
+    let is_plain = options.expected_digest.is_none() && options.generation.is_none();
+    if !is_plain || left.0.canonicalize().ok() != right.0.canonicalize().ok() {
+        return Ok(None);
+    }
+    let mut named = Named::open(paths[0])?;
+    let (volumes, images) = (named.store.volume_names()?, named.store.names()?);
+    let split = |name: &str| match name.rsplit_once('@') {
+        _ if images.iter().any(|image| image == name) => None,
+        _ if volumes.iter().any(|volume| volume == name) => Some((name.to_owned(), None)),
+        Some((volume, of)) if volumes.iter().any(|name| name == volume) => {
+            Some((volume.to_owned(), Some(of.to_owned())))
+        }
+        _ => None,
+    };
+    let (Some((volume, first)), Some((other, second))) = (split(&left.1), split(&right.1)) else {
+        return Ok(None);
+    };
+    if volume != other {
+        return Ok(None);
+    }
+    named.name = volume;
+    let states = [first.as_deref(), second.as_deref()];
+    let shown = named.shown();
+    let opened = open_changed_of(&named, states, options);
+    opened.map(Some).context(shown)
+}
+
+fn open_changed_of(
+    named: &Named,
+    states: [Option<&str>; 2],
+    options: &OpenOptions,
+) -> anyhow::Result<[Image; 2]> {
+    // Waits for a server that is closing the volume.
+    let _ = named.mounted(Ask::Mounts)?;
+    let (store, keepers, readers) = match MountedState::find_changes(named, states)? {
+        Some((held, readers)) => {
+            let held = Arc::new(held);
+            let keeper = || Keeper::Server(held.clone());
+            (named.store.clone(), [keeper(), keeper()], readers)
+        }
+        None => {
+            let writer = writer_of(named)?;
+            let (store, readers) = {
+                let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+                let readers = VolumeReader::open_changed(&writer, &named.name, states)?;
+                (writer.store().clone(), readers)
+            };
+            let keeper = || Keeper::Writer(writer.clone());
+            (store, [keeper(), keeper()], readers)
+        }
+    };
+    let [left, right] = readers;
+    let [left_keeper, right_keeper] = keepers;
+    Ok([
+        image_of(store.clone(), tree_of(&left)?, left_keeper, options)?,
+        image_of(store, tree_of(&right)?, right_keeper, options)?,
+    ])
+}
+
 fn open_named(named: &Named, state: &str, options: &OpenOptions) -> anyhow::Result<Image> {
     // Waits for a server that is closing the volume.
     let _ = named.mounted(Ask::Mounts)?;
@@ -84,7 +158,7 @@ fn open_named(named: &Named, state: &str, options: &OpenOptions) -> anyhow::Resu
         return image_of(
             named.store.clone(),
             parts,
-            Keeper::Server(Box::new(held)),
+            Keeper::Server(Arc::new(held.into_held())),
             options,
         );
     }
@@ -148,7 +222,7 @@ fn image_of(
 
 /// What keeps the blocks of the image in their place.
 enum Keeper {
-    Server(Box<MountedState>),
+    Server(Arc<HeldVolume>),
     /// Held, so that nothing else changes the store meanwhile.
     #[expect(dead_code, reason = "its lock ends with it")]
     Writer(Arc<Mutex<StoreWriter>>),
@@ -169,7 +243,7 @@ impl ReadAt for StateSource {
         let read = self.image.read_exact_at(buf, offset);
         match &self.keeper {
             // Then the blocks may be gone, and others in their place.
-            Keeper::Server(state) if state.held().is_over() => {
+            Keeper::Server(held) if held.is_over() => {
                 let what = "the volume was unmounted while it was read, or its disk became full: \
                             try again";
                 Err(Error::new(ErrorKind::Busy, what))

@@ -67,9 +67,44 @@ impl MountedState {
         }))
     }
 
+    /// As [`MountedState::find`], of two states of the volume, with what differs between them.
+    pub fn find_changes(
+        named: &Named,
+        states: [Option<&str>; 2],
+    ) -> anyhow::Result<Option<(HeldVolume, [VolumeReader; 2])>> {
+        let lock = named.dir.join(LOCK_FILE);
+        let Ok(opened) = File::options().read(true).write(true).open(&lock) else {
+            return Ok(None);
+        };
+        let Some(dir) = RuntimeDir::find(&runtime_dir_path())? else {
+            return Ok(None);
+        };
+        let dir_of_rows = std::env::temp_dir();
+        let mut rows = [Spool::create(&dir_of_rows)?, Spool::create(&dir_of_rows)?];
+        let mut put = |no: usize, bytes: &[u8]| match rows.get_mut(no) {
+            Some(rows) => rows.append(bytes).map(drop),
+            None => Ok(()),
+        };
+        let what = (named.name.as_str(), states);
+        let held = HeldVolume::begin_changes(&dir, opened.as_fd(), what, &mut put)?;
+        let Some(held) = held else {
+            return Ok(None);
+        };
+        let [left, right] = rows.map(|rows| {
+            let rows = Arc::new(RowsFile::open(Box::new(rows))?);
+            VolumeReader::of_rows(&named.store, rows, &named.name)
+        });
+        Ok(Some((held, [left?, right?])))
+    }
+
     /// The state.
     pub fn reader(&self) -> &VolumeReader {
         &self.reader
+    }
+
+    /// The connection alone, which keeps the blocks of the state.
+    pub fn into_held(self) -> HeldVolume {
+        self.held
     }
 
     /// The connection to the server.

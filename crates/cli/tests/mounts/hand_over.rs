@@ -105,7 +105,7 @@ fn a_failed_hand_over_leaves_the_mounts_with_the_giver() {
     let server = ground.server();
     for step in 0..3 {
         let taker = ground.connect();
-        send_frame(&taker, r#"{"protocol":10,"request":"TakeOver"}"#);
+        send_frame(&taker, r#"{"protocol":11,"request":"TakeOver"}"#);
         assert_eq!(receive_frame(&taker)["Server"]["mount_count"], 2);
         let mounts = [receive_frame(&taker), receive_frame(&taker)];
         assert!(

@@ -259,7 +259,7 @@ fn a_lasting_server_replaces_only_an_idle_one() {
     let server = ground.server();
     assert_eq!(ground.reports("server")[0]["cache"]["len_max"], 64 << 20);
     let taker = ground.connect();
-    send_frame(&taker, r#"{"protocol":10,"request":"TakeOver"}"#);
+    send_frame(&taker, r#"{"protocol":11,"request":"TakeOver"}"#);
     assert_eq!(receive_frame(&taker)["Server"]["ends_when_idle"], false);
     drop(taker);
     refused(&ground.weald(&words), "a server runs already");

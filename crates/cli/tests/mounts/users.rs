@@ -70,7 +70,7 @@ fn another_user_gets_no_answer_even_where_modes_were_loosened() {
         r#"{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null"#
     );
     let mount = format!(r#"{mount},"record":null,"trace":null,"log":{log}}}"#);
-    let request = format!(r#"{{"protocol":10,"request":{{"Mount":{mount}}}}}"#);
+    let request = format!(r#"{{"protocol":11,"request":{{"Mount":{mount}}}}}"#);
     let answer_len = as_attacker(|| {
         let stream = UnixStream::connect(&socket).expect("the kernel lets it in");
         stream.set_read_timeout(Some(PATIENCE)).expect("timeout");

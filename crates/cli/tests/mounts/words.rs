@@ -141,10 +141,10 @@ fn slow_and_malformed_clients_delay_no_one() {
     send_frame(&other, r#"{"protocol":99,"request":"Dance"}"#);
     let refusal = receive_frame(&other).to_string();
     assert!(
-        refusal.contains("protocol 10") && refusal.contains("then mount again"),
+        refusal.contains("protocol 11") && refusal.contains("then mount again"),
         "{refusal}"
     );
-    for garbage in ["", "{}", "[[[[", r#"{"protocol":10,"request":{"Mount":7}}"#] {
+    for garbage in ["", "{}", "[[[[", r#"{"protocol":11,"request":{"Mount":7}}"#] {
         let stream = ground.connect();
         send_frame(&stream, garbage);
         // The server refuses the message or closes the connection.

@@ -159,3 +159,52 @@ fn a_damaged_state_is_read_as_far_as_it_goes() {
     let unread = ground.sh("for f in mnt/*; do cat $f > /dev/null 2>&1 || echo $f; done | wc -l");
     assert_eq!(right + unread.trim().parse::<u32>().expect("a number"), 300);
 }
+
+/// Would catch: a comparison of two snapshots that leaves out what a comparison of their trees
+/// finds, with the volume mounted, beside another one, or closed.
+#[test]
+fn two_states_differ_as_their_trees_do() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    ground.sh("$WEALD volume create -q store:other");
+    ground.mount(&[]);
+    ground.sh(
+        "rsync -aHAX --numeric-ids tree/ mnt/; mkdir -p mnt/many/{a,b,c}/{d,e}
+        for i in $(seq 300); do echo $i > mnt/many/a/d/$i; done; cp -r mnt/many/a mnt/many/b/x
+        $WEALD snapshot create -q store:v@s1
+        echo more >> mnt/etc/twin; echo other > mnt/many/a/d/7; chmod 600 mnt/many/a/d/8
+        mv mnt/many/b/x mnt/many/c/y; mkdir mnt/many/b/x; echo 9 > mnt/many/b/x/9
+        mv mnt/many/a mnt/z; mv mnt/many/c mnt/many/a; mv mnt/z mnt/many/c
+        rm -r mnt/empty mnt/fifo; mkdir mnt/fifo; setfattr -x user.note mnt/etc/main
+        $WEALD snapshot create -q store:v@s2; rm mnt/noise; echo new > mnt/many/new",
+    );
+    let states = ["store:v@s1", "store:v@s2", "store:v"];
+    for state in states {
+        ground.sh(
+            &format!("$WEALD extract -q {state} x-{state}", state = state)
+                .replace("x-store:", "x-"),
+        );
+    }
+    for place in ["mounted", "beside another", "closed"] {
+        match place {
+            "beside another" => {
+                ground.umount();
+                ground.sh("$WEALD mount store:other mnt");
+            }
+            "closed" => ground.umount(),
+            _ => {}
+        }
+        for left in states {
+            for right in states {
+                let tree = right.replace("store:", "x-");
+                let fast = ground.run(&format!("$WEALD diff {left} {right}"));
+                let ignored = "--ignore atime --ignore ctime --ignore btime";
+                let whole = ground.run(&format!("$WEALD diff {ignored} {left} {tree}"));
+                assert_eq!(fast.text(), whole.text(), "{place}: {left} {right}");
+                assert_eq!(fast.code, Some(i32::from(left != right)), "{}", fast.stderr);
+            }
+        }
+        ground.refused(&["diff", "store:v@s1", "store:v@s7"], &["no such snapshot"]);
+    }
+    ground.sh("$WEALD store check --data store");
+}

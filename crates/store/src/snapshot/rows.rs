@@ -76,6 +76,31 @@ pub(super) fn kept_from(
     Ok(found)
 }
 
+/// Visits the places of all rows that changed between the snapshot `from` and the snapshot `to`, or
+/// until now. A row that changed and changed back, or that is listed for two snapshots, is visited,
+/// too; rows of inodes that are newer than `from` are not.
+///
+/// # Errors
+/// `Io`, `Corrupt`, those of `visit`.
+/// # Cost
+/// By the rows that changed.
+pub fn changed_rows(
+    engine: &dyn Engine,
+    volume_no: VolumeNo,
+    (from, to): (SnapshotNo, Option<SnapshotNo>),
+    visit: &mut dyn FnMut(&KeptKey) -> Result<()>,
+) -> Result<()> {
+    let start = snapshot_key(volume_no, from);
+    engine.scan(Table::KeptBySnapshot, &start, &mut |key, _| {
+        let key = KeptKey::parse_by_snapshot(key)?;
+        if key.volume_no != volume_no || to.is_some_and(|to| key.no >= to) {
+            return Ok(ControlFlow::Break(()));
+        }
+        visit(&key)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
 /// The inode of a row of a state, by its key without the number of the volume.
 ///
 /// # Errors

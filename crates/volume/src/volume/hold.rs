@@ -9,6 +9,7 @@
 //! Writers go first: when the disk is full, all holds end.
 
 use super::Volume;
+use crate::changes::{ViewEngine, changed_states};
 use crate::holds::IsOver;
 use crate::open_store::{OpenStore, Writing};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use weald_format::volume::{ExtentsRow, VolumeRow, split_key};
 use weald_format::{BlockId, Error, ErrorKind, Result, SnapshotNo, VolumeNo, limits};
-use weald_store::engine::{ReadView, RowsWriter, Table};
+use weald_store::engine::{Engine, ReadView, RowsWriter, Table};
 use weald_store::{Dead, Snapshot, snapshot};
 
 /// Tables whose rows belong to one volume and whose rows a seal reads.
@@ -247,6 +248,35 @@ impl Hold {
         {
             let what = "the snapshot was removed meanwhile";
             return Err(Error::new(ErrorKind::Busy, what));
+        }
+        Ok(())
+    }
+
+    /// Hands over, in place of [`Hold::copy_rows`], the rows of two states of the volume that
+    /// differ between them, each state as a file of its own. A name is that of a snapshot; without
+    /// one it is the state of this hold.
+    ///
+    /// # Errors
+    /// As [`Hold::copy_rows`]; `NotFound` if there is no such snapshot.
+    /// # Cost
+    /// As [`VolumeReader::open_changed`](crate::VolumeReader::open_changed).
+    pub fn copy_changes(
+        &mut self,
+        names: [Option<&str>; 2],
+        put: &mut dyn FnMut(usize, &[u8]) -> Result<()>,
+    ) -> Result<()> {
+        let taken = self.view.take();
+        let view = taken.ok_or_else(|| Error::invalid("the rows were copied already"))?;
+        let engine: Arc<dyn Engine> = Arc::new(ViewEngine::new(view));
+        let states = changed_states(&engine, &self.row, names)?;
+        for (no, state) in states.iter().enumerate() {
+            let is_over = self.is_over.clone();
+            state.copy_rows(&self.name, &mut |bytes| {
+                if is_over.load(Ordering::Relaxed) {
+                    return Err(over());
+                }
+                put(no, bytes)
+            })?;
         }
         Ok(())
     }
