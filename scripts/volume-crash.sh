@@ -73,6 +73,50 @@ judge_loads() {
     done
 }
 
+# take_snapshots ROUND: takes snapshots below the loads until there is a file stop. What the loads
+# had synced before each is in snap-NAME-NUMBER, and the names of those that were taken are in taken.
+take_snapshots() {
+    local name count=0 log
+    until [ -e "$work/stop" ]; do
+        count=$((count + 1))
+        name=r$1-$count
+        for log in "$work"/log-*; do cp "$log" "$work/snap-$name-${log##*-}"; done
+        # The server may end meanwhile.
+        ! "$weald" snapshot create -q "$volume@$name" 2>"$work/said-snapshot" || echo "$name" >>"$work/taken"
+        sleep "$(random_seconds 0.4)"
+    done
+}
+
+# end_snapshots: appends the end of each load to what was noted before each of its snapshots.
+end_snapshots() {
+    local log noted
+    for log in "$work"/log-*; do
+        for noted in "$work"/snap-*-"${log##*-}"; do
+            [ ! -e "$noted" ] || grep '^end ' "$log" >>"$noted"
+        done
+    done
+}
+
+# judge_snapshots: compares all snapshots that there are with what the loads had done.
+judge_snapshots() {
+    local name noted number
+    "$weald" snapshot ls --json "$volume" | python3 -I -c '
+import json, sys
+for line in sys.stdin:
+    print(json.loads(line)["name"])' >"$work/listed"
+    while read -r name; do
+        grep -qx -- "$name" "$work/listed" || die "snapshot $name was taken, and is not there"
+    done <"$work/taken"
+    while read -r name; do
+        for noted in "$work/snap-$name"-*; do
+            number=${noted##*-}
+            "$bin/crash_load" judge "$work/mnt/.snapshots/$name/$number" "$number" "$noted" >/dev/null ||
+                die "seed $number: snapshot $name is no moment of the load after its last sync"
+            judged=$((judged + 1))
+        done
+    done <"$work/listed"
+}
+
 begin_part() {
     step "$1, WEALD_SEED=$seed"
     slowest=0 calls=0 lost=0
@@ -92,21 +136,34 @@ try_kills() {
     "$weald" store create "$work/store"
     volume=$work/store:v
     "$weald" volume create "$volume"
-    local round
+    local round taker judged=0
+    : >"$work/taken"
     for round in $(seq "$kills"); do
         mount_volume
         begin_load 2
+        await_load
+        rm -f "$work/stop"
+        take_snapshots "$round" &
+        taker=$!
         sleep "$(random_seconds 1.5)"
         stop_server -9 "$(server_pid)"
         unmount_dead
+        touch "$work/stop"
         end_load
+        wait "$taker"
+        end_snapshots
         mount_volume
         judge_loads
+        judge_snapshots
+        "$weald" snapshot prune -q --keep-last 3 "$volume"
+        tail -n 3 "$work/listed" >"$work/taken"
         if ((round % 5 == 0)); then find "$work/mnt" -mindepth 1 -delete; fi
         "$weald" umount "$work/mnt"
         if ((round % 20 == 0)); then "$weald" volume check "$volume" >&2; fi
     done
     mount_volume
+    say "kills: snapshots were judged $judged times"
+    ((judged > kills)) || die "too few snapshots were taken"
     end_part "$kills kills"
 }
 

@@ -41,6 +41,33 @@ new_volume() {
     "$weald" mount "$work/store:$name" "$work/$name" -o allow_other,dev,suid
 }
 
+# new_clone NAME: as new_volume, of a snapshot of a volume that goes on with other content.
+new_clone() {
+    new_volume origin
+    (cd "$root" && git ls-files -z docs scripts | xargs -0 cp --parents -t "$work/origin")
+    (cd "$work/origin" && find . -type f -exec sha256sum {} +) | sort >"$work/origin.sums"
+    "$weald" snapshot create -q "$work/store:origin@start"
+    rm -r "${work:?}/origin/docs"
+    "$weald" umount "$work/origin"
+    "$weald" snapshot clone -q "$work/store:origin@start" "$work/store:$1"
+    mkdir "$work/$1"
+    "$weald" mount "$work/store:$1" "$work/$1" -o allow_other,dev,suid
+    same_sums "$work/$1" "$work/origin.sums"
+}
+
+# end_clone NAME: ends a clone and its origin. Neither has changed what is in the snapshot.
+end_clone() {
+    end_volume "$1"
+    "$weald" mount "$work/store:origin" "$work/origin"
+    same_sums "$work/origin/.snapshots/start" "$work/origin.sums"
+    [ ! -e "$work/origin/docs" ] || die "the origin has what only its clone should have"
+    "$weald" snapshot rm -q "$work/store:origin@start"
+    end_volume origin
+}
+
+# same_sums DIR FILE: fails unless the files below DIR that FILE names have the digests in it.
+same_sums() { (cd "$1" && sha256sum --quiet --check "$2") >&2 || die "$1: other files than before"; }
+
 # end_volume NAME: unmounts the volume, checks it and removes it.
 end_volume() {
     "$weald" umount "$work/$1"
@@ -72,7 +99,7 @@ allow_remount = true
 entries = [["nobody", "nogroup"], ["tests", "tests"]]
 TOML
     mkdir -p "$work/other"
-    new_volume posix
+    new_clone posix
     # The cases named erofs remount the file system, so that they run alone.
     "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$work/posix" -s "$work/other" >"$work/pjd.log" 2>&1 || true
     "$tools/bin/pjdfstest" -c "$work/pjd.toml" -p "$work/posix" -s "$work/other" erofs >"$work/erofs.log" 2>&1 || true
@@ -85,7 +112,7 @@ TOML
     # A program that refuses its configuration prints neither of these words.
     count_passed "$work/pjd.log" 100
     count_passed "$work/erofs.log" 1
-    end_volume posix
+    end_clone posix
 }
 
 # count_passed LOG LEAST: fails unless the summary of pjdfstest in LOG has that many passed cases.
@@ -93,6 +120,33 @@ count_passed() {
     local passed
     passed=$(sed -n 's/.*[ ,]\([0-9][0-9]*\) passed.*/\1/p' "$1" | tail -n 1)
     [ "${passed:-0}" -ge "$2" ] || die "pjdfstest: ${passed:-no} cases passed, expected at least $2: $(tail -n 3 "$1")"
+}
+
+# take_snapshots: takes snapshots of the volume fsx until there is a file stop, the server being
+# away now and then, and notes the digests of their files.
+take_snapshots() {
+    local count=0 name
+    : >"$work/taken"
+    until [ -e "$work/stop" ]; do
+        count=$((count + 1))
+        name=s$count
+        sleep 0.3
+        "$weald" snapshot create -q "$work/store:fsx@$name" 2>"$work/said" || continue
+        "$weald" sum -a sha256 "$work/store:fsx@$name" >"$work/sums-$name" 2>>"$work/said" || continue
+        echo "$name" >>"$work/taken"
+    done
+}
+
+# judge_snapshots: compares all snapshots that are left with what was noted of them.
+judge_snapshots() {
+    local name count=0
+    while read -r name; do
+        [ -d "$work/fsx/.snapshots/$name" ] || continue
+        same_sums "$work/fsx/.snapshots/$name" "$work/sums-$name"
+        count=$((count + 1))
+    done <"$work/taken"
+    ((count > 1)) || die "fsx: too few snapshots were taken"
+    say "   $count snapshots are as they were"
 }
 
 try_fsx() {
@@ -114,6 +168,9 @@ close_open = 1
 invalidate = 1
 TOML
     new_volume fsx
+    local taker
+    take_snapshots &
+    taker=$!
     for ((seed = 1; seed <= ${FSX_SEEDS:-5}; seed++)); do
         "$tools/bin/fsx" -f "$work/fsx.toml" -N "${FSX_COUNT:-20000}" -S "$seed" -P "$work" "$work/fsx/file-$seed" >"$work/fsx.log" 2>&1 || {
             tail -n 40 "$work/fsx.log" >&2
@@ -123,6 +180,14 @@ TOML
         again fsx
         cmp "$work/copy" "$work/fsx/file-$seed" || die "fsx: seed $seed: the file differs after a remount"
     done
+    touch "$work/stop"
+    wait "$taker"
+    judge_snapshots
+    "$weald" snapshot prune -q --keep-last 3 "$work/store:fsx"
+    again fsx
+    judge_snapshots
+    "$weald" snapshot prune -q --keep-last 1 "$work/store:fsx"
+    "$weald" snapshot rm -q "$work/store:fsx@$(tail -n 1 "$work/taken")"
     end_volume fsx
 }
 
