@@ -82,8 +82,51 @@ cold() {
     at=$(ms walk "$1")
     echo "$at"
 }
+# The time of 2,000 calls of stat on names far apart, after a mount, without a cache.
+stats() {
+    cold "$1" >/dev/null
+    case $1 in
+    weald) "$weald" umount "$work/weald" ;;
+    btrfs) umount "$work/btrfs" ;;
+    esac
+    echo 3 >/proc/sys/vm/drop_caches
+    "mount_$1"
+    ms python3 -I - "$(tree "$1")" "$files" <<'PYTHON'
+import os, random, sys
+tree, files = sys.argv[1], int(sys.argv[2])
+random.seed(1)
+for number in random.sample(range(files), 2000):
+    os.stat(f"{tree}/{number // 100}/{number}")
+PYTHON
+}
+# The time to unpack the archive into a new directory.
+untar() {
+    local to
+    to=$(tree "$1")/untar-$2
+    mkdir "$to"
+    tar -xf "$work/archive.tar" -C "$to"
+    sync -f "$to"
+}
+# Writes 4 KiB at 8,000 places of a file of 64 MiB.
+overwrite() {
+    python3 -I - "$(tree "$1")/large" <<'PYTHON'
+import os, random, sys
+random.seed(2)
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT)
+block = random.randbytes(1 << 20)
+if os.fstat(file).st_size == 0:
+    for at in range(64):
+        os.pwrite(file, random.randbytes(1 << 20), at << 20)
+    os.fsync(file)
+for _ in range(8000):
+    at = random.randrange(255) << 12
+    os.pwrite(file, block[at:at + 4096], random.randrange(1 << 14) << 12)
+os.fsync(file)
+PYTHON
+}
 median() { sort -n | awk '{ all[NR] = $1 } END { print all[int((NR + 1) / 2)] }'; }
 
+tar -cf "$work/archive.tar" -C "$root" crates docs scripts
 mount_weald
 mount_btrfs
 btrfs -q subvolume create "$work/btrfs/v"
@@ -92,6 +135,10 @@ for fs in weald btrfs; do
     step "$fs"
     figure[make.$fs]=$(ms make $fs)
     figure[cold.$fs]=$(cold $fs)
+    figure[stat.$fs]=$(stats $fs)
+    figure[untar.$fs]=$(for number in 1 2 3; do ms untar $fs "$number"; done | median)
+    overwrite $fs
+    figure[overwrite.$fs]=$(for _ in 1 2 3; do ms overwrite $fs; done | median)
     figure[change.$fs]=$(ms change $fs 0)
     figure[take.$fs]=$(for number in 1 2 3 4 5; do ms take $fs "first$number"; done | median)
     [ $fs = weald ] && before=$(stat -c %s "$work/store/meta")
@@ -99,14 +146,24 @@ for fs in weald btrfs; do
     for round in $(seq "$count"); do
         changes+=("$(ms change $fs "$round")")
         # What waits for a commit of the volume is committed then.
-        sleep 0.6
+        ((count - round > 30)) || sleep 0.6
         takes+=("$(ms take $fs "$round")")
     done
     figure[change_with.$fs]=$(printf '%s\n' "${changes[@]:count/2}" | median)
-    figure[take_with.$fs]=$(printf '%s\n' "${takes[@]:count/2}" | median)
+    figure[take_with.$fs]=$(printf '%s\n' "${takes[@]: -25}" | median)
     figure[cold_with.$fs]=$(cold $fs)
+    figure[stat_with.$fs]=$(stats $fs)
+    figure[untar_with.$fs]=$(for number in 4 5 6; do ms untar $fs "$number"; done | median)
+    figure[overwrite_with.$fs]=$(for _ in 1 2 3; do ms overwrite $fs; done | median)
 done
 after=$(stat -c %s "$work/store/meta")
+take weald ten
+(for number in 1 2 3 4 5 6 7 8 9 10; do echo x >"$work/weald/0/$number"; done)
+take weald more
+differ() { "$weald" diff --ignore mtime "$work/store:v@ten" "$work/store:v@more" >"$work/differences" || true; }
+figure[diff.weald]=$(for _ in 1 2 3; do ms differ; done | median)
+[ "$(wc -l <"$work/differences")" = 10 ] || die "diff found other differences"
+"$weald" snapshot rm -q "$work/store:v@ten" && "$weald" snapshot rm -q "$work/store:v@more"
 "$weald" umount "$work/weald"
 middle=$((count / 2))
 remove_weald() { "$weald" snapshot rm -q "$work/store:v@$1"; }
@@ -139,10 +196,17 @@ row take "a snapshot, with none before"
 row take_with "a snapshot, with $count before"
 row cold "a cold walk, with none"
 row cold_with "a cold walk, with $count"
+row stat "2,000 cold stat, with none"
+row stat_with "2,000 cold stat, with $count"
+row untar "untar, with none"
+row untar_with "untar, with $count"
+row overwrite "8,000 random overwrites, with none"
+row overwrite_with "8,000 random overwrites, with $count"
 row change "the change, with none"
 row change_with "the change, with $count"
 row remove "one of the middle is removed"
 row remove_all "all but one are removed (btrfs: all)"
+row diff "diff of 10 changes"
 row rollback "a rollback of nothing"
 row rollback_one "a rollback of one change"
 # A changed file has a row of its inode and one of its extents.

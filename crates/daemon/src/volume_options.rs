@@ -35,6 +35,8 @@ pub struct VolumeMountOptions {
     pub drops_damaged_log: bool,
     /// `mode=ram`: whether the volume is loaded into memory, and saved at intervals.
     pub is_in_memory: bool,
+    /// `snapdir=visible`: whether listings of the root have `.snapshots`.
+    pub shows_snapshots: bool,
     /// Which of the three words above `mode=` were given; it does not change them then.
     given: Given,
     /// The words that images have, too.
@@ -62,6 +64,7 @@ impl Default for VolumeMountOptions {
             has_log: true,
             drops_damaged_log: false,
             is_in_memory: false,
+            shows_snapshots: false,
             given: Given::default(),
             mount: MountOptions::default(),
             writable: WritableOptions::default(),
@@ -131,6 +134,7 @@ impl VolumeMountOptions {
             log_len: if self.has_log { default.log_len } else { 0 },
             drops_damaged_log: self.drops_damaged_log,
             is_preloaded: self.is_in_memory,
+            shows_snapshots: self.shows_snapshots,
             writer_name,
             ..default
         }
@@ -172,6 +176,9 @@ impl VolumeMountOptions {
             ("log", Some("off")) => self.has_log = false,
             ("log", Some("drop")) => self.drops_damaged_log = true,
             ("log", _) => return Err(Error::invalid("expected on, off or drop")),
+            ("snapdir", Some("hidden")) => self.shows_snapshots = false,
+            ("snapdir", Some("visible")) => self.shows_snapshots = true,
+            ("snapdir", _) => return Err(Error::invalid("expected hidden or visible")),
             ("mode", Some("disk")) => self.is_in_memory = false,
             ("mode", Some("ram")) => self.is_in_memory = true,
             ("mode", _) => return Err(Error::invalid("expected disk or ram")),

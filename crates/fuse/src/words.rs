@@ -77,6 +77,7 @@ const OWN_WORDS: &[(&str, &[Mounted])] = &[
     ("cache", &[Volume]),
     ("fsync", &[Volume]),
     ("barrier", &[Volume]),
+    ("snapdir", &[Volume]),
     ("log", &[Volume]),
     ("mode", &[Volume]),
 ];

@@ -115,6 +115,8 @@ pub struct OpenOptions {
     pub drops_damaged_log: bool,
     /// Read all content into the cache, as far as it fits.
     pub is_preloaded: bool,
+    /// Whether listings of the root have `.snapshots`, which can be entered in any case.
+    pub shows_snapshots: bool,
     /// Threads that encode blocks.
     pub threads: usize,
     /// Longest time that a commit spends in slow codecs, by an estimate that does not depend on the
@@ -149,6 +151,7 @@ impl Default for OpenOptions {
             syncs_without_log: 8,
             drops_damaged_log: false,
             is_preloaded: false,
+            shows_snapshots: false,
             threads: 1,
             slow_encoding_max: Duration::from_millis(500),
             writer_name: format!("process {}", std::process::id()),

@@ -26,6 +26,8 @@ const INO_BITS: u32 = 38;
 const DIR: Ino = Ino(MARK);
 /// Snapshots that stay open, the ones used last.
 const OPEN_MAX: usize = 4;
+/// Cookie of the directory in listings that show it: the last that programs take as positive.
+const SHOWN_COOKIE: u64 = i64::MAX as u64;
 /// Cookies of snapshots in a listing begin behind those of `.` and `..`.
 const COOKIE_BASE: u64 = 16;
 
@@ -121,6 +123,29 @@ impl WithSnapshots {
             ino: ino_in(no, stat.ino)?,
             ..stat
         })
+    }
+
+    /// Lists the root of the volume, with the directory at the end.
+    fn list_root(&self, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
+        let (mut goes_on, mut is_hidden) = (true, false);
+        self.volume.list(Ino::ROOT, after, &mut |listed| {
+            // Then the name means that entry.
+            is_hidden |= listed.name == NAME;
+            goes_on = visit(listed);
+            goes_on
+        })?;
+        if goes_on && !is_hidden && after < SHOWN_COOKIE {
+            let stat = self.lookup(Ino::ROOT, NAME)?;
+            if stat.ino == DIR {
+                let (name, cookie) = (NAME, SHOWN_COOKIE);
+                visit(Listed {
+                    name,
+                    stat: &stat,
+                    cookie,
+                });
+            }
+        }
+        Ok(())
     }
 
     /// Attributes of the directory.
@@ -219,6 +244,9 @@ impl WritableFs for WithSnapshots {
 
     fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
         match Place::of(dir) {
+            Place::Live if dir == Ino::ROOT && self.volume.core.options.shows_snapshots => {
+                self.list_root(after, visit)
+            }
             Place::Live => self.volume.list(dir, after, visit),
             Place::Dir => {
                 for snapshot in self.volume.snapshots()? {

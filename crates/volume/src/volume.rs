@@ -29,6 +29,9 @@ use weald_store::engine::Engine;
 use weald_store::{Snapshot, Store};
 use weald_vfs::{Ino, Nanoseconds, Outcome};
 
+/// Longest time between two turns of the thread that commits.
+const TURN: Duration = Duration::from_millis(200);
+
 /// Longest time that rebuilding the index takes at a stretch.
 const REBUILD_TIME: Duration = Duration::from_millis(100);
 
@@ -490,9 +493,10 @@ impl Volume {
 /// The thread that commits. It holds the volume only while it works for it.
 fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
     let mut policy = PolicyLooks::default();
+    let mut pause = TURN;
     loop {
         let mut wake = signal.wake.lock();
-        let deadline = Instant::now() + interval.min(Duration::from_millis(200));
+        let deadline = Instant::now() + interval.min(pause);
         while !*wake && Instant::now() < deadline {
             signal.waker.wait_until(&mut wake, deadline);
         }
@@ -521,6 +525,7 @@ fn run(weak: &Weak<Volume>, signal: &Signal, interval: Duration) {
             while is_idle() && Instant::now() < end && volume.settle_some().unwrap_or(false) {}
         }
         volume.look_at_snapshot_policy(&mut policy);
+        pause = volume.pause_of_removals().unwrap_or(TURN);
     }
 }
 

@@ -181,6 +181,11 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
              cache never change it (default: relatime).",
         ),
         (
+            "snapdir=hidden|visible",
+            "Whether listings of the root have .snapshots, which find, du and rsync then enter; it \
+             can be entered in any case (default: hidden).",
+        ),
+        (
             "diratime, nodiratime",
             "Whether a listing changes that time of a directory (default: diratime).",
         ),

@@ -76,7 +76,7 @@ pub fn run(image: &Path, dir: &Path, words: &[String]) -> Result<()> {
 
 /// Refuses words for what a remount cannot change, unless the mount has them.
 fn refuse_fixed(old: &[String], words: &[String]) -> Result<()> {
-    const FIXED: [&str; 17] = [
+    const FIXED: [&str; 18] = [
         "fuseblk",
         "nofuseblk",
         "acl",
@@ -86,6 +86,7 @@ fn refuse_fixed(old: &[String], words: &[String]) -> Result<()> {
         "cache",
         "fsync",
         "barrier",
+        "snapdir",
         "log",
         "mode",
         "workers",

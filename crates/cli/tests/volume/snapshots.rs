@@ -342,6 +342,36 @@ fn replicas_and_standbys_have_snapshots() {
     );
 }
 
+/// Would catch: a directory of snapshots that is listed unasked, twice, not at the end of a long
+/// listing, or in the place of a real entry of that name.
+#[test]
+fn the_directory_is_listed_on_request() {
+    let ground = Ground::new();
+    ground.mount(&["-o", "snapdir=visible"]);
+    ground.sh("cd mnt; seq 3000 | xargs touch; $WEALD snapshot create -q ../store:v@s1");
+    assert_eq!(ground.sh("ls -A mnt | grep -c snapshots"), "1\n");
+    assert_eq!(ground.sh("ls -A mnt | wc -l"), "3001\n");
+    assert_eq!(
+        ground.sh("find mnt -name 7"),
+        "mnt/7\nmnt/.snapshots/s1/7\n"
+    );
+    assert_eq!(
+        ground
+            .sh("ls -di mnt/.snapshots; ls -ai mnt | grep snapshots")
+            .lines()
+            .count(),
+        2
+    );
+    ground.sh("mkdir mnt/own; mv mnt/own mnt/.snapshots 2> log || mkdir mnt/x");
+    ground.umount();
+    ground.mount(&[]);
+    assert_eq!(ground.sh("ls -A mnt | grep -c snapshots || true"), "0\n");
+    assert_eq!(ground.sh("ls mnt/.snapshots"), "s1\n");
+    ground.umount();
+    let bad = ["mount", "-o", "snapdir=seen", VOLUME, "mnt"];
+    ground.refused(&bad, &["hidden or visible"]);
+}
+
 /// Would catch: a policy that is not followed while the volume changes, that removes other
 /// snapshots or held ones, that lets removals pile up, or that is set where it says nothing.
 #[test]

@@ -4,15 +4,17 @@
 use super::Volume;
 use crate::properties::SNAPSHOTS;
 use crate::retention::{Dated, NAME_PREFIX, PolicyLooks, SnapshotPolicy, Time, name_at};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weald_format::{Error, Ino, Result};
 use weald_store::removed_snapshot_count;
 
 /// No snapshot is taken while more than this many are still being removed.
 const REMOVALS_MAX: u64 = 2;
-/// How long the removal of snapshots works at a stretch while the volume changes. It begins with
-/// each turn of the thread, five times a second at least.
+/// How long the removal of snapshots works at a stretch while the volume changes, and how long it
+/// lets others work then.
 const REMOVAL_TIME: Duration = Duration::from_millis(40);
+const REMOVAL_PAUSE: Duration = Duration::from_millis(40);
 
 /// What a look at the policy did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +44,7 @@ impl Volume {
             .rfind(|found| found.name.starts_with(NAME_PREFIX));
         let mut step = PolicyStep::Nothing;
         if policy.is_due(last.map(|last| last.created), now) {
-            let engine = self.core.shared.reader.engine();
-            let behind = removed_snapshot_count(engine, self.core.tables.volume_no())?;
+            let behind = self.removed_snapshots()?;
             let is_changed = {
                 let commit = self.committer.lock().row.commit;
                 let has_changes = self.core.state.read().dirty_since.is_some();
@@ -71,6 +72,15 @@ impl Volume {
             self.remove_snapshot(name)?;
         }
         Ok(step)
+    }
+
+    /// Number of snapshots that were removed and still have rows.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn removed_snapshots(&self) -> Result<u64> {
+        let engine = self.core.shared.reader.engine();
+        removed_snapshot_count(engine, self.core.tables.volume_no())
     }
 
     fn snapshot_policy(&self) -> Result<Option<SnapshotPolicy>> {
@@ -103,8 +113,14 @@ impl Volume {
         }
     }
 
+    /// Time until the removal of snapshots goes on, if there is something to remove.
+    pub fn pause_of_removals(&self) -> Option<Duration> {
+        let is_removing = self.may_have_removed.load(Ordering::Relaxed);
+        (is_removing && !self.core.options.is_read_only).then_some(REMOVAL_PAUSE)
+    }
+
     /// Goes on with the removal of snapshots for a while, beside changes of the volume.
-    pub(super) fn remove_snapshots_for_a_while(&self) {
+    pub fn remove_snapshots_for_a_while(&self) {
         let end = Instant::now() + REMOVAL_TIME;
         // A failure is kept in the state, and every later call reports it.
         while Instant::now() < end && self.snapshot_step().unwrap_or(false) {}
