@@ -9,8 +9,8 @@
 # make bench-build   size, time and memory of building beside every rival; an hour and more
 # make bench-mount   mounts beside SquashFS, EROFS, ext4 and a stub without an image; needs root
 # make bench-volume  a volume beside ext4, btrfs and a FUSE passthrough; needs root and an hour
-# make bench-replica  a store and its replica beside rsync, restic and btrfs send; needs root and ten minutes
-# make bench-snapshot  snapshots of a volume beside btrfs; needs root and ten minutes
+# make bench-replica  a store and its replica beside rsync, restic and btrfs send; needs root and half an hour
+# make bench-snapshot  snapshots of a volume beside btrfs; needs root and half an hour
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
 # make soak-forest   the same up to 10^9 files; needs root and about two hours
 #                 Benchmarks need a quiet machine. ARGS='--corpus usr' and the like change what is measured, without

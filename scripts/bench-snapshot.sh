@@ -4,7 +4,8 @@
 # snapshots at its commits. Prints a table with ratios.
 #
 # usage: bench-snapshot.sh [FILES [SNAPSHOTS [PERCENT]]]     FILES (100000) files of 20 bytes; then
-#        SNAPSHOTS (100) times: PERCENT (1) of the files are written anew, and a snapshot is taken
+#        SNAPSHOTS (100) times: PERCENT (1) of the files are written anew, and a snapshot is taken.
+#        Then a day of a policy, in ten minutes; WEALD_DAY (4320) is its number of snapshots.
 set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_root bench-snapshot
@@ -211,3 +212,7 @@ row rollback "a rollback of nothing"
 row rollback_one "a rollback of one change"
 # A changed file has a row of its inode and one of its extents.
 echo "bytes of meta for a kept row: $(((after - before) / (count * changed * 2)))"
+"$weald" umount "$work/weald" 2>/dev/null || true
+step "a day of policy: 4,320 snapshots, 72 kept"
+cargo run --quiet --release --locked -p weald-volume --example policy_day -- \
+    "$work/day" 100000 10 "${WEALD_DAY:-4320}" 100

@@ -2,8 +2,9 @@
 //! newest 72 stay, with a share of the files changed between. Removals run in the background, as
 //! on a mount. Prints the figures that say whether they keep up.
 //!
-//! usage: policy_day DIR [FILES [PER_MILLE [SNAPSHOTS [PACE]]]]     PACE (100): milliseconds from one
-//! snapshot to the next at least; 100 make a day of 7 minutes
+//! usage: policy_day DIR [FILES [PER_MILLE [SNAPSHOTS [PACE]]]]
+//!
+//! PACE (100): milliseconds from one snapshot to the next at least; 100 make a day of 7 minutes.
 #![forbid(unsafe_code)]
 
 use std::error::Error;
