@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::{Error, ErrorKind, Result};
-use weald_store::Store;
+use weald_store::{Snapshot, SnapshotSpace, Store};
 use weald_volume::{OpenOptions, OpenStore, Volume};
 
 /// Something to do with the snapshots of one volume.
@@ -15,6 +15,13 @@ pub enum SnapshotWork {
     Take(String),
     /// Tell what there is; with what each removal would free if this is true.
     List(bool),
+    /// Tell what the removal of the snapshots from one to another would free: a list of one.
+    Range {
+        /// The first.
+        first: String,
+        /// The last.
+        last: String,
+    },
     /// Remove these. All are looked at before the first goes.
     Remove(Vec<String>),
     /// Hold this one by a tag, or take the tag away.
@@ -35,6 +42,13 @@ pub enum SnapshotWork {
     },
     /// Give the volume the state of this one again.
     RollBack(String),
+}
+
+impl SnapshotWork {
+    /// Whether it changes nothing.
+    pub const fn is_reading(&self) -> bool {
+        matches!(self, Self::List(_) | Self::Range { .. })
+    }
 }
 
 /// A snapshot of a list.
@@ -119,7 +133,7 @@ pub fn work_alone(
     let options = OpenOptions {
         background: false,
         writer_name,
-        is_read_only: matches!(work, SnapshotWork::List(_)),
+        is_read_only: work.is_reading(),
         ..OpenOptions::default()
     };
     if let SnapshotWork::RollBack(_) = work {
@@ -127,7 +141,7 @@ pub fn work_alone(
         weald_volume::apply_sync_log(store, name)?;
     }
     let opened = OpenStore::open(store, &options)?;
-    if !matches!(work, SnapshotWork::List(_)) {
+    if !work.is_reading() {
         return work_in(&opened, name, None, work);
     }
     let volume = Volume::open_in(&opened, name, options)?;
@@ -149,6 +163,7 @@ fn with_volume(volume: &Arc<Volume>, work: &SnapshotWork) -> Result<Vec<Snapshot
     match work {
         SnapshotWork::Take(name) => volume.take_snapshot(name, now()).map(drop)?,
         SnapshotWork::List(has_space) => return list(volume, *has_space),
+        SnapshotWork::Range { first, last } => return range(volume, (first, last)),
         SnapshotWork::Remove(names) => {
             let known = volume.snapshots()?;
             for name in names {
@@ -173,27 +188,58 @@ fn with_volume(volume: &Arc<Volume>, work: &SnapshotWork) -> Result<Vec<Snapshot
     Ok(Vec::new())
 }
 
+impl From<SnapshotSpace> for SnapshotSpaceReport {
+    fn from(space: SnapshotSpace) -> Self {
+        Self {
+            kept_count: space.kept_count,
+            own_count: space.own_count,
+            own_len: space.own_len,
+        }
+    }
+}
+
+fn range(volume: &Volume, (first, last): (&str, &str)) -> Result<Vec<SnapshotReport>> {
+    let all = volume.snapshots()?;
+    let find = |name: &str| {
+        let found = all.iter().position(|snapshot| snapshot.name == name);
+        found.ok_or_else(|| Error::not_found(format!("@{name}: the volume has no such snapshot")))
+    };
+    let (from, to) = (find(first)?, find(last)?);
+    let (Some(oldest), Some(newest)) = (all.get(from.min(to)), all.get(from.max(to))) else {
+        return Ok(Vec::new());
+    };
+    let space = volume.snapshot_space(oldest, newest)?;
+    Ok(vec![SnapshotReport {
+        name: format!("{}..{}", oldest.name, newest.name),
+        space: Some(space.into()),
+        ..report_of(volume, oldest)
+    }])
+}
+
 fn list(volume: &Volume, has_space: bool) -> Result<Vec<SnapshotReport>> {
     let mut reports = Vec::new();
     for snapshot in volume.snapshots()? {
         let space = if has_space {
-            let space = volume.snapshot_space(&snapshot)?;
-            Some(SnapshotSpaceReport {
-                kept_count: space.kept_count,
-                own_count: space.own_count,
-                own_len: space.own_len,
-            })
+            Some(volume.snapshot_space(&snapshot, &snapshot)?.into())
         } else {
             None
         };
         reports.push(SnapshotReport {
-            is_mounted: volume.is_snapshot_mounted(snapshot.no),
-            name: snapshot.name,
-            created: i64::try_from(snapshot.created).unwrap_or_default(),
-            commit: snapshot.volume.commit.0,
-            holds: snapshot.holds,
             space,
+            ..report_of(volume, &snapshot)
         });
     }
     Ok(reports)
+}
+
+/// The report of a snapshot, without its space.
+fn report_of(volume: &Volume, of: &Snapshot) -> SnapshotReport {
+    SnapshotReport {
+        is_mounted: volume.is_snapshot_mounted(of.no),
+        name: of.name.clone(),
+        created: i64::try_from(of.created).unwrap_or_default(),
+        commit: of.volume.commit.0,
+        holds: of.holds.clone(),
+        space: None,
+    }
 }

@@ -39,20 +39,26 @@ pub struct SnapshotSpace {
     pub own_len: u64,
 }
 
-/// A snapshot between two others: whose rows are whose.
+/// Snapshots that follow each other, between two others: whose rows are whose.
 struct Between {
     volume_no: VolumeNo,
+    /// The oldest of them.
     no: SnapshotNo,
     /// The next older one, which may be on its way out, too.
     older: Option<(SnapshotNo, SnapshotRow)>,
-    /// Rows kept for this one or a newer one are not those of this snapshot.
+    /// Rows kept for this one or a newer one are not theirs.
     newer: SnapshotNo,
 }
 
 impl Between {
-    fn of(rows: &[(SnapshotNo, SnapshotRow)], (volume_no, no): (VolumeNo, SnapshotNo)) -> Self {
+    /// The snapshots from `no` to `last`.
+    fn of(
+        rows: &[(SnapshotNo, SnapshotRow)],
+        volume_no: VolumeNo,
+        (no, last): (SnapshotNo, SnapshotNo),
+    ) -> Self {
         let older = rows.iter().rev().find(|(other, _)| *other < no);
-        let newer = rows.iter().find(|(other, _)| *other > no);
+        let newer = rows.iter().find(|(other, _)| *other > last);
         Self {
             volume_no,
             no,
@@ -74,8 +80,8 @@ impl Between {
         Ok(first.is_some_and(|(no, _)| no == place.no))
     }
 
-    /// Visits the kept rows of the snapshot from the key `from` on: the row, its table, whether
-    /// only this snapshot has it.
+    /// Visits the kept rows of the snapshots from the key `from` on: the row, and whether only they
+    /// have it.
     fn each_kept(
         &self,
         engine: &dyn Engine,
@@ -98,12 +104,19 @@ impl Between {
     }
 }
 
-/// The snapshot whose removal goes on: one that was begun, since the rows that it left to an older
-/// one are looked at again when that one goes.
-fn next_to_go(rows: &[(SnapshotNo, SnapshotRow)]) -> Option<&(SnapshotNo, SnapshotRow)> {
+/// The snapshots whose removal goes on: one that was begun, since the rows that it left to an older
+/// one are looked at again when that one goes, else the oldest; and those that follow it and are
+/// removed, too. What was done of these is done again if it was cut off, to the same end.
+fn next_to_go(rows: &[(SnapshotNo, SnapshotRow)]) -> &[(SnapshotNo, SnapshotRow)] {
     let is_begun = |row: &SnapshotRow| row.removed_to.as_ref().is_some_and(|at| !at.is_empty());
-    let begun = rows.iter().find(|(_, row)| is_begun(row));
-    begun.or_else(|| rows.iter().find(|(_, row)| row.removed_to.is_some()))
+    let begun = rows.iter().position(|(_, row)| is_begun(row));
+    let oldest = || rows.iter().position(|(_, row)| row.removed_to.is_some());
+    let Some(rest) = begun.or_else(oldest).and_then(|first| rows.get(first..)) else {
+        return &[];
+    };
+    let stays = |(_, row): &(SnapshotNo, SnapshotRow)| row.removed_to.is_none();
+    let count = rest.iter().position(stays).unwrap_or(rest.len());
+    rest.get(..count).unwrap_or_default()
 }
 
 impl StoreWriter {
@@ -151,10 +164,12 @@ impl StoreWriter {
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<SnapshotStep> {
         let rows = snapshots_of(self.tables(), volume_no)?;
-        let Some((no, row)) = next_to_go(&rows).cloned() else {
+        let going = next_to_go(&rows);
+        let [(no, row), ..] = going else {
             return Ok(SnapshotStep::default());
         };
-        let between = Between::of(&rows, (volume_no, no));
+        let last = going.last().map_or(*no, |(last, _)| *last);
+        let between = Between::of(&rows, volume_no, (*no, last));
         let mut from = row.removed_to.clone().unwrap_or_default();
         if from.is_empty() {
             from = between.first_key();
@@ -183,36 +198,45 @@ impl StoreWriter {
             }
             Ok(ControlFlow::Continue(()))
         })?;
-        let key = snapshot_key(volume_no, no);
         match next {
             Some(next) => {
                 let row = SnapshotRow {
                     removed_to: Some(next),
-                    ..row
+                    ..row.clone()
                 };
-                batch.put(Table::Snapshots, &key, row.encode());
+                batch.put(
+                    Table::Snapshots,
+                    &snapshot_key(volume_no, *no),
+                    row.encode(),
+                );
                 step.has_more = true;
             }
             None => {
-                batch.remove(Table::Snapshots, &key);
-                let others = rows.iter().filter(|(other, _)| *other != no);
-                step.has_more = others.clone().any(|(_, row)| row.removed_to.is_some());
+                for (no, _) in going {
+                    batch.remove(Table::Snapshots, &snapshot_key(volume_no, *no));
+                }
+                let removed = rows.iter().filter(|(_, row)| row.removed_to.is_some());
+                step.has_more = removed.count() > going.len();
             }
         }
         step.dead = self.commit_counts(&counts, batch, keeps_dead, before_commit)?;
         Ok(step)
     }
 
-    /// What the removal of the snapshot `no` of a volume would free.
+    /// What the removal of the snapshots of a volume from `first` to `last` would free.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     ///
     /// # Cost
-    /// Reads the rows that were kept for it.
-    pub fn snapshot_space(&self, volume_no: VolumeNo, no: SnapshotNo) -> Result<SnapshotSpace> {
+    /// Reads the rows that were kept for them.
+    pub fn snapshot_space(
+        &self,
+        volume_no: VolumeNo,
+        (first, last): (SnapshotNo, SnapshotNo),
+    ) -> Result<SnapshotSpace> {
         let rows = snapshots_of(self.tables(), volume_no)?;
-        let between = Between::of(&rows, (volume_no, no));
+        let between = Between::of(&rows, volume_no, (first, last));
         let engine = self.tables();
         let mut space = SnapshotSpace::default();
         let (mut batch, mut counts) = (Batch::default(), BTreeMap::new());

@@ -53,10 +53,8 @@ fn blocks(volume: &Volume) -> (u64, u64) {
     (count, len)
 }
 
-/// Would catch: a removal that frees less or more than nothing else uses, than `ls` has said, or
-/// that depends on the order.
-#[test]
-fn snapshots_are_removed_in_every_order() {
+/// A disk with a volume and [`COUNT`] snapshots, `s0` and on.
+fn with_history() -> SimDisk {
     let disk = SimDisk::new(1);
     let store = Store::create(Arc::new(disk.clone()), [1; 16], 1 << 20).expect("a store");
     let options = VolumeOptions {
@@ -92,6 +90,14 @@ fn snapshots_are_removed_in_every_order() {
     written.expect("write");
     volume.close().expect("close");
     drop(volume);
+    disk
+}
+
+/// Would catch: a removal that frees less or more than nothing else uses, than `ls` has said, or
+/// that depends on the order.
+#[test]
+fn snapshots_are_removed_in_every_order() {
+    let disk = with_history();
     let disk = disk.restart();
     for order in orders(COUNT) {
         let disk = disk.restart();
@@ -100,7 +106,8 @@ fn snapshots_are_removed_in_every_order() {
             let known = volume.snapshots().expect("snapshots");
             let name = format!("s{number}");
             let found = known.iter().find(|snapshot| snapshot.name == name);
-            let said = volume.snapshot_space(found.expect("it")).expect("space");
+            let found = found.expect("it");
+            let said = volume.snapshot_space(found, found).expect("space");
             let before = blocks(&volume).1;
             volume.remove_snapshot(&name).expect("remove");
             while volume.snapshot_step().expect("a step") {}
@@ -110,7 +117,7 @@ fn snapshots_are_removed_in_every_order() {
                 "{order:?}: {name}"
             );
             for left in volume.snapshots().expect("snapshots") {
-                let space = volume.snapshot_space(&left).expect("space");
+                let space = volume.snapshot_space(&left, &left).expect("space");
                 assert_ne!(space, SnapshotSpace::default(), "{order:?}: {}", left.name);
             }
         }
@@ -133,6 +140,49 @@ fn snapshots_are_removed_in_every_order() {
     let options = CheckOptions { reads_data: true };
     let report = check_store(&writer, &options, &mut |_| {}).expect("a check");
     assert_eq!(report.findings, []);
+}
+
+/// Would catch: snapshots that are removed together and free something else than is said of them,
+/// or take something along that the ones around them have.
+#[test]
+fn snapshots_that_follow_each_other_are_removed_together() {
+    let disk = with_history().restart();
+    for first in 0..COUNT {
+        for last in first..COUNT {
+            let disk = disk.restart();
+            let volume = open(&disk);
+            let known = volume.snapshots().expect("snapshots");
+            let said = volume.snapshot_space(&known[first], &known[last]);
+            let said = said.expect("space");
+            let before = blocks(&volume).1;
+            let names = (first..=last).map(|number| format!("s{number}"));
+            for name in names {
+                volume.remove_snapshot(&name).expect("remove");
+            }
+            while volume.snapshot_step().expect("a step") {}
+            let freed = before - blocks(&volume).1;
+            assert_eq!(freed, said.own_len, "{first} to {last}");
+            assert_eq!(volume.removed_snapshots().expect("a count"), 0);
+            let left = volume.snapshots().expect("snapshots");
+            assert_eq!(left.len(), COUNT - (last - first + 1));
+            // Each of the others is read as before: its newest file is there.
+            for found in &left {
+                let opened = volume.open_snapshot(&found.name).expect("a snapshot");
+                let name = found.name.replace('s', "n");
+                opened.lookup(Ino::ROOT, name.as_bytes()).expect("its file");
+                let file = opened.lookup(Ino::ROOT, b"file").expect("a file");
+                let mut bytes = Vec::new();
+                let read = opened.read(file.ino, 0, 6 * 4096, &mut bytes);
+                read.expect("its bytes");
+            }
+            volume.close().expect("close");
+            let store = Store::open(Arc::new(disk.restart())).expect("open");
+            let writer = store.write_for_check("a test").expect("a writer");
+            let options = CheckOptions { reads_data: true };
+            let report = check_store(&writer, &options, &mut |_| {}).expect("a check");
+            assert_eq!(report.findings, [], "{first} to {last}");
+        }
+    }
 }
 
 /// Would catch: a policy that takes none in some hour or two in one, that removes what it has to

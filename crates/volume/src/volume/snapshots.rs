@@ -47,14 +47,16 @@ impl Volume {
         snapshots(engine, self.core.tables.volume_no())
     }
 
-    /// What the removal of a snapshot would free.
+    /// What the removal of the snapshots from `first` to `last` would free.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn snapshot_space(&self, of: &Snapshot) -> Result<SnapshotSpace> {
+    pub fn snapshot_space(&self, first: &Snapshot, last: &Snapshot) -> Result<SnapshotSpace> {
         let writing = self.core.shared.lock_writer()?;
         let volume_no = self.core.tables.volume_no();
-        writing.writer.snapshot_space(volume_no, of.no)
+        writing
+            .writer
+            .snapshot_space(volume_no, (first.no, last.no))
     }
 
     /// Removes the snapshot `name`. Its space comes back in steps, in the background or by

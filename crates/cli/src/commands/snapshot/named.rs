@@ -44,9 +44,12 @@ impl NamedSnapshot {
 /// Does `work` with the snapshots of a volume.
 pub fn do_work(volume: &Named, work: &SnapshotWork) -> anyhow::Result<Vec<SnapshotReport>> {
     let (store, name) = (&volume.store, volume.name.as_str());
-    let store = match work {
-        SnapshotWork::List(_) => &store.for_reading(),
-        _ => store,
+    let reading;
+    let store = if work.is_reading() {
+        reading = store.for_reading();
+        &reading
+    } else {
+        store
     };
     let done = match weald_daemon::work_alone(store, name, work, writer_name("snapshot")) {
         Err(busy) if busy.kind() == ErrorKind::Busy => {

@@ -19,12 +19,16 @@ pub const LS_HELP: Help = Help {
         "Columns: when the snapshot was taken, in UTC; rows that changed after it and are kept; \
          bytes of data that its removal would free; name; tags that hold it, after a plus sign. \
          The oldest comes first. Data that two snapshots share, and nothing else, is free when \
-         both are gone.",
+         both are gone: --range shows the sum for all from one to another.",
     ],
     examples: &[
         (
             "List the snapshots of a volume",
             "weald snapshot ls /srv/store:home",
+        ),
+        (
+            "Show what the removal of several would free",
+            "weald snapshot ls --range monday before /srv/store:home",
         ),
         (
             "Print their names",
@@ -40,6 +44,9 @@ pub const LS_HELP: Help = Help {
 pub(super) struct LsArgs {
     #[command(flatten)]
     path: VolumePath,
+    /// Show what the removal of the snapshots from FIRST to LAST would free together
+    #[arg(long, num_args = 2, value_names = ["FIRST", "LAST"])]
+    range: Option<Vec<String>>,
     /// Print one JSON object per snapshot
     #[arg(long)]
     json: bool,
@@ -49,7 +56,14 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let volume = Named::open(&args.path.volume)?;
     volume.find()?;
     let mut output = Output::new();
-    for snapshot in do_work(&volume, &SnapshotWork::List(true))? {
+    let work = match args.range.as_deref() {
+        Some([first, last]) => SnapshotWork::Range {
+            first: first.clone(),
+            last: last.clone(),
+        },
+        _ => SnapshotWork::List(true),
+    };
+    for snapshot in do_work(&volume, &work)? {
         if args.json {
             output.json(&json(&snapshot).into())?;
             continue;
