@@ -1,5 +1,6 @@
 //! The check: recounts everything that the tables contain, and reads every byte on request.
 
+mod counts;
 mod damage;
 mod extents;
 
@@ -8,20 +9,21 @@ use crate::engine::redb::verify_pages;
 use crate::engine::{Table, VisitRow, number_of, sum_of_rows};
 use crate::layout;
 use crate::named_rows::NamedRows;
-use crate::segment::{self, each_noted};
+use crate::segment;
 use crate::store::{ENGINE_CACHE_LEN, Store};
 use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer::{self, StoreWriter, WriteOptions, counter};
+pub(crate) use counts::{WrongNote, wrong_in_map, wrong_live_lens, wrong_notes, wrong_references};
 use damage::{
     RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged, why_unopened,
 };
-use extents::Extents;
+pub(crate) use extents::Extents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use weald_format::store::{
-    BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, Uuid,
+    BlockRow, ImageRow, ImageState, Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow,
     check_segment_superblock,
 };
 use weald_format::volume::VolumeRow;
@@ -181,8 +183,14 @@ impl StoreWriter {
         let mut references = BTreeMap::new();
         self.check_images(&mut state, &mut references)?;
         self.check_extents(&mut state, &mut references)?;
-        check_references(&mut state, &references);
-        check_live_len(&mut state);
+        let of = &state.of_blocks.blocks;
+        let mut wrong = wrong_references(of, &references, state.is_count_partial);
+        wrong.append(&mut wrong_live_lens(
+            of,
+            &state.segments,
+            state.is_block_missing,
+        ));
+        wrong.into_iter().for_each(|what| state.find(None, what));
         self.check_counters(&mut state)?;
         self.check_files(&mut state)?;
         Ok(state)
@@ -517,7 +525,13 @@ impl StoreWriter {
             state.find(None, format!("{name}: {error}"));
         }
         let end = row.len.min(len);
-        check_notes(state, (&name, &*file, (uuid, number)), end, blocks)?;
+        let of = &state.of_blocks.blocks;
+        let wrong = wrong_notes((&*file, (uuid, number)), end, blocks, &|id| {
+            Ok(of.get(&id).copied())
+        })?;
+        for wrong in wrong {
+            state.find(None, wrong.what(number));
+        }
         check_blocks(state, (&name, &*file), end, blocks, reads_data);
         Ok(())
     }
@@ -550,19 +564,12 @@ impl StoreWriter {
             let mut without_row: Vec<BlockId> = Vec::new();
             for (id, location, record) in map.blocks() {
                 *references.entry(id).or_default() += 1;
-                let why = match state.of_blocks.blocks.get(&id) {
-                    None => {
-                        without_row.push(id);
-                        None
-                    }
-                    Some(row) if row.record != *record => Some(format!(
-                        "block {id} is another one in the table than in the map"
-                    )),
-                    Some(row) if row.location != location => {
-                        Some(format!("block {id} has moved, and the map does not say so"))
-                    }
-                    Some(_) => state.of_blocks.damaged.get(&id).cloned(),
+                let Some(row) = state.of_blocks.blocks.get(&id) else {
+                    without_row.push(id);
+                    continue;
                 };
+                let why = wrong_in_map(id, row, location, record)
+                    .or_else(|| state.of_blocks.damaged.get(&id).cloned());
                 if let Some(why) = why {
                     state.find(Some(&name), why);
                 }
@@ -687,39 +694,6 @@ impl StoreWriter {
     }
 }
 
-/// Compares the numbers of blocks with the notes in the first `end` bytes of a segment.
-fn check_notes(
-    state: &mut State,
-    (name, file, identity): (&str, &dyn Object, (Uuid, SegmentNo)),
-    end: u64,
-    blocks: &[(BlockId, BlockRow)],
-) -> Result<()> {
-    let by_offset = blocks
-        .iter()
-        .map(|(id, row)| (row.location.offset, (*id, *row)));
-    let by_offset: BTreeMap<u64, (BlockId, BlockRow)> = by_offset.collect();
-    let walked = each_noted(file, identity, end, &mut |found| {
-        let (Some((_, noted)), Some((id, row))) = (found.noted, by_offset.get(&found.offset))
-        else {
-            return Ok(());
-        };
-        // Equal records have several blocks.
-        let other = state.of_blocks.blocks.get(&noted);
-        let is_equal = other.is_some_and(|other| other.record == row.record);
-        if row.references > 0 && noted != *id && !is_equal {
-            let at = found.offset;
-            let what = format!("{name}, byte {at}: a note calls block {id} block {noted}");
-            state.find(None, what);
-        }
-        Ok(())
-    });
-    match walked {
-        // Damage between the records of blocks harms nobody.
-        Err(error) if error.is_unreadable() => Ok(()),
-        other => other,
-    }
-}
-
 /// Checks that each block in use begins with its header in the first `end` bytes of a segment. What
 /// lies between them belongs to nobody.
 fn check_blocks(
@@ -738,44 +712,6 @@ fn check_blocks(
             }
             None if reads_data => state.checked.verified_len += block.len(),
             None => {}
-        }
-    }
-}
-
-fn check_references(state: &mut State, references: &BTreeMap<BlockId, u64>) {
-    for (id, row) in &state.of_blocks.blocks {
-        let counted = references.get(id).copied().unwrap_or(0);
-        // The missing references may be those of a map or of rows that cannot be read.
-        let is_explained = state.is_count_partial && counted < row.references;
-        if counted != row.references && !is_explained {
-            let what = format!(
-                "block {id}: the table has {} references, maps and volumes have {counted}",
-                row.references
-            );
-            state.checked.findings.push(Finding { image: None, what });
-        }
-    }
-}
-
-fn check_live_len(state: &mut State) {
-    let mut live: BTreeMap<SegmentNo, u64> = BTreeMap::new();
-    for row in state
-        .of_blocks
-        .blocks
-        .values()
-        .filter(|row| row.references > 0)
-    {
-        *live.entry(row.location.segment).or_default() += row.len();
-    }
-    for (number, row) in &state.segments {
-        let counted = live.get(number).copied().unwrap_or(0);
-        let is_explained = state.is_block_missing && counted < row.live_len;
-        if counted != row.live_len && !is_explained {
-            let what = format!(
-                "segment {number}: the table has {} live bytes, its blocks have {counted}",
-                row.live_len
-            );
-            state.checked.findings.push(Finding { image: None, what });
         }
     }
 }

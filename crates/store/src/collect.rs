@@ -123,7 +123,11 @@ pub(crate) fn suspect_maps(
 
 /// Why the map of the image `name` cannot follow when blocks move; `None` if it can, or if there is
 /// no such image.
-fn why_bad_map(store: &Store, engine: &dyn Engine, name: &str) -> Result<Option<String>> {
+pub(crate) fn why_bad_map(
+    store: &Store,
+    engine: &dyn Engine,
+    name: &str,
+) -> Result<Option<String>> {
     let Some(value) = engine.get(Table::Images, name.as_bytes())? else {
         return Ok(None);
     };

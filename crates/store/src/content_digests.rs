@@ -4,7 +4,7 @@
 //! The file is advisory: if it is missing or damaged, a build computes the digests from the data.
 
 use crate::layout;
-use crate::store::Store;
+use crate::store::{Store, is_bad_or_missing};
 use crate::writer::StoreWriter;
 use weald_format::store::{CONTENT_DIGESTS_MAGIC, ImageMap};
 use weald_format::{Digest, Error, ErrorKind, ImageNo, Result};
@@ -53,6 +53,21 @@ impl Store {
 }
 
 impl Store {
+    /// Whether the digests of the contents of an image are there, and damaged.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn has_bad_content_digests(&self, image_no: ImageNo) -> Result<bool> {
+        let name = layout::content_digests(image_no);
+        let bytes = match self.disk.read_file(&name, DIGESTS_LEN_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            Err(error) if is_bad_or_missing(&error) => return Ok(true),
+            other => other?,
+        };
+        let parts = bytes.split_last_chunk::<DIGEST_LEN>();
+        Ok(parts.is_none_or(|(body, sum)| Digest::of(body).0 != *sum))
+    }
+
     /// Forgets the digests of the contents of an image, if there are any.
     pub(crate) fn forget_content_digests(&self, image_no: ImageNo) -> Result<()> {
         match self.disk.remove(&layout::content_digests(image_no)) {

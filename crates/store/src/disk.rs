@@ -316,6 +316,14 @@ pub trait LocalFiles: Debug + Send + Sync {
         None
     }
 
+    /// Opens the file `name` for reading, without a note that it is used.
+    ///
+    /// # Errors
+    /// As [`LocalFiles::open`].
+    fn open_unnoted(&self, name: &str) -> Result<Box<dyn LocalFile>> {
+        self.open(name, Access::Read)
+    }
+
     /// Reads of segments since the last call, by their names without a directory.
     fn take_reads(&self) -> BTreeMap<String, u64> {
         BTreeMap::new()

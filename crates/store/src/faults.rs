@@ -152,6 +152,10 @@ pub enum Bug {
     NewRowsStay,
     /// The references of a clone are not counted.
     CloneNotCounted,
+    /// A step of a scrub is counted as done although a part of it was not read.
+    ScrubSkipsStep,
+    /// A scrub takes what moves meanwhile for damaged.
+    ScrubUnconfirmed,
     /// Records of a sync log are read although their commit is done.
     LogDeadRead,
     /// Records of a sync log that were written in part are read.

@@ -20,6 +20,7 @@ mod summed_rows;
 
 pub(crate) use pack::{Packer, unpack};
 pub(crate) use read::TablesState;
+pub(crate) use restore::verify_beside;
 pub(crate) use restore::{JournalRows, rows_in};
 pub(crate) use since::{Asked, Since, changes_since, is_settled, last_commit};
 pub(crate) use summed_rows::SummedRows;

@@ -108,6 +108,10 @@ pub const TIERS_COPY: &str = "tiers.copy";
 pub const TIERS_HEAT: &str = "tiers.heat";
 /// What the last moves between tiers did, and what they could not do.
 pub const TIERS_REPORT: &str = "tiers.report";
+/// What users want of the scrub: see [`crate::scrub`].
+pub const SCRUB: &str = "scrub";
+/// How far the scrub is, and what it has found.
+pub const SCRUB_REPORT: &str = "scrub.report";
 /// In the directory of a tier: to which store it belongs.
 pub const TIER_MARK: &str = "tier";
 /// [`TIER_MARK`] once more.

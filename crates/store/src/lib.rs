@@ -45,6 +45,8 @@ mod reserve;
 mod role;
 pub mod row_cache;
 mod salvage;
+pub mod scrub;
+mod sealed_text;
 mod segment;
 mod shown;
 #[cfg(any(test, feature = "planted-bugs"))]

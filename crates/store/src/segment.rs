@@ -198,29 +198,46 @@ pub fn write_superblock(file: &dyn LocalFile, uuid: Uuid, number: SegmentNo) -> 
 pub fn read_record(file: &dyn Object, location: Location, record: &RecordRef) -> Result<Vec<u8>> {
     let mut header = [0; HEADER_LEN];
     file.read_at(&mut header, location.offset)?;
-    let found = RecordRef::parse_header(&header, location.offset)?;
-    if (RecordRef {
-        offset: record.offset,
-        ..found
-    }) != *record
-    {
-        let what = "the record in the segment is not the one that the metadata names";
-        return Err(Error::corrupt(
-            "record header",
-            location.offset,
-            "S-2.6",
-            what,
-        ));
-    }
+    check_header(&header, location, record)?;
     // Rows and maps limit the length to `BLOCK_LEN_MAX`.
     let mut stored = vec![0; record.stored_len as usize];
     file.read_at(&mut stored, location.offset + HEADER_LEN as u64)?;
-    if Digest::of(&stored) == record.digest {
-        Ok(stored)
-    } else {
-        let what = "the stored bytes differ from their digest";
-        Err(Error::corrupt("record", location.offset, "F-3.15", what))
+    check_stored(&stored, location, record)?;
+    Ok(stored)
+}
+
+fn check_header(header: &[u8], location: Location, record: &RecordRef) -> Result<()> {
+    let found = RecordRef::parse_header(header, location.offset)?;
+    let found = RecordRef {
+        offset: record.offset,
+        ..found
+    };
+    if found == *record {
+        return Ok(());
     }
+    let (at, what) = (
+        location.offset,
+        "the record in the segment is not the one that the metadata names",
+    );
+    Err(Error::corrupt("record header", at, "S-2.6", what))
+}
+
+fn check_stored(stored: &[u8], location: Location, record: &RecordRef) -> Result<()> {
+    if Digest::of(stored) == record.digest {
+        return Ok(());
+    }
+    let what = "the stored bytes differ from their digest";
+    Err(Error::corrupt("record", location.offset, "F-3.15", what))
+}
+
+/// Compares the bytes of a record, header included, with `record`, and verifies its digest.
+///
+/// # Errors
+/// `Corrupt`.
+pub fn check_record(bytes: &[u8], location: Location, record: &RecordRef) -> Result<()> {
+    let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or_default();
+    check_header(header, location, record)?;
+    check_stored(stored, location, record)
 }
 
 /// Opens segment `number`, which a row or a map names, for reading.
@@ -230,6 +247,15 @@ pub fn read_record(file: &dyn Object, location: Location, record: &RecordRef) ->
 pub fn open(disk: &dyn Disk, number: SegmentNo) -> Result<Box<dyn Object>> {
     let name = layout::segment(number);
     of_segment(disk.open_object(&name), disk, name.path())
+}
+
+/// As [`open`], without a note that the segment is used.
+///
+/// # Errors
+/// As [`open`].
+pub fn open_unnoted(disk: &dyn Disk, number: SegmentNo) -> Result<Box<dyn LocalFile>> {
+    let name = layout::segment_file(number);
+    of_segment(disk.open_unnoted(&name), disk, &name)
 }
 
 /// Opens the file of segment `number`, which a row names, to write to it.

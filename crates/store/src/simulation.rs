@@ -7,6 +7,7 @@ mod journal;
 mod lost;
 mod machine;
 mod replica;
+mod scrub;
 mod standby;
 mod tiers;
 
@@ -135,6 +136,8 @@ impl Run {
             steps: Steps {
                 journal_len: 3000,
                 journal_row_count: 20,
+                scrub_len: 3000,
+                scrub_block_count: 5,
                 ..Steps::default()
             },
             epoch: self.epoch.replace(self.epoch.get() + 1),

@@ -17,6 +17,10 @@ pub struct Steps {
     pub journal_len: u64,
     /// Rows that one commit writes to the journal, of all rows.
     pub journal_row_count: usize,
+    /// Bytes of blocks that one step of a scrub reads.
+    pub scrub_len: u64,
+    /// Blocks from which on a group of a scrub ends with its segment.
+    pub scrub_block_count: usize,
 }
 
 impl Default for Steps {
@@ -28,6 +32,8 @@ impl Default for Steps {
             row_count: 1 << 14,
             journal_len: 1 << 20,
             journal_row_count: 1 << 18,
+            scrub_len: 8 << 20,
+            scrub_block_count: 1 << 18,
         }
     }
 }
@@ -42,6 +48,8 @@ impl Steps {
             row_count: 4,
             journal_len: 3000,
             journal_row_count: 20,
+            scrub_len: 6000,
+            scrub_block_count: 5,
         }
     }
 }

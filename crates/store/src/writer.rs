@@ -622,7 +622,7 @@ impl StoreWriter {
     }
 
     /// Whether the record may still be in the buffer of the open segment.
-    fn is_unwritten(&self, location: Location) -> bool {
+    pub(crate) fn is_unwritten(&self, location: Location) -> bool {
         self.segment
             .as_ref()
             .is_some_and(|segment| segment.is_unwritten(location))

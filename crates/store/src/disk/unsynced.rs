@@ -101,6 +101,10 @@ impl LocalFiles for UnsyncedDisk {
         self.0.why_missing(name)
     }
 
+    fn open_unnoted(&self, name: &str) -> Result<Box<dyn LocalFile>> {
+        self.0.open_unnoted(name)
+    }
+
     fn take_reads(&self) -> BTreeMap<String, u64> {
         self.0.take_reads()
     }

@@ -248,6 +248,34 @@ pub(super) fn verify(store: &Store, tables: TablesState) -> Result<Option<Error>
     }
 }
 
+/// As [`verify`], beside a writer, whose commits go on after `tables`. What it finds may be a change
+/// of this moment.
+///
+/// # Errors
+/// `Io`.
+pub(crate) fn verify_beside(store: &Store, tables: TablesState) -> Result<Option<Error>> {
+    let TablesState { commit, sum } = tables;
+    let bad = |what: String| Ok(Some(Error::corrupt("journal", 0, "S-8.7", what)));
+    let chain = match Chain::read(store, false) {
+        Ok(Some(chain)) => chain,
+        Ok(None) => return bad(format!("{} has no file of rows", layout::JOURNAL)),
+        Err(error) if error.is_unreadable() => return Ok(Some(error)),
+        Err(error) => return Err(error),
+    };
+    if let Some(damage) = chain.rows_damage.or(chain.damage) {
+        return Ok(Some(damage));
+    }
+    let is_tables = |end: &CommitEnd| end.commit == commit && end.sum == sum;
+    if !chain.ends.iter().any(is_tables) {
+        return bad(format!("it has not the rows of commit {commit}"));
+    }
+    match verify_rows(store, chain.rows, chain.sum) {
+        Ok(()) => Ok(None),
+        Err(error) if error.is_unreadable() => Ok(Some(error)),
+        Err(error) => Err(error),
+    }
+}
+
 /// Reads a file of rows, and adds them up. `followed` is the sum from which the commits go on.
 fn verify_rows(store: &Store, commit: CommitNo, followed: Option<RowSum>) -> Result<()> {
     let name = layout::journal_rows(commit);

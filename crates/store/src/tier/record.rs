@@ -5,9 +5,10 @@
 use crate::disk::LocalFiles;
 use crate::hex::{hex, unhex};
 use crate::layout;
+use crate::sealed_text::{replace, sealed, unsealed};
 use crate::store::is_bad_or_missing;
 use weald_format::store::Uuid;
-use weald_format::{Digest, Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result};
 
 /// Most bytes of such a file.
 const LEN_MAX: u64 = 256 << 10;
@@ -82,20 +83,6 @@ pub fn check_tier_name(name: &str) -> Result<()> {
         return Ok(());
     };
     Err(Error::invalid(format!("{}: {what}", name.escape_debug())))
-}
-
-fn sealed(mut text: String) -> String {
-    let digest = Digest::of(text.as_bytes());
-    text.push_str(&format!("digest {digest}\n"));
-    text
-}
-
-/// The text before its digest, if that is right.
-fn unsealed(bytes: &[u8]) -> Option<&str> {
-    let text = std::str::from_utf8(bytes).ok()?;
-    let (body, digest) = text.strip_suffix('\n')?.rsplit_once("\ndigest ")?;
-    let body = text.get(..body.len() + 1)?;
-    (Digest::from_hex(digest)? == Digest::of(body.as_bytes())).then_some(body)
 }
 
 impl TierPolicy {
@@ -195,7 +182,7 @@ impl TiersRecord {
     /// # Errors
     /// `Io`, `Full`.
     pub fn write(&self, home: &dyn LocalFiles) -> Result<()> {
-        replace(home, [layout::TIERS, layout::TIERS_COPY], &self.encode())
+        replace(home, &[layout::TIERS, layout::TIERS_COPY], &self.encode())
     }
 
     /// The policy of the tier `name`, or of the home.
@@ -206,17 +193,6 @@ impl TiersRecord {
         let found = self.tiers.iter_mut().find(|tier| tier.name == name);
         found.map(|tier| &mut tier.policy)
     }
-}
-
-/// Gives both files this text, one after the other.
-fn replace(files: &dyn LocalFiles, names: [&str; 2], text: &str) -> Result<()> {
-    for name in names {
-        let new = format!("{name}.new");
-        files.write_file(&new, text.as_bytes())?;
-        files.rename(&new, name)?;
-        files.sync_dir("")?;
-    }
-    Ok(())
 }
 
 /// What a directory says of itself.
@@ -289,7 +265,7 @@ impl TierMark {
             "{TIER_LINE}\nstore {store}\nuuid {uuid}\nhome {home}\n"
         ));
         let names = [layout::TIER_MARK, layout::TIER_MARK_COPY];
-        replace(place, names, &text)
+        replace(place, &names, &text)
     }
 }
 
