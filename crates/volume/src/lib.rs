@@ -47,6 +47,7 @@ mod rebuild;
 mod replicate;
 pub mod retention;
 mod salvage;
+mod scrub;
 mod signal;
 #[cfg(test)]
 mod simulation;
@@ -71,6 +72,7 @@ pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
 pub use reader::{FileExtent, VolumeReader};
 pub use salvage::salvage_store;
+pub use scrub::{ScrubEnd, scrub_alone};
 pub use snapshot_dir::WithSnapshots;
 pub use tiering::move_between_tiers;
 pub use volume::{

@@ -16,6 +16,7 @@ use crate::retention::PolicyLooks;
 use crate::signal::Signal;
 use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
+use crate::scrub;
 use crate::tiering;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
@@ -241,6 +242,7 @@ impl Volume {
             if shared.begins_to_send() {
                 replicate::start(shared)?;
                 tiering::start(shared)?;
+                scrub::start(shared)?;
                 shared.begin_idle_collections()?;
             }
         }

@@ -26,6 +26,7 @@ pub mod recover;
 mod remount;
 pub mod replica;
 pub mod rewrite;
+pub mod scrub;
 mod sent_image;
 pub mod serve;
 pub mod snapshot;

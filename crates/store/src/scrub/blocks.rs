@@ -3,12 +3,12 @@
 use super::record::WHOLE;
 use super::view::TablesView;
 use crate::disk::{LocalFile, Object};
-use crate::engine::{Table, number_of};
+use crate::engine::{Table, key_of, number_of};
 use crate::segment::{self, check_record, read_record};
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
-use weald_format::store::{BlockRow, Location};
+use weald_format::store::{BlockRow, Location, SegmentRow};
 use weald_format::{BlockId, Error, ErrorKind, Result, SegmentNo};
 
 /// Bytes that are read with one call at most, unless a record is longer.
@@ -17,6 +17,16 @@ const SPAN_LEN: u64 = 1 << 20;
 const GAP_LEN: u64 = 16 << 10;
 /// Bytes of a range that is in a sample, or not.
 const SAMPLE_BITS: u32 = 20;
+
+/// A segment of a group.
+#[derive(Debug)]
+pub(super) struct PlannedSegment {
+    pub number: SegmentNo,
+    /// Committed bytes of its file.
+    pub len: u64,
+    /// Blocks that are left, in order of place.
+    pub blocks: Vec<Planned>,
+}
 
 /// A block, as its row says.
 pub(super) type Planned = (BlockId, BlockRow);
@@ -62,7 +72,7 @@ pub(super) fn next_group(
     range: &Range,
     only: Option<&BTreeSet<SegmentNo>>,
     block_count_max: usize,
-) -> Result<VecDeque<(SegmentNo, Vec<Planned>)>> {
+) -> Result<VecDeque<PlannedSegment>> {
     let mut segments: BTreeMap<SegmentNo, Vec<Planned>> = BTreeMap::new();
     let mut count = 0;
     // Segments from here on belong to later groups.
@@ -98,11 +108,21 @@ pub(super) fn next_group(
     };
     view.live()
         .scan_readable(Table::Blocks, &[], visit, &mut |_, _| Ok(()))?;
-    let sorted = segments.into_iter().map(|(number, mut blocks)| {
+    let mut group = VecDeque::with_capacity(segments.len());
+    for (number, mut blocks) in segments {
         blocks.sort_unstable_by_key(|(_, row)| row.location);
-        (number, blocks)
-    });
-    Ok(sorted.collect())
+        let len = match view.live().get(Table::Segments, &key_of(number.0)) {
+            Ok(row) => row.map_or(0, |row| SegmentRow::parse(&row).map_or(0, |row| row.len)),
+            Err(error) if error.kind() == ErrorKind::Corrupt => 0,
+            Err(error) => return Err(error),
+        };
+        group.push_back(PlannedSegment {
+            number,
+            len,
+            blocks,
+        });
+    }
+    Ok(group)
 }
 
 /// Reads blocks of one segment.

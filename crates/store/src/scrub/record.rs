@@ -439,6 +439,11 @@ impl Store {
         self.read_scrub(layout::SCRUB_REPORT, ScrubReport::parse)
     }
 
+    /// Processes that have the store open for writing, as far as this user may see them.
+    pub fn writers(&self) -> Vec<u32> {
+        self.disk.holders_of_lock(layout::LOCK, 0)
+    }
+
     /// Says what users want of the scrub. Whoever has the writer follows it.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The steps of a scrub.
 
-use super::blocks::{BlockFile, Planned, Range, next_group};
+use super::blocks::{BlockFile, Planned, PlannedSegment, Range, next_group};
 use super::counts::{Counted, Wrong, count};
 use super::record::{LastScrub, ScrubPlace, ScrubReport, ScrubUser, ScrubWish, WHOLE};
 use super::view::TablesView;
@@ -54,8 +54,8 @@ pub trait ScrubHost {
 pub struct Scrub {
     store: Store,
     report: ScrubReport,
-    /// Segments of the group, each with the blocks that are left.
-    group: VecDeque<(SegmentNo, Vec<Planned>)>,
+    /// Segments of the group that are left.
+    group: VecDeque<PlannedSegment>,
     file: BlockFile,
     /// Blocks that were noted as damaged before.
     noted: BTreeSet<BlockId>,
@@ -409,12 +409,12 @@ impl Scrub {
     }
 
     fn read_blocks(&mut self, host: &mut impl ScrubHost) -> Result<u64> {
-        let Some((number, blocks)) = self.group.front_mut() else {
+        let Some(segment) = self.group.front() else {
             self.name_users(host)?;
             return self.begin_group(host).map(|()| 0);
         };
-        let number = *number;
-        if blocks.is_empty() {
+        let number = segment.number;
+        if segment.blocks.is_empty() {
             self.group.pop_front();
             self.file.close();
             return Ok(0);
@@ -426,7 +426,7 @@ impl Scrub {
         if !is_begun {
             self.read_segment(host, number)?;
         }
-        let Some((_, blocks)) = self.group.front_mut() else {
+        let Some(PlannedSegment { blocks, .. }) = self.group.front_mut() else {
             return Ok(0);
         };
         let (count, suspects) = self.file.verify(blocks, self.steps.scrub_len);
@@ -439,7 +439,7 @@ impl Scrub {
         for (id, what) in damaged {
             self.report.find(what, vec![id]);
         }
-        let next = match self.group.front().map(|(_, blocks)| blocks.first()) {
+        let next = match self.group.front().map(|segment| segment.blocks.first()) {
             Some(Some((_, row))) => row.location,
             _ => Location {
                 segment: SegmentNo(number.0.saturating_add(1)),
@@ -477,10 +477,10 @@ impl Scrub {
         }
         if let ScrubPlace::Parked(after) = &mut self.report.at {
             // They are parked again if they are still away.
-            let is_tried = |number: &SegmentNo| group.iter().any(|(tried, _)| tried == number);
+            let is_tried = |number: &SegmentNo| group.iter().any(|tried| tried.number == *number);
             let parked = &mut self.report.parked;
             parked.retain(|(number, _)| number.as_ref().is_none_or(|number| !is_tried(number)));
-            *after = SegmentNo(group.back().map_or(0, |(last, _)| last.0.saturating_add(1)));
+            *after = SegmentNo(group.back().map_or(0, |last| last.number.0.saturating_add(1)));
         }
         self.group = group;
         Ok(())
@@ -511,7 +511,7 @@ impl Scrub {
             return Err(error);
         }
         let name = layout::segment_file(number);
-        let Some((_, blocks)) = self.group.pop_front() else {
+        let Some(PlannedSegment { blocks, .. }) = self.group.pop_front() else {
             return Ok(());
         };
         match self.store.disk.why_missing(&name) {
@@ -552,7 +552,7 @@ impl Scrub {
 
     /// Reads what a segment has beside its blocks.
     fn read_segment(&mut self, host: &mut impl ScrubHost, number: SegmentNo) -> Result<()> {
-        let Some((_, blocks)) = self.group.front() else {
+        let Some(segment) = self.group.front() else {
             return Ok(());
         };
         let (uuid, name) = (self.store.uuid(), layout::segment_file(number));
@@ -564,23 +564,9 @@ impl Scrub {
         if let Err(error) = read {
             found.push(format!("{name}: {error}"));
         }
-        let row = host.beside(|view| {
-            let row = view.live().get(Table::Segments, &number.0.to_be_bytes())?;
-            row.map(|row| SegmentRow::parse(&row)).transpose()
-        });
-        let end = match row {
-            Ok(Some(row)) => row.len.min(file.len()?),
-            Ok(None) => 0,
-            Err(error) if error.kind() == ErrorKind::Corrupt => 0,
-            Err(error) => return Err(error),
-        };
-        let wrong = host.beside(|view| {
-            wrong_notes((file, (uuid, number)), end, blocks, &|id| {
-                let row = view.live().get(Table::Blocks, &id.key())?;
-                row.map(|row| weald_format::store::BlockRow::parse(&row))
-                    .transpose()
-            })
-        })?;
+        let end = segment.len.min(file.len()?);
+        // The writer looks whether those are equal blocks.
+        let wrong = wrong_notes((file, (uuid, number)), end, &segment.blocks, &|_| Ok(None))?;
         if !wrong.is_empty() {
             let wrong = host.with_writer(|writer| confirm_notes(writer, number, wrong))?;
             found.extend(wrong.iter().map(|wrong| wrong.what(number)));
