@@ -11,6 +11,7 @@ mod modes;
 mod properties;
 mod salvage;
 mod salvaged_logs;
+mod scrub;
 mod snapshots;
 mod syncs;
 
