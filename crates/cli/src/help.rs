@@ -34,6 +34,19 @@ pub const DONE_OR_DAMAGED: &[Item] = &[
     ("2", "The command failed; standard error says why."),
 ];
 
+/// Exit status of commands that perform or show a scrub.
+pub const SCRUBBED: &[Item] = &[
+    (
+        "0",
+        "The command did its work, and the scrub found nothing.",
+    ),
+    (
+        "1",
+        "Something is damaged, or could not be read for the time being; standard output names it.",
+    ),
+    ("2", "The command failed; standard error says why."),
+];
+
 /// Exit status of a command that continues after a problem with one path.
 pub const DONE_OR_PARTLY: &[Item] = &[
     ("0", "The command did its work."),

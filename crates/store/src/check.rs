@@ -15,9 +15,8 @@ use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer::{self, StoreWriter, WriteOptions, counter};
 pub(crate) use counts::{WrongNote, wrong_in_map, wrong_live_lens, wrong_notes, wrong_references};
-use damage::{
-    RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged, why_unopened,
-};
+pub(crate) use damage::why_unopened;
+use damage::{RawLen, check_body, damaged_rows, unreadable_row, unreadable_table, why_damaged};
 pub(crate) use extents::Extents;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;

@@ -261,6 +261,8 @@ pub enum PlantedBug {
     NewRowsStay,
     /// The references of a clone are not counted.
     CloneNotCounted,
+    /// A scrub takes what moves meanwhile for damaged.
+    ScrubUnconfirmed,
 }
 
 impl PlantedBug {
@@ -272,7 +274,7 @@ impl PlantedBug {
     }
 
     /// All of them.
-    pub const ALL: [Self; 44] = [
+    pub const ALL: [Self; 45] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -317,5 +319,6 @@ impl PlantedBug {
         Self::RollbackNotNoted,
         Self::NewRowsStay,
         Self::CloneNotCounted,
+        Self::ScrubUnconfirmed,
     ];
 }

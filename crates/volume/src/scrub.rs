@@ -12,3 +12,5 @@ mod names;
 pub use alone::scrub_alone;
 pub(crate) use beside::start;
 pub use drive::ScrubEnd;
+#[cfg(test)]
+pub(crate) use {beside::host_of, drive::take_up};

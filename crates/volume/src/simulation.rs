@@ -7,6 +7,7 @@
 
 mod perform;
 mod run;
+mod scrub_steps;
 mod sealed;
 mod snapshot_steps;
 mod steps;

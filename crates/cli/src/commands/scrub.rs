@@ -4,20 +4,10 @@ mod change;
 mod perform;
 mod show;
 
-use crate::help::{Help, Item};
+use crate::help::{Help, SCRUBBED};
 use crate::open_store::silence_engine;
 use clap::{Args, Subcommand};
 use std::process::ExitCode;
-
-/// Exit status of commands that perform or show a scrub.
-const SCRUBBED: &[Item] = &[
-    ("0", "The command did its work, and the scrub found nothing."),
-    (
-        "1",
-        "Something is damaged, or could not be read for the time being; standard output names it.",
-    ),
-    ("2", "The command failed; standard error says why."),
-];
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -39,7 +29,7 @@ pub const HELP: Help = Help {
         ("Read every byte of a store", "weald scrub start /srv/store"),
         (
             "Read 50 MiB a second at most",
-            "weald scrub start --anew --rate 50M /srv/store",
+            "weald scrub start --rate 50M /srv/store",
         ),
         ("Show how far it is", "weald scrub status /srv/store"),
     ],

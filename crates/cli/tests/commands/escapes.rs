@@ -344,6 +344,27 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("replica remove s@ --name r", Nothing),
             ("replica remove s@ --name @", Nothing),
         ],
+        "scrub" => &[("scrub @", Nothing), ("scrub", Nothing)],
+        "scrub start" => &[
+            ("scrub start s@", Nothing),
+            ("scrub start --json --sample 50% s@", Nothing),
+            ("scrub start --sample @ s@", Nothing),
+            ("scrub start --rate @ s@", Nothing),
+            ("scrub start s@:a", Nothing),
+            ("scrub start @gone", Nothing),
+        ],
+        "scrub pause" => &[("scrub pause s@", Nothing), ("scrub pause @", Nothing)],
+        "scrub resume" => &[
+            ("scrub resume s@", Nothing),
+            ("scrub resume --json s@", Nothing),
+            ("scrub resume --rate @ s@", Nothing),
+            ("scrub resume @", Nothing),
+        ],
+        "scrub status" => &[
+            ("scrub status s@", Nothing),
+            ("scrub status --json s@", Nothing),
+            ("scrub status @gone", Nothing),
+        ],
         "tier" => &[("tier @", Nothing), ("tier", Nothing)],
         "tier add" => &[
             ("tier add s@ tp@ --name a", Nothing),

@@ -124,7 +124,7 @@ fn every_example_works() {
         let help = bench.weald(words).expect(0, "").text();
         let examples = examples(&help);
         assert!(!examples.is_empty(), "{command}: no examples");
-        if ["store", "export", "import", "replica", "tier"]
+        if ["store", "export", "import", "replica", "tier", "scrub"]
             .iter()
             .any(|group| command.starts_with(group))
         {
@@ -158,6 +158,14 @@ fn every_example_works() {
                     "weald tier add -q srv/store mnt/hdd/tier --name slow",
                 );
             }
+        }
+        if command == "scrub pause" {
+            // A scrub that a kill has cut off.
+            let cut = "timeout -s KILL 1 weald scrub start --rate 1 srv/store || test $? = 137";
+            must(&bench, cut);
+        }
+        if ["scrub resume", "scrub status"].contains(&command) {
+            must(&bench, "weald scrub start -q srv/store");
         }
         if command == "mount" || command.starts_with("volume") {
             must(&bench, "weald store create -q srv/store");

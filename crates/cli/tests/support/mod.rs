@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 86] = [
+pub const COMMANDS: [&str; 91] = [
     "build",
     "mount",
     "umount",
@@ -73,6 +73,11 @@ pub const COMMANDS: [&str; 86] = [
     "tier move",
     "tier drain",
     "tier remove",
+    "scrub",
+    "scrub start",
+    "scrub pause",
+    "scrub resume",
+    "scrub status",
     "volume",
     "volume create",
     "volume ls",

@@ -17,6 +17,7 @@ mod read_only;
 mod removing;
 mod reserve;
 mod salvage;
+mod scrubbing;
 mod sealing;
 mod snapshots;
 mod states;

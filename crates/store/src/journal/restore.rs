@@ -248,8 +248,8 @@ pub(super) fn verify(store: &Store, tables: TablesState) -> Result<Option<Error>
     }
 }
 
-/// As [`verify`], beside a writer, whose commits go on after `tables`. What it finds may be a change
-/// of this moment.
+/// As [`verify`], beside a writer, whose commits go on after `tables`. What it finds may be a
+/// change of this moment.
 ///
 /// # Errors
 /// `Io`.

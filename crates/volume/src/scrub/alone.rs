@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weald_format::{BlockId, Error, Result};
-use weald_store::scrub::{ScrubHost, ScrubReport, TablesView};
+use weald_store::scrub::{Scrub, ScrubHost, ScrubReport, TablesView};
 use weald_store::{Store, StoreWriter, WriteOptions};
 
 /// Time after which it is written down how far it is: the store is opened for that.
@@ -62,14 +62,18 @@ impl Driven for Host<'_> {
     fn save_time(&self) -> Duration {
         SAVE_TIME
     }
+
+    fn save(&mut self, scrub: &Scrub) -> Result<()> {
+        self.with_writer(|writer| scrub.save(writer))
+    }
 }
 
 /// Performs the scrub that users want of `store`, from where it is, until it is complete, paused,
 /// or `is_over` says that it has to end.
 ///
 /// # Errors
-/// `Busy` while another process has the store open for writing: the server of a volume goes on then;
-/// `NotFound` if nobody wants one; `Corrupt`, `Io`.
+/// `Busy` while another process has the store open for writing: the server of a volume goes on
+/// then; `NotFound` if nobody wants one; `Corrupt`, `Io`.
 pub fn scrub_alone(
     store: &Store,
     writer_name: &str,

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::Duration;
 use weald_format::{BlockId, ErrorKind, Result};
 use weald_store::StoreWriter;
-use weald_store::scrub::{ScrubHost, ScrubWish, TablesView};
+use weald_store::scrub::{Scrub, ScrubHost, ScrubReport, ScrubWish, TablesView};
 
 /// Time between two looks at what users want.
 const LOOK_TIME: Duration = Duration::from_millis(500);
@@ -65,6 +65,18 @@ impl Driven for Host {
     fn save_time(&self) -> Duration {
         SAVE_TIME
     }
+
+    fn save(&mut self, scrub: &Scrub) -> Result<()> {
+        // This process has the writer, and commits need not wait.
+        let shared = self.0.upgrade().ok_or_else(closed)?;
+        scrub.save_to(&shared.store)
+    }
+}
+
+/// Who performs steps in the store of open volumes.
+#[cfg(test)]
+pub(crate) fn host_of(shared: &Arc<OpenStore>) -> impl ScrubHost + use<> {
+    Host(Arc::downgrade(shared))
 }
 
 /// Starts the thread that scrubs, until all volumes of the store are closed.
@@ -91,6 +103,15 @@ fn run(weak: &Weak<OpenStore>) {
             Ok(Some(wish)) if settled != Some(wish) => wish,
             _ => continue,
         };
+        let is_followed =
+            |report: ScrubReport| report.wish == wish && (report.is_done() || wish.is_paused);
+        if store
+            .scrub_report()
+            .is_ok_and(|report| report.is_some_and(is_followed))
+        {
+            settled = Some(wish);
+            continue;
+        }
         let mut host = Host(weak.clone());
         let ended = take_up(&mut host, &wish).and_then(|mut scrub| {
             if wish.is_paused {

@@ -26,6 +26,12 @@ pub trait Driven: ScrubHost {
 
     /// Time after which it is written down how far it is.
     fn save_time(&self) -> Duration;
+
+    /// Writes down how far it is.
+    ///
+    /// # Errors
+    /// `Io`, `Full`; `Busy` if another process has the store by now.
+    fn save(&mut self, scrub: &Scrub) -> Result<()>;
 }
 
 /// Why a scrub goes on no further.
@@ -81,15 +87,11 @@ pub fn drive(
         Err(error) if error.kind() == weald_format::ErrorKind::Busy => {}
         Err(error) => {
             scrub.set_error(Some(error.to_string()));
-            save(host, scrub)?;
+            host.save(scrub)?;
         }
-        Ok(_) => save(host, scrub)?,
+        Ok(_) => host.save(scrub)?,
     }
     driven
-}
-
-fn save(host: &mut impl Driven, scrub: &Scrub) -> Result<()> {
-    host.with_writer(|writer| scrub.save(writer))
 }
 
 fn steps(
@@ -131,7 +133,7 @@ fn steps(
         tick(scrub.report());
         unsaved_len = unsaved_len.saturating_add(len);
         if unsaved_len >= SAVE_LEN || saved.elapsed() >= host.save_time() {
-            save(host, scrub)?;
+            host.save(scrub)?;
             (unsaved_len, saved) = (0, Instant::now());
         }
     }

@@ -2,10 +2,12 @@
 
 mod collecting;
 mod images;
+mod scrubbing;
 mod snapshots;
 mod world;
 
 use super::perform::{Difference, compare, compare_with_unnamed};
+use super::scrub_steps::with_scrubs;
 use super::sealed::Sealing;
 use super::snapshot_steps::with_snapshots;
 use super::steps::{Beside, Step, choose, divide};
@@ -30,6 +32,8 @@ use world::World;
 /// One run in so many has two volumes.
 const TWO_RARITY: u64 = 4;
 
+/// One of so many runs has scrubs.
+const SCRUBS_RARITY: u64 = 4;
 /// One run in so many has snapshots.
 const SNAPSHOTS_RARITY: u64 = 2;
 
@@ -57,6 +61,10 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x0003_0005);
         if random.is_one_in(SNAPSHOTS_RARITY) {
             steps = with_snapshots(steps, &mut random);
+        }
+        let mut random = Random::new(seed ^ 0x0004_0005);
+        if random.is_one_in(SCRUBS_RARITY) {
+            steps = with_scrubs(steps, &mut random);
         }
         Self {
             seed,
@@ -260,6 +268,7 @@ impl Run {
         match step {
             Step::Other(_) => Ok(()),
             Step::OnSnapshots(step) => self.on_snapshots(*step),
+            Step::Scrub(scrub) => self.scrub(scrub),
             Step::Do(op) => {
                 let disk = self.disk.clone();
                 let volume = self.volume();

@@ -259,6 +259,18 @@ pub enum Step {
     /// A step on the second volume of the store.
     Other(Box<Self>),
     OnSnapshots(OnSnapshots),
+    Scrub(Scrub),
+}
+
+/// Steps of a scrub: of the one that is under way, or of a new one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Scrub {
+    /// What happens between the steps, each with the number of steps before it.
+    pub between: Vec<(u64, Step)>,
+    /// Number of steps after which the power is cut.
+    pub cut_after: Option<u64>,
+    /// Number of steps after which nobody goes on, until the next scrub.
+    pub left_after: Option<u64>,
 }
 
 /// What is done with snapshots. `which` chooses one of those that are there.
@@ -450,7 +462,7 @@ fn remove_image(random: &mut Random) -> RemoveImage {
     }
 }
 
-fn collect(random: &mut Random) -> Collect {
+pub fn collect(random: &mut Random) -> Collect {
     let count = random.below(6);
     let mut between: Vec<_> = (0..count)
         .map(|_| {

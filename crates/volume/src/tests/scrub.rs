@@ -155,7 +155,10 @@ fn scrubbed(disk: &SimDisk, wish: &ScrubWish) -> weald_format::Result<ScrubRepor
 }
 
 fn named(report: &ScrubReport) -> BTreeSet<Named> {
-    let users = report.findings.iter().flat_map(|f| f.users.iter().flatten());
+    let users = report
+        .findings
+        .iter()
+        .flat_map(|f| f.users.iter().flatten());
     let paths = users.filter_map(|user| {
         assert_eq!(user.name, "v");
         Some((user.snapshot.clone(), user.path.clone()?))
@@ -199,7 +202,9 @@ fn a_scrub_names_the_paths_that_cannot_be_read() {
             assert!(!report.findings.is_empty(), "seed {seed}: {place}");
             continue;
         };
-        let lost = whole.iter().filter(|(path, bytes)| found.get(path) != Some(bytes));
+        let lost = whole
+            .iter()
+            .filter(|(path, bytes)| found.get(path) != Some(bytes));
         let lost: BTreeSet<Named> = lost.map(|(path, _)| path.clone()).collect();
         let named = named(&report);
         assert_eq!(named, lost, "seed {seed}: {place}: {:?}", report.findings);
@@ -223,7 +228,9 @@ fn what_is_written_again_is_whole() {
     drop(volume);
     let disk = disk.restart();
     let at = disk.contents().into_iter().find_map(|(name, stored)| {
-        let at = stored.windows(64).position(|part| *part == bytes[4000..4064])?;
+        let at = stored
+            .windows(64)
+            .position(|part| *part == bytes[4000..4064])?;
         name.starts_with("segments/").then_some((name, at))
     });
     let (name, at) = at.expect("stored as it is");
@@ -240,7 +247,10 @@ fn what_is_written_again_is_whole() {
     let disk = disk.restart();
     let second = ScrubWish { run: 2, ..WISH };
     assert_eq!(named(&scrubbed(&disk, &second).expect("a scrub")), of_first);
-    assert_eq!(read_all(&disk).expect("read")[&(None, b"again".to_vec())], bytes);
+    assert_eq!(
+        read_all(&disk).expect("read")[&(None, b"again".to_vec())],
+        bytes
+    );
     // The same bytes, written to the file itself, take the place of the damaged ones.
     let disk = disk.restart();
     let volume = open(&disk).expect("open");

@@ -1,8 +1,7 @@
 //! `weald scrub start`, `pause` and `resume`.
 
-use super::SCRUBBED;
-use super::perform::{Shown, perform, wait_for_pause};
-use crate::help::{DONE_OR_FAILED, Help};
+use super::perform::{Shown, perform, show, wait_for_pause};
+use crate::help::{DONE_OR_FAILED, Help, SCRUBBED};
 use crate::messages;
 use crate::open_store::{StoreDir, open, show_path};
 use anyhow::bail;
@@ -27,15 +26,15 @@ pub const START_HELP: Help = Help {
         ("Read every byte", "weald scrub start /srv/store"),
         (
             "Wait for the end, also if a server does it",
-            "weald scrub start --anew --wait /srv/store",
+            "weald scrub start --wait /srv/store",
         ),
         (
             "Read what is new since the last complete scrub",
-            "weald scrub start --anew --since /srv/store",
+            "weald scrub start --since /srv/store",
         ),
         (
             "Read a hundredth of the blocks, each night another one",
-            "weald scrub start --anew --sample 1% /srv/store",
+            "weald scrub start --sample 1% /srv/store",
         ),
     ],
     exit_status: SCRUBBED,
@@ -122,7 +121,11 @@ pub(super) fn start(args: &StartArgs) -> anyhow::Result<ExitCode> {
     let (wish, report, is_open) = state_of(&store)?;
     let words = show_path(&args.location.store);
     if let Some(wish) = wish.filter(|_| is_open && !args.anew) {
-        let is = if wish.is_paused { "paused" } else { "under way" };
+        let is = if wish.is_paused {
+            "paused"
+        } else {
+            "under way"
+        };
         bail!(
             "{words}: a scrub is {is}: 'weald scrub status {words}' shows how far it is, 'weald \
              scrub resume {words}' goes on with it, and --anew begins another one"
@@ -183,7 +186,7 @@ pub const RESUME_HELP: Help = Help {
     notes: &[
         "Goes on where the scrub was: after a pause, after a kill, and after an error. Of a scrub \
          that is complete, it reads what could not be read then, such as segments of a tier that \
-         was away.",
+         was away; if there is nothing of that kind, it shows what was found.",
     ],
     examples: &[
         ("Go on with a scrub", "weald scrub resume /srv/store"),
@@ -212,10 +215,12 @@ pub(super) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
     let store = writable(&open(&args.location.store)?);
     let (wish, report, is_open) = state_of(&store)?;
     let words = show_path(&args.location.store);
-    let is_parked = report.is_some_and(|report| !report.parked.is_empty());
-    let Some(wish) = wish.filter(|_| is_open || is_parked) else {
+    let Some(wish) = wish else {
         bail!("{words}: there is no scrub to go on with: 'weald scrub start {words}' begins one");
     };
+    if let Some(report) = report.filter(|report| !is_open && report.parked.is_empty()) {
+        return show(&report, args.waiting.shown());
+    }
     let wish = ScrubWish {
         tries: wish.tries.saturating_add(1),
         is_paused: false,

@@ -51,9 +51,8 @@ fn look(store: &Store, wish: &ScrubWish) -> anyhow::Result<Elsewhere> {
         return Ok(Elsewhere::OtherRun);
     }
     let report = store.scrub_report()?;
-    let of_run = |report: &ScrubReport| {
-        report.wish.run == wish.run && report.wish.tries >= wish.tries
-    };
+    let of_run =
+        |report: &ScrubReport| report.wish.run == wish.run && report.wish.tries >= wish.tries;
     Ok(match report.filter(of_run) {
         None => Elsewhere::Waiting,
         Some(report) if report.is_done() => Elsewhere::Done(Box::new(report)),
@@ -155,7 +154,8 @@ pub fn wait_for_pause(store: &Store, wish: &ScrubWish) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn show(report: &ScrubReport, shown: Shown) -> anyhow::Result<ExitCode> {
+/// Shows the result of a scrub.
+pub fn show(report: &ScrubReport, shown: Shown) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     if shown.is_json {
         output.json(&json_of(Some(report), &report.wish, "complete").into())?;

@@ -1,7 +1,6 @@
 //! `weald scrub status`.
 
-use super::SCRUBBED;
-use crate::help::Help;
+use crate::help::{Help, SCRUBBED};
 use crate::json::{self, Object, put_name};
 use crate::messages;
 use crate::open_store::{StoreDir, open};
