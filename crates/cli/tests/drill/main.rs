@@ -10,6 +10,7 @@
 #[allow(dead_code)]
 #[path = "../store/ground.rs"]
 mod ground;
+mod scrubs;
 mod traced;
 mod trees;
 
@@ -190,7 +191,9 @@ fn files(store: &Path) -> Vec<(&'static str, Vec<PathBuf>)> {
         ),
         (
             "other",
-            ["lock", "mark"].map(|name| store.join(name)).to_vec(),
+            ["lock", "mark", "scrub", "scrub.report"]
+                .map(|name| store.join(name))
+                .to_vec(),
         ),
     ];
     for (_, paths) in &mut kinds {
@@ -469,6 +472,7 @@ fn damage_is_found_brought_back_and_told() {
     let store = Store::open(Arc::new(HostDisk::new(&dir))).expect("the store");
     fill(&store);
     ground.weald(&["store", "backup", "-q", "store", "place"]);
+    assert!(scrubs::scrub(&dir).is_ok_and(|report| report.findings.is_empty()));
     let whole_dir = ground.at("whole");
     leave_log(&store, &dir, &whole_dir);
     drop(store);
@@ -531,7 +535,7 @@ fn drill(
 ) -> Vec<(&'static str, [usize; 5], Vec<String>)> {
     let thread = rng.next_u64();
     let rounds = (0..ROUNDS / THREADS).map(|_| {
-        let copies = ["a", "b"].map(|name| ground.at(format!("{name}{thread}")));
+        let copies = ["a", "b", "c"].map(|name| ground.at(format!("{name}{thread}")));
         copies.iter().for_each(|to| copy(whole_dir, to));
         let (place, at, kind) = damage(&mut rng, (whole_dir, trace), &copies);
         let is_read = match kind {
@@ -558,7 +562,7 @@ fn drill(
 /// wrong.
 fn round_of(
     whole: &Trees,
-    copies: &[PathBuf; 2],
+    copies: &[PathBuf; 3],
     (kind, is_read): (&str, bool),
 ) -> ([usize; 5], Vec<String>) {
     let mut wrong = Vec::new();
@@ -570,6 +574,17 @@ fn round_of(
     if !is_same && is_clean {
         let differs = differences(whole, &damaged);
         wrong.push(format!("the check is clean, but {differs}"));
+    }
+    match scrubs::scrub(&copies[2]) {
+        Ok(report) => {
+            wrong.extend(scrubs::faults(&report, whole, &damaged));
+            if !report.findings.is_empty() && is_clean {
+                let found = &report.findings;
+                wrong.push(format!("the check is clean, and a scrub finds {found:?}"));
+            }
+        }
+        Err(error) if is_clean => wrong.push(format!("no scrub: {error}")),
+        Err(_) => {}
     }
     if is_same && !is_clean && !is_read {
         wrong.push(format!("nobody meets {findings}"));

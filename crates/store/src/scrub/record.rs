@@ -39,12 +39,12 @@ pub struct ScrubWish {
 /// Where a scrub is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ScrubPlace {
+    /// The tables and their journal.
+    Tables,
     /// The small files of the store.
     Files,
     /// The maps of images.
     Maps,
-    /// The tables and their journal.
-    Tables,
     /// The references to blocks.
     Counts,
     /// The blocks from this place on.

@@ -47,6 +47,13 @@ pub trait ScrubHost {
     /// Those of the tables.
     fn users_of(&mut self, ids: &BTreeSet<BlockId>) -> Result<BTreeMap<BlockId, Vec<ScrubUser>>>;
 
+    /// Images that cannot be opened, beside those of the names `known`, and why: because their base
+    /// images are damaged.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn unopened_images(&mut self, known: &BTreeSet<String>) -> Result<Vec<(String, String)>>;
+
     /// Whether nobody else changes the store: then the pages of the tables can be verified, too.
     fn is_alone(&self) -> bool;
 }
@@ -117,7 +124,7 @@ impl Scrub {
         let total_len = u128::from(total_len) * u128::from(wish.share) / u128::from(WHOLE);
         let report = ScrubReport {
             wish: *wish,
-            at: ScrubPlace::Files,
+            at: ScrubPlace::Tables,
             from,
             end,
             total_len: total_len as u64,
@@ -225,16 +232,16 @@ impl Scrub {
     /// then is in the report, and the step is done again.
     pub fn step(&mut self, host: &mut impl ScrubHost) -> Result<u64> {
         let next = match self.report.at {
+            ScrubPlace::Tables => {
+                self.read_tables(host)?;
+                ScrubPlace::Files
+            }
             ScrubPlace::Files => {
                 self.read_files(host)?;
                 ScrubPlace::Maps
             }
             ScrubPlace::Maps => {
                 self.read_maps(host)?;
-                ScrubPlace::Tables
-            }
-            ScrubPlace::Tables => {
-                self.read_tables(host)?;
                 ScrubPlace::Counts
             }
             ScrubPlace::Counts => {
@@ -310,10 +317,17 @@ impl Scrub {
                 other => other,
             }
         })?;
+        let mut damaged = BTreeSet::new();
         for name in suspects {
             let why =
                 host.with_writer(|writer| why_bad_map(writer.store(), writer.tables(), &name))?;
             if let Some(why) = why {
+                self.find_of(&name, why);
+                damaged.insert(name);
+            }
+        }
+        if !damaged.is_empty() {
+            for (name, why) in host.unopened_images(&damaged)? {
                 self.find_of(&name, why);
             }
         }
@@ -333,25 +347,12 @@ impl Scrub {
                 break;
             }
         }
-        let wrong = host.beside(|view| {
-            let mut wrong = Vec::new();
-            for (name, error) in view.images.damaged.iter().chain(&view.volumes.damaged) {
-                wrong.push(format!("{}: the row of {name}: {error}", layout::META));
-            }
-            match view.is_sum() {
-                Ok(true) => {}
-                Ok(false) => wrong.push(format!(
-                    "{}: the rows are not those that were written: 'weald store salvage {shown}' \
-                     makes them again from the journal",
-                    layout::META
-                )),
-                Err(error) if error.kind() == ErrorKind::Corrupt => {
-                    wrong.push(format!("{}: {error}", layout::META));
-                }
-                Err(error) => return Err(error),
-            }
-            Ok(wrong)
-        })?;
+        let mut wrong = host.beside(wrong_tables)?;
+        if !wrong.is_empty() {
+            // Readers of rows make damaged groups again from the journal; views do not.
+            host.beside(|view| view.read_live())?;
+            wrong = host.beside(wrong_tables)?;
+        }
         wrong.into_iter().for_each(|what| self.find(what));
         let (journal, pages) = host.with_writer(|writer| {
             let journal = if is_suspect {
@@ -664,6 +665,28 @@ fn confirmed(
         }
     }
     Ok(damaged)
+}
+
+/// What is wrong with the rows of the tables.
+fn wrong_tables(view: &TablesView) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (name, error) in view.images.damaged.iter().chain(&view.volumes.damaged) {
+        wrong.push(format!("{}: the row of {name}: {error}", layout::META));
+    }
+    match view.is_sum() {
+        Ok(true) => {}
+        Ok(false) => wrong.push(format!(
+            "{}: the rows are not those that were written: 'weald store salvage {}' makes them \
+             again from the journal",
+            layout::META,
+            view.store.shown()
+        )),
+        Err(error) if error.kind() == ErrorKind::Corrupt => {
+            wrong.push(format!("{}: {}", layout::META, error.what()));
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(wrong)
 }
 
 /// The notes that are still wrong between two commits.

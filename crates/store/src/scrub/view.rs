@@ -17,6 +17,9 @@ use weald_format::store::ImageRow;
 use weald_format::volume::VolumeRow;
 use weald_format::{CommitNo, Error, ErrorKind, Result, VolumeNo};
 
+/// How often a table with damaged groups is read.
+const REPAIR_TRIES: u32 = 3;
+
 /// Says whether a pass has to end.
 pub type IsOver = Arc<dyn Fn() -> bool + Send + Sync>;
 
@@ -118,6 +121,23 @@ impl TablesView {
     /// The rows of now, which can be read past damage.
     pub(super) fn live(&self) -> &dyn Engine {
         &*self.live
+    }
+
+    /// Reads all rows of now, so that damaged groups are made again, as far as they can be.
+    pub(super) fn read_live(&self) -> Result<()> {
+        for table in Table::ALL {
+            // Commits that go on meanwhile end a pass behind a repair.
+            for _ in 0..REPAIR_TRIES {
+                match self.live.scan(table, &[], &mut |_, _| self.go_on()) {
+                    Err(error) if error.kind() == ErrorKind::Corrupt => {}
+                    other => {
+                        other?;
+                        break;
+                    }
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Ends a pass over [`TablesView::live`] if it has to.

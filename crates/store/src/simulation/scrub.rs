@@ -46,6 +46,10 @@ impl ScrubHost for Host {
         Ok(users)
     }
 
+    fn unopened_images(&mut self, _: &BTreeSet<String>) -> Result<Vec<(String, String)>> {
+        Ok(Vec::new())
+    }
+
     fn is_alone(&self) -> bool {
         true
     }

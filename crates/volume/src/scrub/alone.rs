@@ -2,7 +2,7 @@
 //! that a volume of it can be mounted at any time; its server then goes on.
 
 use super::drive::{Driven, ScrubEnd, drive, take_up};
-use super::names::{Users, add, users_in_images, users_in_volumes};
+use super::names::{Users, add, unopened_images, users_in_images, users_in_volumes};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -43,6 +43,10 @@ impl ScrubHost for Host<'_> {
         let mut users = self.beside(|view| users_in_volumes(view, ids))?;
         add(&mut users, users_in_images(self.store, ids)?);
         Ok(users)
+    }
+
+    fn unopened_images(&mut self, known: &BTreeSet<String>) -> Result<Vec<(String, String)>> {
+        unopened_images(self.store, known)
     }
 
     fn is_alone(&self) -> bool {

@@ -1,7 +1,7 @@
 //! Scrubs a store while its volumes are open.
 
 use super::drive::{Driven, ScrubEnd, closed, drive, take_up};
-use super::names::{Users, add, users_in_images, users_in_volumes};
+use super::names::{Users, add, unopened_images, users_in_images, users_in_volumes};
 use crate::background;
 use crate::open_store::OpenStore;
 use crate::state::State;
@@ -45,6 +45,11 @@ impl ScrubHost for Host {
         let store = self.0.upgrade().ok_or_else(closed)?.store.clone();
         add(&mut users, users_in_images(&store, ids)?);
         Ok(users)
+    }
+
+    fn unopened_images(&mut self, known: &BTreeSet<String>) -> Result<Vec<(String, String)>> {
+        let store = self.0.upgrade().ok_or_else(closed)?.store.clone();
+        unopened_images(&store, known)
     }
 
     fn is_alone(&self) -> bool {

@@ -325,15 +325,15 @@ fn climb(engine: &dyn Engine, volume: &VolumeRow, dir: Ino, dirs: &mut Names) ->
     Ok(())
 }
 
-/// The images, and their files, that use the blocks `ids`. All damaged files of an image stand at
-/// each of its damaged blocks.
+/// The images, and their files, that use the blocks `ids`, also by their base images. All damaged
+/// files of an image stand at each of its damaged blocks.
 ///
 /// # Errors
 /// `Io`.
 /// # Cost
-/// Reads all maps, and all of each image that is concerned.
+/// Reads all maps, and all of each image that is concerned or has a base image.
 pub fn users_in_images(store: &Store, ids: &BTreeSet<BlockId>) -> Result<Users> {
-    let mut users = Users::new();
+    let mut of_images: BTreeMap<String, BTreeSet<BlockId>> = BTreeMap::new();
     for name in store.names()? {
         let of_image: BTreeSet<BlockId> = match store.map(&name) {
             Ok(map) => map
@@ -345,15 +345,26 @@ pub fn users_in_images(store: &Store, ids: &BTreeSet<BlockId>) -> Result<Users> 
             Err(error) if error.is_unreadable() || error.kind() == ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
         };
-        if of_image.is_empty() {
-            continue;
-        }
-        let mut paths = damaged_paths(store, &name);
-        if paths.is_empty() {
+        of_images.insert(name, of_image);
+    }
+    // Blocks of base images.
+    let all: BTreeSet<BlockId> = of_images.values().flatten().copied().collect();
+    let mut users = Users::new();
+    if all.is_empty() {
+        return Ok(users);
+    }
+    for (name, of_image) in of_images {
+        let mut paths = match opened(store, &name).ok() {
+            Some(image) if !of_image.is_empty() || image.has_bases() => damaged_paths(&image),
+            Some(_) => continue,
+            None => vec![None],
+        };
+        if paths.is_empty() && !of_image.is_empty() {
             paths.push(None);
         }
-        for id in of_image {
-            let of_block = users.entry(id).or_default();
+        let blamed = if of_image.is_empty() { &all } else { &of_image };
+        for id in blamed {
+            let of_block = users.entry(*id).or_default();
             of_block.extend(paths.iter().map(|path| ScrubUser {
                 name: name.clone(),
                 snapshot: None,
@@ -365,15 +376,38 @@ pub fn users_in_images(store: &Store, ids: &BTreeSet<BlockId>) -> Result<Users> 
     Ok(users)
 }
 
-/// The paths of an image that cannot be read; `None` stands for the image as a whole.
-fn damaged_paths(store: &Store, name: &str) -> Vec<Option<Vec<u8>>> {
+/// Images that cannot be opened, beside those of the names `known`, and why.
+///
+/// # Errors
+/// `Io`.
+pub fn unopened_images(store: &Store, known: &BTreeSet<String>) -> Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for name in store
+        .names()?
+        .into_iter()
+        .filter(|name| !known.contains(name))
+    {
+        match opened(store, &name) {
+            Ok(_) => {}
+            // It is gone, or going.
+            Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::Busy) => {}
+            Err(error) => found.push((name, format!("cannot be opened: {error}"))),
+        }
+    }
+    Ok(found)
+}
+
+/// The image `name`.
+fn opened(store: &Store, name: &str) -> Result<Image> {
     let options = ImageOptions {
         cache_len: ByteLen(IMAGE_CACHE_LEN),
         ..ImageOptions::default()
     };
-    let Ok(image) = Image::open_stored(store.clone(), name, 0, &options) else {
-        return Vec::new();
-    };
+    Image::open_stored(store.clone(), name, 0, &options)
+}
+
+/// The paths of an image that cannot be read.
+fn damaged_paths(image: &Image) -> Vec<Option<Vec<u8>>> {
     let options = ImageCheckOptions {
         digests_only: false,
         threads: 1,
