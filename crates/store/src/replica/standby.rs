@@ -217,7 +217,12 @@ impl Store {
         for name in journal {
             disk.remove_if_there(&format!("{}/{name}", layout::JOURNAL))?;
         }
-        for name in [layout::MARK, layout::DAMAGED, layout::UNSYNCED] {
+        // Segments of a standby are written anew: what a scrub has read of them is not known.
+        let scrub = [layout::SCRUB, layout::SCRUB_REPORT];
+        for name in [layout::MARK, layout::DAMAGED, layout::UNSYNCED]
+            .into_iter()
+            .chain(scrub)
+        {
             disk.remove_if_there(name)?;
         }
         for volume_no in self.sync_logs()? {

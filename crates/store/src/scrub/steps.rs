@@ -629,10 +629,17 @@ impl Scrub {
         }
         let is_sure = self.faults.has(Bug::ScrubUnconfirmed);
         let mut damaged = Vec::new();
-        // A disk that fails takes its time: others get the writer between two blocks.
+        // A disk that fails takes its time: others get the writer between two blocks. Without
+        // others, the next call has another writer.
         let count = if host.is_alone() { usize::MAX } else { 1 };
         for some in suspects.chunks(count) {
-            let mut found = host.with_writer(|writer| confirmed(writer, some, is_sure))?;
+            let mut found = host.with_writer(|writer| {
+                let found = confirmed(writer, some, is_sure)?;
+                if count > 1 {
+                    writer.keep_damaged();
+                }
+                Ok(found)
+            })?;
             damaged.append(&mut found);
         }
         host.with_writer(|writer| {
