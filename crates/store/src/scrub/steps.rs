@@ -20,6 +20,8 @@ use std::ops::ControlFlow;
 use weald_format::store::{Location, SEGMENT_SUPERBLOCK_LEN, SegmentRow, check_segment_superblock};
 use weald_format::{BlockId, Error, ErrorKind, ImageNo, Result, SegmentNo};
 
+/// Bytes that a step reads at least, however low the rate is.
+const STEP_LEN_MIN: u64 = 64 << 10;
 /// How often references are counted while the tables change.
 const COUNT_TRIES: u32 = 3;
 /// How often the journal is read while commits are written to it.
@@ -446,10 +448,15 @@ impl Scrub {
         if !is_begun {
             self.read_segment(host, number)?;
         }
+        // At a low rate, short steps.
+        let len_max = match self.report.wish.rate {
+            0 => self.steps.scrub_len,
+            rate => self.steps.scrub_len.min((rate / 4).max(STEP_LEN_MIN)),
+        };
         let Some(PlannedSegment { blocks, .. }) = self.group.front_mut() else {
             return Ok(0);
         };
-        let (count, suspects) = self.file.verify(blocks, self.steps.scrub_len);
+        let (count, suspects) = self.file.verify(blocks, len_max);
         let rest = blocks.split_off(count);
         let done = std::mem::replace(blocks, rest);
         let damaged = self.confirm(host, &done, &suspects)?;
