@@ -4,6 +4,7 @@
 use crate::commands;
 use crate::commands::man::Manual;
 use crate::help::Help;
+use crate::url_args::UrlArgs;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
@@ -17,8 +18,13 @@ pub const HELP: Help = Help {
          twice: under its key with U+FFFD, and under key_hex with all its bytes in hexadecimal. \
          A time has two keys: mtime has the seconds since 1970, mtime_nsec the nanoseconds that \
          follow.",
-        "IMAGE is an image file, or STORE:NAME for an image of a store. A file whose name is \
-         STORE:NAME comes first; ./ before a path makes no difference.",
+        "IMAGE is an image file, or STORE:NAME for an image of a store, or a URL for an image on a \
+         web server or in a bucket: https://HOST/PATH, http://HOST/PATH or s3://BUCKET/KEY. A file \
+         whose name is STORE:NAME comes first; ./ before a path makes no difference, and makes a \
+         file of what begins like a URL.",
+        "Credentials of buckets come from the environment (AWS_ACCESS_KEY_ID, \
+         AWS_SECRET_ACCESS_KEY, AWS_ENDPOINT_URL, AWS_REGION, AWS_PROFILE) or from ~/.aws. \
+         $WEALD_URL_CACHE and $WEALD_URL_TIMEOUT are as --url-cache and --url-timeout.",
         "Commands that read an image keep decoded data in a cache; --cache sets its size. The \
          cache reserves a quarter of its size, at least 8M, for metadata. The limit is 96M or 1/16 \
          of the cache, whichever is larger.",
@@ -65,6 +71,8 @@ pub struct Cli {
     /// Show causes of errors, and messages of the libraries; twice for details
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub verbose: u8,
+    #[command(flatten)]
+    pub urls: UrlArgs,
 }
 
 /// The commands.
@@ -90,6 +98,7 @@ pub enum Command {
     Generations(commands::generations::GenerationsArgs),
     Recover(commands::recover::RecoverArgs),
     Rewrite(commands::rewrite::RewriteArgs),
+    Publish(commands::publish::PublishArgs),
     Store(commands::store::StoreArgs),
     Replica(commands::replica::ReplicaArgs),
     Tier(commands::tier::TierArgs),
@@ -126,6 +135,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Generations(args) => commands::generations::run(&args),
         Command::Recover(args) => commands::recover::run(&args),
         Command::Rewrite(args) => commands::rewrite::run(&args),
+        Command::Publish(args) => commands::publish::run(&args),
         Command::Store(args) => commands::store::run(&args),
         Command::Replica(args) => commands::replica::run(&args),
         Command::Tier(args) => commands::tier::run(&args),
@@ -171,6 +181,7 @@ fn help_of(name: &str) -> Option<&'static Help> {
         "generations" => &commands::generations::HELP,
         "recover" => &commands::recover::HELP,
         "rewrite" => &commands::rewrite::HELP,
+        "publish" => &commands::publish::HELP,
         "store" => &commands::store::HELP,
         "replica" => &commands::replica::HELP,
         "tier" => &commands::tier::HELP,

@@ -7,8 +7,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weald_format::container::SUPERBLOCK_MAGIC;
-use weald_format::{Error, ErrorKind};
+use weald_format::{ByteOffset, Error, ErrorKind};
 use weald_image::ImageStart;
+use weald_io::ReadAt;
+use weald_remote::{Location, RemoteSource};
 
 /// A format: offset of its magic number, the magic number, and the format's name with an article.
 type Magic = (usize, &'static [u8], &'static str);
@@ -34,6 +36,9 @@ const MAGICS: &[Magic] = &[
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (0, b"\x7fELF", "an ELF program"),
     (0, b"#!", "a script"),
+    (0, b"<!DOCTYPE html", "a page of HTML"),
+    (0, b"<!doctype html", "a page of HTML"),
+    (0, b"<html", "a page of HTML"),
 ];
 
 const TAR: &str = "a tar archive";
@@ -81,11 +86,11 @@ pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
     };
     match what.filter(|_| is_of_content) {
         Some(what) => Foreign {
-            text: format!("{}: {what}", path.display()),
+            text: format!("{}: {what}", weald_remote::shown(path)),
             cause: error,
         }
         .into(),
-        None => anyhow::Error::from(error).context(path.display().to_string()),
+        None => anyhow::Error::from(error).context(weald_remote::shown(path)),
     }
 }
 
@@ -102,6 +107,13 @@ pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
     let ImageStart::At(offset) = start else {
         return None;
     };
+    if let Some(location) = Location::parse(path) {
+        let source = RemoteSource::open(&location.ok()?).ok()?;
+        let len = source.len().saturating_sub(offset.0).min(FRONT_LEN as u64);
+        let mut front = vec![0; len as usize];
+        source.read_exact_at(&mut front, offset.0).ok()?;
+        return describe_start(&front, offset);
+    }
     let file = File::open(path).ok()?;
     let metadata = file.metadata().ok()?;
     if metadata.is_dir() && weald_store::is_store(path) {
@@ -119,6 +131,11 @@ pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
     let mut front = vec![0; FRONT_LEN];
     let len = read_front(&file, offset.0, &mut front)?;
     front.truncate(len);
+    describe_start(&front, offset)
+}
+
+/// As [`describe`], of the bytes `front` at `offset`.
+fn describe_start(front: &[u8], offset: ByteOffset) -> Option<String> {
     if front.is_empty() && offset.0 == 0 {
         return Some("not a Weald image: the file is empty".into());
     }
@@ -126,7 +143,7 @@ pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
     if front.is_empty() || begins(&SUPERBLOCK_MAGIC) {
         return None;
     }
-    Some(format!("not a Weald image ({})", describe_front(&front)))
+    Some(format!("not a Weald image ({})", describe_front(front)))
 }
 
 fn read_front(file: &File, offset: u64, front: &mut [u8]) -> Option<usize> {

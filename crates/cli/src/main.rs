@@ -30,6 +30,7 @@ mod runtime_dir;
 mod shape;
 mod stages;
 mod status;
+mod url_args;
 mod uuid;
 mod volume_state;
 mod writer_name;
@@ -69,6 +70,10 @@ fn main() -> ExitCode {
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     messages::init(cli.verbose);
     survive_file_size_limit();
+    if let Err(error) = cli.urls.apply() {
+        messages::error(&error);
+        return ExitCode::from(status::FAILED);
+    }
     match args::run(cli.command) {
         Ok(_) if volume_state::image::has_left_out() => ExitCode::from(status::FOUND),
         Ok(code) => code,

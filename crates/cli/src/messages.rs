@@ -56,7 +56,8 @@ fn lines(program: &str, texts: &[String]) {
         if index > 0 {
             all.push_str("  ");
         }
-        all.push_str(&weald_vfs::safe_line(text));
+        let text = weald_remote::without_secrets(text);
+        all.push_str(&weald_vfs::safe_line(&text));
         all.push('\n');
     }
     let _ = std::io::stderr().lock().write_all(all.as_bytes());

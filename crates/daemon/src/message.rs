@@ -244,6 +244,9 @@ pub struct MountRequest {
     pub stored: Option<String>,
     /// Whether `stored` names a volume.
     pub is_volume: bool,
+    /// The URL of the image with all its parts, of which `image` shows those that are no secrets.
+    /// Such a request goes to a server of its own, which has the environment of the client.
+    pub url: Option<String>,
     /// Path of the mount point, for display.
     pub dir: OsString,
     /// The arguments of `-o`.

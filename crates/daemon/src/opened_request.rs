@@ -12,6 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 use weald_format::{Error, Result};
 use weald_fuse::MountPoint;
+use weald_remote::Location;
 use weald_store::{StoreLocation, StoredImage};
 
 /// How long a new server waits for the request of the process that has started it.
@@ -28,12 +29,15 @@ pub struct OpenedRequest {
 
 impl OpenedRequest {
     /// Opens `image`, a file or `STORE:NAME` (an image or a volume), and `dir`. Stores their
-    /// absolute paths in `request`.
+    /// absolute paths in `request`. The object of a URL is opened by the server alone.
     ///
     /// # Errors
     /// `NotFound`, `Io` if the image cannot be opened; for an image of a store as
     /// [`StoredImage::open`]; as [`MountPoint::open`].
     pub fn open(image: &Path, dir: &Path, request: MountRequest) -> Result<Self> {
+        if let Some(location) = Location::parse(image) {
+            return Self::of_url(image, &location?, dir, request);
+        }
         let failed = |error| Error::io(image.display().to_string(), error);
         let (path, stored) = match weald_store::split(image) {
             Some((store, name)) => (store, Some(name)),
@@ -66,6 +70,27 @@ impl OpenedRequest {
         Ok(Self {
             request,
             image: opened,
+            point,
+        })
+    }
+
+    fn of_url(
+        image: &Path,
+        location: &Location,
+        dir: &Path,
+        request: MountRequest,
+    ) -> Result<Self> {
+        let nothing = File::open("/dev/null").map_err(|error| Error::io("/dev/null", error))?;
+        let point = MountPoint::open(dir)?;
+        let request = MountRequest {
+            image: location.shown().into(),
+            url: image.to_str().map(str::to_owned),
+            dir: point.path().into(),
+            ..request
+        };
+        Ok(Self {
+            request,
+            image: nothing.into(),
             point,
         })
     }

@@ -98,6 +98,10 @@ impl Opened {
             ..OpenOptions::default()
         };
         let image = match &request.stored {
+            _ if request.url.is_some() => {
+                let url = request.url.as_deref().unwrap_or_default();
+                Image::open_path(Path::new(url), options.start, &open_options)?
+            }
             None => {
                 let path = Path::new(&request.image);
                 Image::open_file(holder.into(), path, options.start, &open_options)?

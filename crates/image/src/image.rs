@@ -27,6 +27,7 @@ use weald_format::{
     Attributes, ByteLen, ByteOffset, ContentId, Digest, Error, FileKind, InodeNo, Result, XattrSet,
 };
 use weald_io::{FileSource, ReadAt};
+use weald_remote::{Location, RemoteSource};
 use weald_store::{Store, StoreLocation, StoredImage};
 
 /// An open image. Cheap to share (`Arc`), usable from many threads.
@@ -135,8 +136,8 @@ impl Image {
     }
 
     /// Opens the image that begins at `start` (usually byte 0) of the file at `path`, or the image
-    /// of a store that `path` names as `STORE:NAME`. Base images are searched in the directory of
-    /// the file, or in the store, first.
+    /// of a store that `path` names as `STORE:NAME`, or the image at the URL `path`. Base images are
+    /// searched in the directory of the file, or in the store, first.
     ///
     /// # Errors
     /// As [`Image::open`]; `Corrupt` if [`ImageStart::Auto`] finds no image; for an image of a
@@ -146,12 +147,48 @@ impl Image {
         start: impl Into<ImageStart>,
         options: &OpenOptions,
     ) -> Result<Self> {
+        if let Some(location) = Location::parse(path) {
+            return Self::open_remote(&location?, start, options);
+        }
         if let Some((dir, name)) = weald_store::split(path) {
             let store = StoreLocation::Path(dir).open()?;
             return Self::open_stored(store, &name, start, options);
         }
         let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;
         Self::open_file(file, path, start, options)
+    }
+
+    /// Opens the image at a URL. Base images are searched beside it first.
+    ///
+    /// # Errors
+    /// As [`RemoteSource::open`] and [`Image::open`].
+    /// # Cost
+    /// Two requests, if superblock and directory lie in the first and the last bytes of the object.
+    fn open_remote(
+        location: &Location,
+        start: impl Into<ImageStart>,
+        options: &OpenOptions,
+    ) -> Result<Self> {
+        let source = RemoteSource::open(location)?;
+        let start = match start.into() {
+            ImageStart::At(offset) => offset,
+            ImageStart::Auto => {
+                let found = find_start(&source);
+                found.map_err(|e| e.context("find the image").context(location.shown()))?
+            }
+        };
+        Self::open_beside_url(source.from_offset(start.0)?, options, 0)
+    }
+
+    /// Opens the image in `source`; base images are searched beside it first.
+    fn open_beside_url(source: RemoteSource, options: &OpenOptions, depth: usize) -> Result<Self> {
+        let mut options = options.clone();
+        let (dir, shown) = (source.location().parent(), source.location().shown());
+        if !options.base_dirs.contains(&PathBuf::from(&dir)) {
+            options.base_dirs.insert(0, dir.into());
+        }
+        let opened = Self::open_at_depth(Arc::new(source), &options, depth);
+        opened.map_err(|error| error.context(shown))
     }
 
     /// Opens the image `name` of `store`. Base images are searched in the store first.
@@ -232,6 +269,10 @@ impl Image {
                 let source = FileSource::open(&path, 0)?;
                 let image = Self::open_beside(&path, source, &options, depth)?;
                 (image, path.display().to_string())
+            }
+            Found::Remote(source) => {
+                let shown = source.location().shown();
+                (Self::open_beside_url(*source, &options, depth)?, shown)
             }
             Found::Stored(source) => {
                 let shown = source.shown();

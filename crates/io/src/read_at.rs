@@ -20,6 +20,15 @@ pub trait ReadAt: Send + Sync {
     /// # Errors
     /// `Io` if the bytes cannot be read, also if the range passes the end.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()>;
+
+    /// As [`ReadAt::read_exact_at`], past any copy that the storage keeps, for a caller who found
+    /// that the bytes are damaged. Returns false, and reads nothing, if there are no copies.
+    ///
+    /// # Errors
+    /// As [`ReadAt::read_exact_at`].
+    fn read_again_at(&self, _buf: &mut [u8], _offset: u64) -> Result<bool> {
+        Ok(false)
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
@@ -29,6 +38,10 @@ impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         (**self).read_exact_at(buf, offset)
+    }
+
+    fn read_again_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
+        (**self).read_again_at(buf, offset)
     }
 }
 

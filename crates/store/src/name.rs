@@ -9,10 +9,11 @@ use weald_format::Result;
 
 /// Splits `STORE:NAME` at the last colon that follows the directory of a store; names may contain
 /// colons. An existing file whose whole name is `path` takes precedence, so that a path that worked
-/// before stores existed keeps its meaning.
+/// before stores existed keeps its meaning. A URL names no image of a store on this machine.
 pub fn split(path: &Path) -> Option<(PathBuf, String)> {
     let bytes = path.as_os_str().as_bytes();
-    if !bytes.contains(&b':') || path.symlink_metadata().is_ok() {
+    let is_url = weald_remote::is_url(path);
+    if !bytes.contains(&b':') || is_url || path.symlink_metadata().is_ok() {
         return None;
     }
     let colons = bytes.iter().enumerate().rev();

@@ -17,6 +17,7 @@ use weald_format::limits::STREAMS_MAX;
 use weald_format::{ByteLen, ContentId, Digest, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
+use weald_remote::Location;
 
 /// Memory that a content of an image takes, bytes: its digest three times, its number in a table,
 /// and 16 for the choice of similar contents (`similar.rs`): two marks and an entry of its index.
@@ -293,7 +294,9 @@ impl IndexedImage {
     /// Describes the image as a base of the new image.
     fn base(&self) -> Base {
         // The name is a hint only: a reader finds a renamed base by its digest.
+        let url = Location::parse(&self.path).and_then(Result::ok);
         let name = match weald_store::split(&self.path) {
+            _ if url.is_some() => url.map_or_else(Vec::new, |url| url.name().into_bytes()),
             Some((_, name)) => name.into_bytes(),
             None => {
                 let path = std::fs::canonicalize(&self.path);

@@ -11,6 +11,7 @@ use crate::foreign;
 use crate::open::default_cache_len;
 use crate::open_store::{open_dir, silence_engine};
 use crate::runtime_dir::runtime_dir;
+use crate::url_args;
 use anyhow::{Context, Result, bail};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -59,6 +60,12 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
         };
     }
     let method = mount_kernel::choose_method(&mut args)?;
+    if method != MountMethod::Fuse && weald_remote::is_url(&args.image) {
+        bail!(
+            "{}: only FUSE mounts an image by URL",
+            weald_remote::shown(&args.image)
+        );
+    }
     if method != MountMethod::Fuse {
         dead::clear(&args.dir)?;
     }
@@ -70,7 +77,8 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     }
     mount(
         &args,
-        if args.isolated {
+        // Credentials, proxies and cache are those of this process: its own server inherits them.
+        if args.isolated || weald_remote::is_url(&args.image) {
             ServerChoice::Own
         } else {
             ServerChoice::Shared
@@ -239,6 +247,7 @@ fn start_alone(opened: &OpenedRequest) -> Result<ExitCode> {
             words.extend([flag.into(), value.clone()]);
         }
     }
+    words.extend(url_args::words());
     words.extend([OsStr::new("--"), &request.image, &request.dir].map(OsString::from));
     if background::start(words, Some(opened))? {
         Ok(ExitCode::SUCCESS)

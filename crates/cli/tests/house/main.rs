@@ -14,10 +14,11 @@ use std::path::PathBuf;
 /// Crates by row, lowest first. A crate depends only on lower rows, so that two crates of one row
 /// never use each other. The volume is beside export: it implements a trait of
 /// `vfs`.
-const ROWS: [&[&str]; 10] = [
+const ROWS: [&[&str]; 11] = [
     &["format"],
     &["sys"],
     &["codec", "io", "forest", "erofs"],
+    &["remote"],
     &["store"],
     &["image"],
     &["builder"],

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 91] = [
+pub const COMMANDS: [&str; 92] = [
     "build",
     "mount",
     "umount",
@@ -34,6 +34,7 @@ pub const COMMANDS: [&str; 91] = [
     "generations",
     "recover",
     "rewrite",
+    "publish",
     "store",
     "store create",
     "store add",

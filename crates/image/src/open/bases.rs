@@ -10,6 +10,7 @@ use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
 use weald_format::{Digest, Error, Result};
 use weald_io::ReadAt;
+use weald_remote::{Location, RemoteSource, is_url};
 use weald_store::{Store, StoreLocation, StoredImage};
 
 /// Longest chain of images of which each is the base image of the next.
@@ -95,10 +96,13 @@ pub enum Found {
     File(PathBuf),
     /// In a store.
     Stored(StoredImage),
+    /// On a server.
+    Remote(Box<RemoteSource>),
 }
 
 /// Finds a base image: by its name, or else any file or image of a store with its digest. The
-/// images of `store` come first; a directory of `dirs` that is a store stands for its images.
+/// images of `store` come first; a directory of `dirs` that is a store stands for its images. On a
+/// server, whose directories cannot be listed, the base image is found by its name alone.
 ///
 /// # Errors
 /// `Corrupt` if nothing has it.
@@ -120,8 +124,14 @@ pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Foun
     let others = dirs.iter().flat_map(|dir| files(dir));
     let mut candidates = named.chain(others);
     let found = candidates.find(|path| holds(path, &base.image_digest));
-    found.map(Found::File).ok_or_else(|| {
-        let mut dirs: Vec<_> = dirs.iter().map(|d| d.display().to_string()).collect();
+    if let Some(path) = found {
+        return Ok(Found::File(path));
+    }
+    let urls = dirs.iter().filter(|dir| is_url(dir));
+    let found = urls.into_iter().find_map(|dir| find_remote(base, dir));
+    let found = found.map(|source| Found::Remote(Box::new(source)));
+    found.ok_or_else(|| {
+        let mut dirs: Vec<_> = dirs.iter().map(|dir| weald_remote::shown(dir)).collect();
         dirs.extend(store.map(Store::shown));
         let what = format!(
             "{} with image digest {} is not in {}",
@@ -144,6 +154,20 @@ fn find_stored(base: &Base, store: &Store) -> Option<StoredImage> {
         let has = list(&image).is_ok_and(|list| has_digest(&list, &base.image_digest));
         has.then_some(image)
     })
+}
+
+/// The object of the base image's name below the URL `dir`, if it has the digest.
+fn find_remote(base: &Base, dir: &Path) -> Option<RemoteSource> {
+    let location = Location::beside(dir, OsStr::from_bytes(&base.name)).ok()?;
+    let opened = RemoteSource::open(&location);
+    let opened = opened.and_then(|source| list(&source).map(|list| (source, list)));
+    match opened {
+        Ok((source, list)) => has_digest(&list, &base.image_digest).then_some(source),
+        Err(error) => {
+            log::warn!("a base image that is not read: {error}");
+            None
+        }
+    }
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {

@@ -8,6 +8,7 @@ use weald_format::container::{
 };
 use weald_format::{Digest, Error, Result};
 use weald_io::{FileSource, ReadAt};
+use weald_remote::{Location, RemoteSource};
 
 /// One generation of an image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +45,10 @@ fn read_superblock(source: &dyn ReadAt) -> Result<Digest> {
         return Err(Error::corrupt("superblock", 0, "F-3.7", what));
     }
     source.read_exact_at(&mut superblock, 0)?;
+    if SuperblockRecord::parse(&superblock).is_err() {
+        // A copy of the storage may be damaged, and the original not.
+        source.read_again_at(&mut superblock, 0)?;
+    }
     SuperblockRecord::parse(&superblock)?;
     if image_len < least {
         let what = format!("expected at least {least} bytes, found {image_len}: truncated");
@@ -132,13 +137,18 @@ fn other_digest(expected: &Digest, found: &Digest) -> Error {
     Error::invalid(format!("image digest: expected {expected}, found {found}"))
 }
 
-/// Lists the generations of the image at `path`, a file or `STORE:NAME`, the newest first.
+/// Lists the generations of the image at `path`, a file, `STORE:NAME` or a URL, the newest first.
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Corrupt`, `Unsupported`.
 /// # Cost
 /// Reads 128 bytes for each generation.
 pub fn generations(path: &Path) -> Result<Vec<Generation>> {
+    if let Some(location) = Location::parse(path) {
+        let location = location?;
+        let listed = RemoteSource::open(&location).and_then(|source| list(&source));
+        return listed.map_err(|e| e.context(location.shown()));
+    }
     let listed = match weald_store::find(path) {
         Ok(Some(image)) => list(&image),
         Ok(None) => FileSource::open(path, 0).and_then(|source| list(&source)),

@@ -97,6 +97,15 @@ pub fn read_record_into(
     check_end(source, record)?;
     bytes.resize((record.stored_len as usize).saturating_add(HEADER_LEN), 0);
     source.read_exact_at(bytes, record.offset)?;
+    let checked = check_record(record, bytes);
+    // A copy of the storage may be damaged, and the original not.
+    if checked.is_err() && source.read_again_at(bytes, record.offset)? {
+        return check_record(record, bytes);
+    }
+    checked
+}
+
+fn check_record(record: &RecordRef, bytes: &[u8]) -> Result<()> {
     let (header, stored) = bytes.split_at_checked(HEADER_LEN).unwrap_or((&[], &[]));
     check_header(record, header)?;
     check_digest(record, Digest::of(stored))
@@ -113,7 +122,11 @@ fn read_plain_record(source: &dyn ReadAt, record: &RecordRef, raw: &mut Vec<u8>)
     check_end(source, record)?;
     let mut header = [0; HEADER_LEN];
     source.read_exact_at(&mut header, record.offset)?;
-    check_header(record, &header)?;
+    let mut checked = check_header(record, &header);
+    if checked.is_err() && source.read_again_at(&mut header, record.offset)? {
+        checked = check_header(record, &header);
+    }
+    checked?;
     raw.resize(record.stored_len as usize, 0);
     let mut at = record.offset.saturating_add(HEADER_LEN as u64);
     let mut hasher = blake3::Hasher::new();
@@ -123,7 +136,12 @@ fn read_plain_record(source: &dyn ReadAt, record: &RecordRef, raw: &mut Vec<u8>)
         hasher.update(step);
         at = at.saturating_add(step.len() as u64);
     }
-    check_digest(record, Digest(hasher.finalize().into()))
+    let checked = check_digest(record, Digest(hasher.finalize().into()));
+    let start = record.offset.saturating_add(HEADER_LEN as u64);
+    if checked.is_err() && source.read_again_at(raw, start)? {
+        return check_digest(record, Digest::of(raw));
+    }
+    checked
 }
 
 fn check_end(source: &dyn ReadAt, record: &RecordRef) -> Result<()> {

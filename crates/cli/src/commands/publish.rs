@@ -1,0 +1,167 @@
+//! `weald publish`: puts an image into a bucket.
+
+use crate::help::{DONE_OR_FAILED, Help};
+use crate::json::Object;
+use crate::output::Output;
+use crate::progress::bytes;
+use anyhow::{Context, bail};
+use clap::{Args, ValueHint};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use weald_format::Digest;
+use weald_format::directory::Base;
+use weald_image::{Generation, Image, OpenOptions, generations};
+use weald_io::{FileSource, ReadAt};
+use weald_remote::Location;
+
+/// Sections of the help.
+pub const HELP: Help = Help {
+    lists: &[],
+    notes: &[
+        "Readers see the new object when all of it is there, and the old one until then. An upload \
+         that is interrupted leaves no object; its parts are invisible, and a rule of the bucket \
+         (AbortIncompleteMultipartUpload) removes them.",
+        "If the object is the same image already, nothing is sent. Otherwise all of it is sent, \
+         also if an older version is there. An image that was built with --base is small, and its \
+         readers need the base image beside it: publish that first.",
+    ],
+    examples: &[
+        (
+            "Publish an image",
+            "weald publish forest.weald s3://bucket/forest.weald",
+        ),
+        (
+            "Replace it by the next version",
+            "weald publish --force forest-2.weald s3://bucket/forest.weald",
+        ),
+        (
+            "Mount it elsewhere",
+            "weald mount s3://bucket/forest.weald /mnt",
+        ),
+    ],
+    exit_status: DONE_OR_FAILED,
+};
+
+/// Put an image into a bucket, for reading by URL
+#[derive(Args, Debug)]
+#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+pub struct PublishArgs {
+    /// Image file, or STORE:NAME
+    #[arg(value_hint = ValueHint::FilePath)]
+    image: PathBuf,
+    /// Where it goes: s3://BUCKET/KEY
+    #[arg(value_hint = ValueHint::Url)]
+    url: PathBuf,
+    /// Replace an object that is there
+    #[arg(short, long)]
+    force: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+    /// Print errors only
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+/// Runs the command.
+pub fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
+    let shown = weald_remote::shown(&args.url);
+    let Some(location) = Location::parse(&args.url) else {
+        bail!("{shown}: expected a URL, s3://BUCKET/KEY");
+    };
+    let location = location?;
+    let opened = Image::open_path(&args.image, 0, &OpenOptions::default());
+    let start = weald_image::ImageStart::default();
+    let image = opened.map_err(|error| crate::foreign::explain(&args.image, start, error))?;
+    let digest = image.summary().image_digest;
+    let source: Box<dyn ReadAt> = match weald_store::find(&args.image)? {
+        Some(stored) => Box::new(stored),
+        None => Box::new(FileSource::open(&args.image, 0)?),
+    };
+    let sent_len = if is_there(args, &location, digest)? {
+        0
+    } else {
+        let sent = weald_remote::publish(&*source, &location)?;
+        let found = generations(&args.url).with_context(|| format!("{shown}: reading it back"))?;
+        if found.first().map(|newest| newest.image_digest) != Some(digest) {
+            bail!("{shown}: the object is not what was sent: another writer, or a faulty server");
+        }
+        sent.0
+    };
+    for base in &image.directory().bases {
+        warn_of_base(base, &location);
+    }
+    report(args, &shown, digest, source.len(), sent_len)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Whether the object is the image with `digest` already.
+///
+/// # Errors
+/// Another object, which `--force` would replace.
+fn is_there(args: &PublishArgs, location: &Location, digest: Digest) -> anyhow::Result<bool> {
+    if weald_remote::find(location)?.is_none() {
+        return Ok(false);
+    }
+    let newest = |found: Vec<Generation>| Some(found.first()?.image_digest);
+    let found = generations(&args.url).ok().and_then(newest);
+    match found {
+        Some(found) if found == digest => Ok(true),
+        _ if args.force => Ok(false),
+        Some(_) => bail!(
+            "{}: another image is there: --force replaces it",
+            location.shown()
+        ),
+        None => bail!(
+            "{}: there is an object that is no image: --force replaces it",
+            location.shown()
+        ),
+    }
+}
+
+/// Says that readers will not find a base image.
+fn warn_of_base(base: &Base, location: &Location) {
+    let dir = PathBuf::from(location.parent());
+    let name = OsStr::from_bytes(&base.name);
+    let beside = Location::beside(&dir, name).and_then(|url| weald_remote::find(&url));
+    if !matches!(beside, Ok(Some(_))) {
+        log::warn!(
+            "{}: readers need its base image, too: publish it as {} in the same place",
+            location.shown(),
+            base.name.escape_ascii()
+        );
+    }
+}
+
+fn report(
+    args: &PublishArgs,
+    shown: &str,
+    digest: Digest,
+    len: u64,
+    sent_len: u64,
+) -> anyhow::Result<()> {
+    let mut output = Output::new();
+    if args.json {
+        let mut object = Object::new();
+        object.insert("url".into(), shown.into());
+        object.insert("image_digest".into(), digest.to_string().into());
+        object.insert("image_len".into(), len.into());
+        object.insert("sent_len".into(), sent_len.into());
+        output.json(&object.into())?;
+    } else if !args.quiet {
+        let sent = if sent_len == 0 {
+            "is there already, and nothing was sent".to_owned()
+        } else {
+            format!("{} sent", bytes(sent_len))
+        };
+        output.text(&format!(
+            "{}: {}, {sent}\n",
+            weald_vfs::safe_line(shown),
+            bytes(len)
+        ))?;
+    }
+    output.finish()?;
+    Ok(())
+}

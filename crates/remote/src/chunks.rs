@@ -1,0 +1,263 @@
+//! Chunks of an object: in memory, on disk, or on their way.
+//!
+//! A chunk that several readers want is requested once. It stays in memory while there is room, and
+//! on disk if there is a cache. A request that failed leaves nothing behind: the next reader asks
+//! again, so that a server that is back serves at once.
+
+use crate::disk_cache::ImageCache;
+use crate::object::{Failure, Object};
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Handle;
+use weald_format::Result;
+
+/// Bytes of a chunk, the unit of requests and of the cache on disk; the last one of an object is
+/// shorter. `docs/design/0036-urls.md` has the figures.
+pub const CHUNK_LEN: u64 = 256 << 10;
+/// Chunks of the longest request.
+const REQUEST_CHUNKS_MAX: u64 = 4;
+/// Bytes of chunks that stay in memory: more than is fetched ahead.
+const MEMORY_MAX: usize = 48 << 20;
+/// What a reader waits beyond the time of a request, which ends by itself.
+const GRACE: Duration = Duration::from_secs(90);
+
+/// A chunk that was requested.
+pub struct Chunk {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+enum State {
+    Pending,
+    Ready(Bytes),
+    Failed(Failure),
+}
+
+impl Chunk {
+    fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::new(State::Pending),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Whether a reader would have to wait.
+    pub fn is_pending(&self) -> bool {
+        matches!(*self.state.lock(), State::Pending)
+    }
+
+    /// Waits until `deadline` for the bytes.
+    fn wait(&self, deadline: Instant) -> Option<std::result::Result<Bytes, weald_format::Error>> {
+        let mut state = self.state.lock();
+        loop {
+            match &*state {
+                State::Ready(bytes) => return Some(Ok(bytes.clone())),
+                State::Failed(failure) => return Some(Err(failure.error())),
+                State::Pending => {}
+            }
+            if self.changed.wait_until(&mut state, deadline).timed_out() {
+                return None;
+            }
+        }
+    }
+
+    fn set(&self, state: State) {
+        *self.state.lock() = state;
+        self.changed.notify_all();
+    }
+}
+
+/// The chunks of one object.
+pub struct Chunks {
+    object: Object,
+    disk: Option<ImageCache>,
+    held: Mutex<Held>,
+    runtime: Handle,
+}
+
+#[derive(Default)]
+struct Held {
+    chunks: HashMap<u64, (Arc<Chunk>, u64)>,
+    /// Bytes of those that are ready.
+    len: usize,
+    tick: u64,
+}
+
+impl Held {
+    /// The chunk `no` if it is there, as the last one used.
+    fn find(&mut self, no: u64) -> Option<Arc<Chunk>> {
+        self.tick = self.tick.saturating_add(1);
+        let (chunk, used) = self.chunks.get_mut(&no)?;
+        *used = self.tick;
+        Some(chunk.clone())
+    }
+
+    fn add(&mut self, no: u64) -> Arc<Chunk> {
+        let chunk = Chunk::new();
+        self.chunks.insert(no, (chunk.clone(), self.tick));
+        chunk
+    }
+
+    /// Makes room for `len` more bytes.
+    fn make_room(&mut self, len: usize) {
+        self.len = self.len.saturating_add(len);
+        while self.len > MEMORY_MAX {
+            let ready = self.chunks.iter().filter(|(_, (c, _))| !c.is_pending());
+            let oldest = ready.min_by_key(|(_, (_, used))| *used).map(|(no, _)| *no);
+            let Some(no) = oldest else { return };
+            self.remove(no);
+        }
+    }
+
+    fn remove(&mut self, no: u64) {
+        if let Some((chunk, _)) = self.chunks.remove(&no)
+            && let State::Ready(bytes) = &*chunk.state.lock()
+        {
+            self.len = self.len.saturating_sub(bytes.len());
+        }
+    }
+}
+
+impl Chunks {
+    /// The chunks of `object`, with copies in `disk`.
+    pub fn new(object: Object, disk: Option<ImageCache>, runtime: Handle) -> Arc<Self> {
+        Arc::new(Self {
+            object,
+            disk,
+            held: Mutex::default(),
+            runtime,
+        })
+    }
+
+    /// The object.
+    pub fn object(&self) -> &Object {
+        &self.object
+    }
+
+    /// The numbers of the chunks that have bytes of `range`.
+    pub fn of(range: &Range<u64>) -> Range<u64> {
+        range.start / CHUNK_LEN..range.end.div_ceil(CHUNK_LEN)
+    }
+
+    /// The bytes of the object in chunk `no`.
+    fn range_of(&self, no: u64) -> Range<u64> {
+        let start = no.saturating_mul(CHUNK_LEN).min(self.object.len());
+        start..start.saturating_add(CHUNK_LEN).min(self.object.len())
+    }
+
+    /// The chunks `numbers`, of which those that are not there are requested now.
+    pub fn request(self: &Arc<Self>, numbers: Range<u64>) -> Vec<Arc<Chunk>> {
+        let mut found = Vec::new();
+        let mut missing: Vec<(u64, Arc<Chunk>)> = Vec::new();
+        {
+            let mut held = self.held.lock();
+            for no in numbers {
+                let chunk = held.find(no).unwrap_or_else(|| {
+                    let chunk = held.add(no);
+                    missing.push((no, chunk.clone()));
+                    chunk
+                });
+                found.push(chunk);
+            }
+        }
+        while !missing.is_empty() {
+            let rest = missing.split_off(run_len(&missing));
+            let run = std::mem::replace(&mut missing, rest);
+            let chunks = self.clone();
+            self.runtime.spawn(async move { chunks.load(run).await });
+        }
+        found
+    }
+
+    /// Waits for a chunk that was requested.
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn wait(&self, chunk: &Chunk) -> Result<Bytes> {
+        let limit = self
+            .object
+            .timeout()
+            .saturating_mul(2)
+            .saturating_add(GRACE);
+        let found = chunk.wait(Instant::now() + limit);
+        let late = || crate::failure::too_late(self.object.location(), limit);
+        found.ok_or_else(late)?
+    }
+
+    /// Drops the copies of the chunks `numbers`, so that they come from the server again.
+    pub fn forget(&self, numbers: Range<u64>) {
+        for no in numbers {
+            self.held.lock().remove(no);
+            if let Some(disk) = &self.disk {
+                disk.remove(no);
+            }
+        }
+    }
+
+    /// Loads the chunks `run`, which are adjacent: from the disk, or else from the server.
+    async fn load(&self, run: Vec<(u64, Arc<Chunk>)>) {
+        let mut absent = Vec::new();
+        for (no, chunk) in run {
+            let range = self.range_of(no);
+            let len = range.end.saturating_sub(range.start) as usize;
+            match self.disk.as_ref().and_then(|disk| disk.read(no, len)) {
+                Some(bytes) => self.is_ready(&chunk, bytes),
+                None => absent.push((no, chunk)),
+            }
+        }
+        while !absent.is_empty() {
+            let rest = absent.split_off(run_len(&absent));
+            self.fetch(&absent).await;
+            absent = rest;
+        }
+    }
+
+    fn is_ready(&self, chunk: &Chunk, bytes: Bytes) {
+        self.held.lock().make_room(bytes.len());
+        chunk.set(State::Ready(bytes));
+    }
+
+    /// Fetches adjacent chunks in one request.
+    async fn fetch(&self, run: &[(u64, Arc<Chunk>)]) {
+        let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else {
+            return;
+        };
+        let range = self.range_of(*first).start..self.range_of(*last).end;
+        match self.object.read(range.clone()).await {
+            Ok(all) => {
+                for (no, chunk) in run {
+                    let part = self.range_of(*no);
+                    let from = part.start.saturating_sub(range.start) as usize;
+                    let to = part.end.saturating_sub(range.start) as usize;
+                    // A copy: a slice would keep the whole answer in memory.
+                    let bytes = Bytes::copy_from_slice(all.get(from..to).unwrap_or_default());
+                    self.is_ready(chunk, bytes.clone());
+                    if let Some(disk) = &self.disk {
+                        disk.write(*no, &bytes);
+                    }
+                }
+            }
+            Err(error) => {
+                log::info!("{error}");
+                let failure = Arc::new(Failure::from(error));
+                for (no, chunk) in run {
+                    self.held.lock().remove(*no);
+                    chunk.set(State::Failed(Failure::from(failure.error())));
+                }
+            }
+        }
+    }
+}
+
+/// How many of the first chunks are adjacent and fit one request.
+fn run_len(chunks: &[(u64, Arc<Chunk>)]) -> usize {
+    let first = chunks.first().map_or(0, |(no, _)| *no);
+    let is_in = |(at, (no, _)): &(usize, &(u64, Arc<Chunk>))| {
+        *no == first.saturating_add(*at as u64) && (*at as u64) < REQUEST_CHUNKS_MAX
+    };
+    chunks.iter().enumerate().take_while(is_in).count().max(1)
+}

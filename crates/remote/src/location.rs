@@ -1,0 +1,297 @@
+//! URLs of images: which words are URLs, and how they are shown.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use url::Url;
+use weald_format::{Error, Result};
+
+/// Schemes that name an object, with what follows them in a URL.
+const SCHEMES: [&str; 3] = ["http://", "https://", "s3://"];
+
+/// What stands for a secret.
+const HIDDEN: &str = "…";
+
+/// Whether `path` is a URL. This is the only place that decides it: a file whose name begins like
+/// one is named with `./` before it.
+pub fn is_url(path: &Path) -> bool {
+    let bytes = path.as_os_str().as_bytes();
+    SCHEMES.iter().any(|scheme| {
+        let begin = bytes.get(..scheme.len());
+        begin.is_some_and(|begin| begin.eq_ignore_ascii_case(scheme.as_bytes()))
+    })
+}
+
+/// `path` as it may be shown: of a URL without the password and the query, both of which may be
+/// secrets; any other path as it is.
+pub fn shown(path: &Path) -> String {
+    match Location::parse(path) {
+        Some(Ok(location)) => location.shown(),
+        _ => without_secrets(&path.display().to_string()),
+    }
+}
+
+/// `text` without the user and the password of the URLs in it.
+pub fn without_secrets(text: &str) -> String {
+    let mut rest = text;
+    let mut safe = String::with_capacity(text.len());
+    while let Some((before, after)) = rest.split_once("://") {
+        safe.push_str(before);
+        safe.push_str("://");
+        let end = after.find(|c: char| c == '/' || c == '?' || c.is_whitespace());
+        let (authority, tail) = after.split_at(end.unwrap_or(after.len()));
+        match authority.rsplit_once('@') {
+            Some((_, host)) => safe.extend([HIDDEN, "@", host]),
+            None => safe.push_str(authority),
+        }
+        rest = tail;
+    }
+    safe.push_str(rest);
+    safe
+}
+
+/// The server and the name of an object.
+#[derive(Clone)]
+pub struct Location {
+    url: Url,
+}
+
+/// What kind of server has an object.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// A web server.
+    Web,
+    /// A bucket, and the name of the object in it.
+    Bucket {
+        /// Name of the bucket.
+        bucket: String,
+        /// Name of the object.
+        key: String,
+    },
+}
+
+impl Location {
+    /// The location that `path` names, or `None` if it is no URL.
+    pub fn parse(path: &Path) -> Option<Result<Self>> {
+        is_url(path).then(|| Self::of_url(path.as_os_str()))
+    }
+
+    fn of_url(text: &OsStr) -> Result<Self> {
+        let bad = |what: &str| {
+            let shown = without_secrets(&text.to_string_lossy());
+            Error::invalid(format!("{shown}: {what}"))
+        };
+        let text = text.to_str().ok_or_else(|| bad("a URL is UTF-8"))?;
+        let url = Url::parse(text).map_err(|error| bad(&format!("not a URL: {error}")))?;
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(bad("the URL names no host and no bucket"));
+        }
+        let is_bucket = url.scheme() == "s3";
+        if is_bucket && (!url.username().is_empty() || url.password().is_some()) {
+            return Err(bad(
+                "credentials of a bucket come from the environment or from ~/.aws, not from the URL",
+            ));
+        }
+        if url.path().len() < 2 {
+            return Err(bad(
+                "the URL names no object: expected a path behind the host",
+            ));
+        }
+        Ok(Self { url })
+    }
+
+    /// Where the object lies.
+    ///
+    /// # Errors
+    /// `Invalid` for a key that is not UTF-8 after its percent signs are decoded.
+    pub fn place(&self) -> Place {
+        if self.url.scheme() != "s3" {
+            return Place::Web;
+        }
+        Place::Bucket {
+            bucket: self.url.host_str().unwrap_or_default().to_owned(),
+            key: decoded(self.url.path().trim_start_matches('/')),
+        }
+    }
+
+    /// The URL for requests: without user and password, which [`Location::credentials`] has.
+    pub(crate) fn request_url(&self) -> String {
+        let mut url = self.url.clone();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_fragment(None);
+        url.to_string()
+    }
+
+    /// User and password that the URL itself gives.
+    pub(crate) fn credentials(&self) -> Option<(String, String)> {
+        let user = self.url.username();
+        let password = self.url.password();
+        let has_any = !user.is_empty() || password.is_some();
+        has_any.then(|| (decoded(user), decoded(password.unwrap_or_default())))
+    }
+
+    /// Whether requests go without TLS.
+    pub(crate) fn is_plain_http(&self) -> bool {
+        self.url.scheme() == "http"
+    }
+
+    /// The URL without secrets, for messages and lists.
+    pub fn shown(&self) -> String {
+        let mut url = self.url.clone();
+        let _ = url.set_username("");
+        let _ = url.set_password(None);
+        url.set_fragment(None);
+        let has_query = url.query().is_some_and(|query| !query.is_empty());
+        url.set_query(None);
+        let query = if has_query {
+            format!("?{HIDDEN}")
+        } else {
+            String::new()
+        };
+        format!("{url}{query}")
+    }
+
+    /// Whether the object lies in a bucket.
+    pub(crate) fn is_in_bucket(&self) -> bool {
+        self.url.scheme() == "s3"
+    }
+
+    /// Host, or bucket.
+    pub(crate) fn host(&self) -> String {
+        let host = self.url.host_str().unwrap_or_default();
+        match self.url.port() {
+            Some(port) => format!("{host}:{port}"),
+            None => host.to_owned(),
+        }
+    }
+
+    /// The whole URL of the directory of the object, for a search beside it.
+    pub fn parent(&self) -> String {
+        let mut url = self.url.clone();
+        url.set_query(None);
+        url.set_fragment(None);
+        if let Ok(mut segments) = url.path_segments_mut() {
+            segments.pop();
+        }
+        url.to_string()
+    }
+
+    /// The object `name` in the directory that `dir`, a URL, names.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that is not UTF-8.
+    pub fn beside(dir: &Path, name: &OsStr) -> Result<Self> {
+        let bad = || Error::invalid(format!("{}: not the URL of a directory", shown(dir)));
+        let text = dir.to_str().ok_or_else(bad)?;
+        let mut url = Url::parse(text).map_err(|_| bad())?;
+        let name = name.to_str().ok_or_else(bad)?;
+        url.path_segments_mut()
+            .map_err(|()| bad())?
+            .pop_if_empty()
+            .push(name);
+        Ok(Self { url })
+    }
+
+    /// The last part of the path, decoded.
+    pub fn name(&self) -> String {
+        let last = self.url.path().rsplit('/').next();
+        decoded(last.unwrap_or_default())
+    }
+}
+
+impl std::fmt::Debug for Location {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.shown())
+    }
+}
+
+/// `text` with its percent signs decoded; as it is if that gives no UTF-8.
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        let digits = tail.get(..2).filter(|_| *first == b'%');
+        let digits = digits.and_then(|digits| std::str::from_utf8(digits).ok());
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = tail.get(2..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    String::from_utf8(bytes).unwrap_or_else(|_| text.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn location(text: &str) -> Result<Location> {
+        Location::parse(Path::new(text)).expect("a URL")
+    }
+
+    /// Would catch: a file that is taken for a URL, and a URL that is taken for a file.
+    #[test]
+    fn urls_are_told_by_their_scheme() {
+        for text in ["https://h/x", "HTTP://h/x", "s3://b/x", "s3://"] {
+            assert!(is_url(Path::new(text)), "{text}");
+        }
+        for text in [
+            "./https://h/x",
+            "https:/h/x",
+            "store:x",
+            "s3:x",
+            "ftp://h/x",
+            "",
+            "/s3://b",
+        ] {
+            assert!(!is_url(Path::new(text)), "{text}");
+        }
+    }
+
+    /// Would catch: a password or a signature in a message.
+    #[test]
+    fn secrets_are_not_shown() {
+        for (text, expected) in [
+            (
+                "https://me:secret@h:1/a%20b.weald",
+                "https://h:1/a%20b.weald",
+            ),
+            ("https://h/x?X-Amz-Signature=secret", "https://h/x?…"),
+            ("https://token-secret@h/x#secret", "https://h/x"),
+        ] {
+            let shown = shown(Path::new(text));
+            assert_eq!(shown, expected);
+            assert_eq!(format!("{:?}", location(text).expect("valid")), expected);
+        }
+        let text = "a https://me:secret@h/x and s3://k:secret@b, http://h/y@z";
+        let expected = "a https://…@h/x and s3://…@b, http://h/y@z";
+        assert_eq!(without_secrets(text), expected);
+        let error = location("s3://k:secret@b/x").expect_err("refused");
+        assert!(!error.to_string().contains("secret"), "{error}");
+    }
+
+    /// Would catch: a key that is encoded twice, a base image that is searched elsewhere.
+    #[test]
+    fn objects_and_their_neighbours() {
+        let found = location("s3://bucket/a b/%C3%BC.weald").expect("valid");
+        let (bucket, key) = ("bucket".into(), "a b/ü.weald".into());
+        assert_eq!(found.place(), Place::Bucket { bucket, key });
+        assert_eq!(found.name(), "ü.weald");
+        let found = location("https://u:p@h/dir/x.weald?q").expect("valid");
+        assert_eq!(found.place(), Place::Web);
+        assert_eq!(found.request_url(), "https://h/dir/x.weald?q");
+        assert_eq!(found.credentials(), Some(("u".into(), "p".into())));
+        let base = Location::beside(Path::new(&found.parent()), OsStr::new("b c")).expect("name");
+        assert_eq!(base.request_url(), "https://h/dir/b%20c");
+        assert_eq!(base.credentials(), Some(("u".into(), "p".into())));
+        for bad in ["https://", "https://h", "https://h/", "s3://b", "s3:///x"] {
+            assert!(location(bad).is_err(), "{bad}");
+        }
+    }
+}
