@@ -53,7 +53,7 @@ check:
 	bash scripts/check.sh
 
 test:
-	bash scripts/setup.sh build test lab
+	bash scripts/setup.sh build test lab servers
 	bash scripts/test.sh
 
 suites:

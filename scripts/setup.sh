@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [exports] [systemd] [verity] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [exports] [systemd] [verity] [servers] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -190,10 +190,13 @@ pkg-config pkg-config
 /usr/include/fuse3 libfuse3-dev
 /usr/include/cxxopts.hpp libcxxopts-dev
 TABLE
+    servers) cat <<'TABLE' ;;
+nginx nginx-light
+TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
 TABLE
-    *) die "unknown purpose '$1': expected build, demo, test, bench, dwarfs, rivals, store, views, forest, lab, mount, volume, exports, systemd, verity or fuzz" ;;
+    *) die "unknown purpose '$1': expected build, demo, test, bench, dwarfs, rivals, store, views, forest, lab, mount, volume, exports, systemd, verity, servers or fuzz" ;;
     esac
 }
 
@@ -266,6 +269,18 @@ install_fuzzer() {
     command -v cargo-fuzz >/dev/null || cargo install --locked cargo-fuzz
 }
 
+# The S3 server of tests and of the demonstration is no package of Debian: Go builds it, in the directory
+# of the build.
+install_s3_server() {
+    local version=v1.8.0 tools=$target/tools
+    if [ -x "$tools/versitygw" ] || command -v versitygw >/dev/null; then return; fi
+    command -v go >/dev/null ||
+        die "Go is missing, which builds the S3 server (versitygw): install Go 1.24 or newer from https://go.dev/dl"
+    step "go install versitygw $version"
+    mkdir -p "$tools"
+    GOBIN=$tools GOFLAGS=-p=2 go install "github.com/versity/versitygw/cmd/versitygw@$version"
+}
+
 purposes=("${@:-build}")
 for purpose in "${purposes[@]}"; do packages_of "$purpose" >/dev/null; done
 install_packages "${purposes[@]}"
@@ -273,6 +288,7 @@ check_rust
 for purpose in "${purposes[@]}"; do
     case $purpose in
     test) check_rust_components ;;
+    servers) install_s3_server ;;
     fuzz) install_fuzzer ;;
     esac
 done

@@ -23,8 +23,8 @@ pub const HELP: Help = Help {
         "Readers see the new object when all of it is there, and the old one until then. An upload \
          that is interrupted leaves no object; its parts are invisible, and a rule of the bucket \
          (AbortIncompleteMultipartUpload) removes them.",
-        "If the object is the same image already, nothing is sent. Otherwise all of it is sent, \
-         also if an older version is there. An image that was built with --base is small, and its \
+        "If the object is the same image already, nothing is sent, except with --force. Otherwise \
+         all of it is sent, also if an older version is there. An image that was built with --base is small, and its \
          readers need the base image beside it: publish that first.",
     ],
     examples: &[
@@ -54,7 +54,7 @@ pub struct PublishArgs {
     /// Where it goes: s3://BUCKET/KEY
     #[arg(value_hint = ValueHint::Url)]
     url: PathBuf,
-    /// Replace an object that is there
+    /// Replace an object that is there, whatever it is
     #[arg(short, long)]
     force: bool,
     /// Print one JSON object
@@ -97,27 +97,21 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Whether the object is the image with `digest` already.
+/// Whether the object is the image with `digest` already. With `--force` it is sent in any case,
+/// because its data may be damaged.
 ///
 /// # Errors
 /// Another object, which `--force` would replace.
 fn is_there(args: &PublishArgs, location: &Location, digest: Digest) -> anyhow::Result<bool> {
-    if weald_remote::find(location)?.is_none() {
+    if weald_remote::find(location)?.is_none() || args.force {
         return Ok(false);
     }
+    let shown = location.shown();
     let newest = |found: Vec<Generation>| Some(found.first()?.image_digest);
-    let found = generations(&args.url).ok().and_then(newest);
-    match found {
+    match generations(&args.url).ok().and_then(newest) {
         Some(found) if found == digest => Ok(true),
-        _ if args.force => Ok(false),
-        Some(_) => bail!(
-            "{}: another image is there: --force replaces it",
-            location.shown()
-        ),
-        None => bail!(
-            "{}: there is an object that is no image: --force replaces it",
-            location.shown()
-        ),
+        Some(_) => bail!("{shown}: another image is there: --force replaces it"),
+        None => bail!("{shown}: there is an object that is no image: --force replaces it"),
     }
 }
 
