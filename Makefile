@@ -45,7 +45,7 @@ all:
 	cargo build --release --locked --workspace --bins
 
 demo:
-	bash scripts/setup.sh build demo
+	bash scripts/setup.sh build demo servers
 	bash scripts/demo.sh
 
 check:

@@ -132,6 +132,36 @@ kernel_mount() {
     "$weald" store gc --views "$work/store"
 }
 
+# Publishes the image to a real S3 server on this machine, and mounts it from there.
+url() {
+    local gateway=$target/tools/versitygw port differences=
+    [ -x "$gateway" ] || gateway=versitygw
+    port=$(python3 -I -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
+    mkdir -p "$work/s3/bucket" "$work/url"
+    export AWS_ACCESS_KEY_ID=demo AWS_SECRET_ACCESS_KEY=demo-secret AWS_ENDPOINT_URL=http://127.0.0.1:$port
+    step "versitygw: an S3 server on this machine"
+    ROOT_ACCESS_KEY=demo ROOT_SECRET_KEY=demo-secret "$gateway" --port "127.0.0.1:$port" \
+        posix "$work/s3" >"$work/s3.log" 2>&1 &
+    gateway=$!
+    for _ in $(seq 100); do
+        (: </dev/tcp/127.0.0.1/"$port") 2>/dev/null && break
+        sleep 0.1
+    done
+    step "weald publish: the image into a bucket"
+    "$weald" publish "$work/tree.weald" s3://bucket/tree.weald
+    step "weald mount s3://bucket/tree.weald"
+    "$weald" mount --url-cache "$work/url-cache,256M" s3://bucket/tree.weald "$work/url"
+    rsync_differences "$tree" "$work/url" --hard-links || {
+        head -n 50 <<<"$differences" >&2
+        die "the tree from the bucket differs from $tree"
+    }
+    say "nothing differs; $(grep -c ' GET ' "$work/s3.log") requests read it"
+    "$weald" umount "$work/url"
+    kill "$gateway"
+    wait "$gateway" || true
+    unset AWS_ACCESS_KEY_ID AWS_SECRET_ACCESS_KEY AWS_ENDPOINT_URL
+}
+
 # stored_bytes: bytes of segments and tables of the volume's store.
 stored_bytes() { du -s --block-size=1 "$work/volumes" | cut -f1; }
 
@@ -244,6 +274,7 @@ pack
 list
 compare
 unmount
+url
 pack_with_others
 table
 store

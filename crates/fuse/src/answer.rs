@@ -52,6 +52,10 @@ pub(crate) trait Answers: Send + Sync + 'static {
     /// requests in progress; later ones fail.
     fn end(&self) {}
 
+    /// Nobody waits for answers any more: the kernel has ended the connection. Requests in progress
+    /// that wait for something may fail.
+    fn abandon(&self) {}
+
     /// Directories whose listings the kernel must drop from its cache before it gets the answer to
     /// `request`, which was carried out.
     fn outdated_listings(&self, _request: &Request<'_>) -> Vec<NodeId> {

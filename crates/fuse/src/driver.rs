@@ -307,6 +307,10 @@ impl<T: Tree> Answers for Driver<T> {
             .unwrap_or_else(Answer::Failed)
     }
 
+    fn abandon(&self) {
+        self.view.tree.stop_waiting();
+    }
+
     fn ino(&self, node: NodeId) -> InodeNo {
         self.view.tree_ino(node)
     }

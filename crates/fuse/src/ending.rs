@@ -46,6 +46,12 @@ impl<D: Answers> Answers for Ending<D> {
         drop(driver);
     }
 
+    fn abandon(&self) {
+        if let Some(driver) = &*self.0.read() {
+            driver.abandon();
+        }
+    }
+
     fn outdated_listings(&self, request: &Request<'_>) -> Vec<NodeId> {
         let driver = self.0.read();
         driver

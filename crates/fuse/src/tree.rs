@@ -100,6 +100,9 @@ pub trait Tree: Send + Sync + 'static {
         offset: u64,
         visit: &mut dyn FnMut(Run) -> ControlFlow<()>,
     ) -> Result<()>;
+
+    /// Ends reads that wait for a server: nobody wants their results.
+    fn stop_waiting(&self) {}
 }
 
 /// A shared tree.
@@ -116,6 +119,10 @@ impl<T: Tree> Tree for Arc<T> {
 
     fn inode(&self, ino: InodeNo) -> Result<Inode> {
         T::inode(self, ino)
+    }
+
+    fn stop_waiting(&self) {
+        T::stop_waiting(self);
     }
 
     fn parent(&self, ino: InodeNo) -> Result<InodeNo> {
@@ -154,6 +161,10 @@ impl<T: Tree> Tree for Arc<T> {
 
 impl Tree for Image {
     type Chunk = FileBytes;
+
+    fn stop_waiting(&self) {
+        Self::stop_waiting(self);
+    }
 
     fn features(&self) -> Features {
         let has_xattrs = self.has_xattrs();

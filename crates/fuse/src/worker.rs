@@ -115,7 +115,10 @@ impl<D: Answers> Worker<'_, D> {
                     self.handle(request, &mut out);
                     trim(&mut out, D::ANSWER_LEN_KEPT);
                 }
-                Err(Errno::NODEV) => return Ok(Outcome::Unmounted),
+                Err(Errno::NODEV) => {
+                    self.driver.abandon();
+                    return Ok(Outcome::Unmounted);
+                }
                 // ENOENT: the calling process was killed before we read its request.
                 Err(Errno::INTR | Errno::NOENT | Errno::AGAIN) => {}
                 Err(errno) => return Err(errno),

@@ -136,8 +136,8 @@ impl Image {
     }
 
     /// Opens the image that begins at `start` (usually byte 0) of the file at `path`, or the image
-    /// of a store that `path` names as `STORE:NAME`, or the image at the URL `path`. Base images are
-    /// searched in the directory of the file, or in the store, first.
+    /// of a store that `path` names as `STORE:NAME`, or the image at the URL `path`. Base images
+    /// are searched in the directory of the file, or in the store, first.
     ///
     /// # Errors
     /// As [`Image::open`]; `Corrupt` if [`ImageStart::Auto`] finds no image; for an image of a
@@ -626,6 +626,15 @@ impl Image {
             visit(block, place)?;
             Ok(ControlFlow::Continue(()))
         })
+    }
+
+    /// Ends reads of this image and its base images that wait for a server, now and from now on:
+    /// the image is about to be closed.
+    pub fn stop_waiting(&self) {
+        self.records.stop_waiting();
+        for base in self.bases() {
+            base.stop_waiting();
+        }
     }
 
     /// Whether contents of this image lie in base images.

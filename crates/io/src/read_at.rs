@@ -29,6 +29,9 @@ pub trait ReadAt: Send + Sync {
     fn read_again_at(&self, _buf: &mut [u8], _offset: u64) -> Result<bool> {
         Ok(false)
     }
+
+    /// Ends reads that wait for a server, now and from now on. A file has none.
+    fn stop_waiting(&self) {}
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
@@ -42,6 +45,10 @@ impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
 
     fn read_again_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         (**self).read_again_at(buf, offset)
+    }
+
+    fn stop_waiting(&self) {
+        (**self).stop_waiting();
     }
 }
 

@@ -11,9 +11,10 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use weald_format::Result;
+use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes of a chunk, the unit of requests and of the cache on disk; the last one of an object is
 /// shorter. `docs/design/0036-urls.md` has the figures.
@@ -77,6 +78,7 @@ pub struct Chunks {
     disk: Option<ImageCache>,
     held: Mutex<Held>,
     runtime: Handle,
+    is_stopped: AtomicBool,
 }
 
 #[derive(Default)]
@@ -130,7 +132,22 @@ impl Chunks {
             disk,
             held: Mutex::default(),
             runtime,
+            is_stopped: AtomicBool::new(false),
         })
+    }
+
+    /// Lets all readers that wait fail, and those that come later.
+    pub fn stop(&self) {
+        self.is_stopped.store(true, Ordering::SeqCst);
+        let held = self.held.lock();
+        for (chunk, _) in held.chunks.values().filter(|(c, _)| c.is_pending()) {
+            chunk.set(State::Failed(Failure::from(self.stopped())));
+        }
+    }
+
+    fn stopped(&self) -> Error {
+        let shown = self.object.location().shown();
+        Error::new(ErrorKind::Io, format!("{shown}: the image is being closed"))
     }
 
     /// The object.
@@ -178,6 +195,9 @@ impl Chunks {
     /// # Errors
     /// As [`Object::read`].
     pub fn wait(&self, chunk: &Chunk) -> Result<Bytes> {
+        if self.is_stopped.load(Ordering::SeqCst) && chunk.is_pending() {
+            return Err(self.stopped());
+        }
         let limit = self
             .object
             .timeout()

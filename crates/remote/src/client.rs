@@ -100,8 +100,8 @@ pub struct Connection {
     pub has_credentials: bool,
 }
 
-/// Prepares requests for the object at `location`, without any. An attempt fails after `silence_max`
-/// without a byte from the server.
+/// Prepares requests for the object at `location`, without any. An attempt fails after
+/// `silence_max` without a byte from the server.
 ///
 /// # Errors
 /// `Invalid` for a key or an environment that cannot be used.

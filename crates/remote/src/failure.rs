@@ -181,8 +181,8 @@ pub fn explain_opening(
 }
 
 fn no_ranges() -> String {
-    "the server does not answer requests for a part of an object: a proxy or a login page may answer \
-     in its place, or it is too simple a server; download the image and open the file"
+    "the server does not answer requests for a part of an object: a proxy or a login page may \
+     answer in its place, or it is too simple a server; download the image and open the file"
         .to_owned()
 }
 

@@ -89,7 +89,7 @@ impl Location {
         let is_bucket = url.scheme() == "s3";
         if is_bucket && (!url.username().is_empty() || url.password().is_some()) {
             return Err(bad(
-                "credentials of a bucket come from the environment or from ~/.aws, not from the URL",
+                "credentials of a bucket come from the environment or ~/.aws, not from the URL",
             ));
         }
         if url.path().len() < 2 {

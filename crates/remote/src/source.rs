@@ -146,6 +146,10 @@ impl ReadAt for RemoteSource {
         self.copy(&chunks, &range, buf)
     }
 
+    fn stop_waiting(&self) {
+        self.chunks.stop();
+    }
+
     fn read_again_at(&self, buf: &mut [u8], offset: u64) -> Result<bool> {
         let range = self.range(offset, buf.len())?;
         log::info!(

@@ -1,4 +1,5 @@
-//! `link LISTEN TARGET DELAY_MS MB_PER_S`: a TCP proxy with a delay and a bandwidth, for benchmarks.
+//! `link LISTEN TARGET ROUND_TRIP_MS MB_PER_S`: a TCP proxy with delay and bandwidth. It prints its
+//! address, and for each line of standard input the bytes that came from the target so far.
 #![allow(missing_docs)]
 #![forbid(unsafe_code)]
 
@@ -21,7 +22,7 @@ fn main() {
     let target = target.parse().expect("an address");
     let link = Link::listen(listener, target, options).expect("a link");
     println!("{}", link.address());
-    loop {
-        std::thread::park();
+    for _line in std::io::stdin().lines() {
+        println!("{}", link.received_len());
     }
 }

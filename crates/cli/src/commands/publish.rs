@@ -24,8 +24,8 @@ pub const HELP: Help = Help {
          that is interrupted leaves no object; its parts are invisible, and a rule of the bucket \
          (AbortIncompleteMultipartUpload) removes them.",
         "If the object is the same image already, nothing is sent, except with --force. Otherwise \
-         all of it is sent, also if an older version is there. An image that was built with --base is small, and its \
-         readers need the base image beside it: publish that first.",
+         all of it is sent, also if an older version is there. An image that was built with --base \
+         is small, and its readers need the base image beside it: publish that first.",
     ],
     examples: &[
         (

@@ -146,6 +146,12 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
         ],
         "generations" => &[("generations i@", Nothing), ("generations @", Nothing)],
         "recover" => &[("recover -n i@", Nothing), ("recover @", Nothing)],
+        "publish" => &[
+            ("publish i@ s3://@/x", Nothing),
+            ("publish @gone s3://b/x", Nothing),
+            ("publish i@ @", Nothing),
+            ("ls http://@/@", Nothing),
+        ],
         "rewrite" => &[
             ("rewrite -f -l 2 i@ r@", Nothing),
             ("rewrite -f --json --repack i@ r@", Nothing),

@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::process::Command;
 use weald_testkit::mounts::mount_lines;
+use weald_testkit::servers::S3Server;
 
 /// Paths that examples use, each with its substitute below the test's directory.
 const PLACES: [(&str, &str); 6] = [
@@ -31,7 +32,7 @@ const PREPARE: &str = "
     weald build -q versions versions.weald; weald build -q versions v1.weald
     mkdir srv
     cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald
-    cp v1.weald backup/; cp forest.weald backup/
+    cp v1.weald backup/; cp forest.weald backup/; cp v1.weald forest-2.weald
     weald export oci -q forest.weald layout:v1; echo '{}' > config.json
     tar -cf saved.tar -C layout .
     seq 3000 > versions/numbers";
@@ -40,6 +41,18 @@ const PREPARE: &str = "
 const STORE_EMPTY: &str = "weald store create -q srv/store";
 const STORE_FULL: &str = "weald store create -q srv/store
     weald store import -q srv/store v1.weald forest.weald monday.weald tuesday.weald";
+
+/// File with variables of the shell, if the examples of a command need any.
+const ENVIRONMENT: &str = "environment";
+
+/// Starts the server that has the bucket of the examples of a command.
+fn start_bucket(bench: &Bench) -> S3Server {
+    let server = S3Server::start(&bench.at("s3"));
+    let lines = server.environment();
+    let lines = lines.map(|(name, value)| format!("export {name}='{value}'\n"));
+    fs::write(bench.at(ENVIRONMENT), lines.concat()).expect("write");
+    server
+}
 
 /// Two disks for tiers.
 const TIER_DISKS: &str = "mkdir mnt/hdd mnt/hdd2
@@ -74,6 +87,7 @@ fn shell(bench: &Bench, line: &str) -> crate::support::Output {
         .env("HOME", dir)
         .env("XDG_CACHE_HOME", dir.join("cache"))
         .env("WEALD_RUNTIME_DIR", dir.join("run"))
+        .env("BASH_ENV", dir.join(ENVIRONMENT))
         .env("LC_ALL", "C");
     run(&mut command)
 }
@@ -149,6 +163,7 @@ fn every_example_works() {
             };
             must(&bench, &named);
         }
+        let _bucket = (command == "publish").then(|| start_bucket(&bench));
         let has_tiers = command.starts_with("tier");
         if has_tiers {
             must(&bench, TIER_DISKS);

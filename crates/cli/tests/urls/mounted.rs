@@ -2,6 +2,7 @@
 
 use crate::ground::{Ground, LARGE_LEN, noise};
 use std::fs;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// EIO.
@@ -29,7 +30,7 @@ fn a_mount_by_url_shows_the_image_and_no_secret() {
                 .weald(["mounts", "--prometheus"])
                 .expect(0, "")
                 .text(),
-            fs::read_to_string("/proc/self/mounts").expect("mounts"),
+            weald_testkit::mounts::mount_lines("/proc/self/mounts").concat(),
             ground.bench.sh("ps axww -o args"),
         ];
         for list in lists {
@@ -99,6 +100,40 @@ fn a_reader_waits_for_a_server_that_restarts() {
     let found = reader.join().expect("no panic").expect("read");
     assert!(found == noise(LARGE_LEN));
     ground.weald(["umount", "mnt"]).expect(0, "");
+}
+
+/// Would catch: an umount that waits for a reader that waits for a server.
+#[test]
+fn an_unmount_does_not_wait_for_the_server() {
+    let mut ground = Ground::new(true);
+    let url = ground.bucket("large");
+    let server = |ground: &Ground| {
+        let servers = ground.weald(["mounts", "--json"]).expect(0, "").json();
+        servers.len()
+    };
+    for how in ["umount", "umount --lazy"] {
+        fs::create_dir_all(ground.at("mnt")).expect("mkdir");
+        ground.weald(["mount", &url, "mnt"]).expect(0, "");
+        ground.s3.kill();
+        let mut reader = Command::new("cat");
+        reader.arg(ground.at("mnt/noise")).stdout(Stdio::null());
+        let mut reader = reader.stderr(Stdio::null()).spawn().expect("cat");
+        std::thread::sleep(Duration::from_millis(700));
+        if how == "umount" {
+            reader.kill().expect("kill");
+        }
+        let start = Instant::now();
+        ground.weald(how.split(' ').chain(["mnt"])).expect(0, "");
+        if how == "umount" {
+            assert_eq!(server(&ground), 0, "the server is gone");
+        } else {
+            reader.kill().expect("kill");
+        }
+        reader.wait().expect("wait");
+        let time = start.elapsed();
+        assert!(time < Duration::from_secs(3), "{how}: {time:?}");
+        ground.s3.restart();
+    }
 }
 
 /// Would catch: bytes of two images in one mount, and an error that does not say what happened.

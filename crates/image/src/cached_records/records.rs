@@ -94,6 +94,11 @@ pub struct CachedRecords {
 }
 
 impl CachedRecords {
+    /// Ends reads that wait for a server.
+    pub fn stop_waiting(&self) {
+        self.source.stop_waiting();
+    }
+
     /// The records of `directory` in `source`; the entries in the cache belong to `tag`, and blocks
     /// to `shared_tag` if the image is in a store.
     pub fn new(
