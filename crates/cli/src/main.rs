@@ -55,6 +55,11 @@ fn main() -> ExitCode {
     // mount(8) calls the other names to remount what /proc/mounts shows as fuse.weald or
     // fuseblk.weald.
     if is_called(&["mount.weald", "mount.fuse.weald", "mount.fuseblk.weald"]) {
+        // Only the environment says more about URLs than the options of a mount.
+        if let Err(error) = url_args::UrlArgs::default().apply() {
+            messages::error(&error);
+            return ExitCode::from(status::FAILED);
+        }
         return commands::mount_helper::run(words.into_iter().skip(1).collect());
     }
     if is_called(&["umount.weald", "umount.fuse.weald", "umount.fuseblk.weald"]) {

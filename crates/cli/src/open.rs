@@ -13,7 +13,7 @@ use weald_vfs::{Follow, Located, shown};
 /// The image to read and how to open it.
 #[derive(Args, Debug, Clone)]
 pub struct ImageArgs {
-    /// Image file, or STORE:NAME
+    /// Image file, STORE:NAME or URL
     #[arg(value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
     #[command(flatten)]
@@ -139,8 +139,15 @@ impl TrustArgs {
     }
 }
 
-/// Refuses STORE:NAME as the file that a command writes.
+/// Refuses STORE:NAME, and a URL, as the file that a command writes.
 pub fn refuse_stored_target(path: &Path) -> anyhow::Result<()> {
+    if weald_remote::is_url(path) {
+        let shown = weald_remote::shown(path);
+        anyhow::bail!(
+            "{shown}: names an object of a server, which this command does not write to: write a \
+             file, then 'weald publish FILE {shown}'"
+        );
+    }
     let Some((store, name)) = weald_store::split(path) else {
         return Ok(());
     };

@@ -26,6 +26,9 @@ const MEMORY_MAX: usize = 48 << 20;
 /// What a reader waits beyond the time of a request, which ends by itself.
 const GRACE: Duration = Duration::from_secs(90);
 
+/// How long the end of a reader waits for copies that are being written.
+const COPY_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// A chunk that was requested.
 pub struct Chunk {
     state: Mutex<State>,
@@ -79,6 +82,9 @@ pub struct Chunks {
     held: Mutex<Held>,
     runtime: Handle,
     is_stopped: AtomicBool,
+    /// Requests whose chunks are being written to disk.
+    writing: Mutex<usize>,
+    written: Condvar,
 }
 
 #[derive(Default)]
@@ -133,6 +139,8 @@ impl Chunks {
             held: Mutex::default(),
             runtime,
             is_stopped: AtomicBool::new(false),
+            writing: Mutex::new(0),
+            written: Condvar::new(),
         })
     }
 
@@ -142,6 +150,18 @@ impl Chunks {
         let held = self.held.lock();
         for (chunk, _) in held.chunks.values().filter(|(c, _)| c.is_pending()) {
             chunk.set(State::Failed(Failure::from(self.stopped())));
+        }
+    }
+
+    /// Waits for a moment until the copies of what was fetched are on disk: a process that ends now
+    /// would lose them.
+    pub fn finish_copies(&self) {
+        let deadline = Instant::now() + COPY_TIME_MAX;
+        let mut writing = self.writing.lock();
+        while *writing > 0 {
+            if self.written.wait_until(&mut writing, deadline).timed_out() {
+                return;
+            }
         }
     }
 
@@ -249,6 +269,8 @@ impl Chunks {
         let range = self.range_of(*first).start..self.range_of(*last).end;
         match self.object.read(range.clone()).await {
             Ok(all) => {
+                // Before any reader goes on, and perhaps ends.
+                *self.writing.lock() += 1;
                 for (no, chunk) in run {
                     let part = self.range_of(*no);
                     let from = part.start.saturating_sub(range.start) as usize;
@@ -260,6 +282,8 @@ impl Chunks {
                         disk.write(*no, &bytes);
                     }
                 }
+                *self.writing.lock() -= 1;
+                self.written.notify_all();
             }
             Err(error) => {
                 log::info!("{error}");

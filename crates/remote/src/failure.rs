@@ -227,6 +227,10 @@ fn of_transport(location: &Location, error: &object_store::Error) -> String {
     let host = location.host();
     let cause_text = innermost(error);
     match transport_kind(error) {
+        _ if cause_text.contains("certificate") => format!(
+            "the certificate of the server is not trusted (SSL_CERT_FILE names further ones): \
+             {cause_text}"
+        ),
         Some(HttpErrorKind::Connect) if location.is_in_bucket() => format!(
             "cannot connect to the server of the bucket, see AWS_ENDPOINT_URL: {cause_text}"
         ),

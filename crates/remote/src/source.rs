@@ -131,6 +131,12 @@ impl RemoteSource {
     }
 }
 
+impl Drop for RemoteSource {
+    fn drop(&mut self) {
+        self.chunks.finish_copies();
+    }
+}
+
 impl ReadAt for RemoteSource {
     fn len(&self) -> u64 {
         self.chunks.object().len().saturating_sub(self.start)

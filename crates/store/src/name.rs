@@ -80,6 +80,8 @@ mod tests {
             ("store", None),
             ("gone:gcc", None),
             ("a:b", None),
+            ("https://host/store:gcc", None),
+            ("s3://store:gcc", None),
         ] {
             let expected = expected.map(|(store, name)| (at(store), name.to_owned()));
             let found = split(&at(path));

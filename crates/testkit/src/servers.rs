@@ -135,8 +135,18 @@ fn gateway() -> PathBuf {
 pub struct WebServer {
     dir: PathBuf,
     port: u16,
+    tls_port: u16,
     running: Option<Running>,
 }
+
+/// Makes an authority `ca.pem`, and a certificate of this machine by it.
+const CERTIFY: &str = "
+    key='-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes'
+    openssl req -x509 $key -keyout ca.key -out ca.pem -days 2 -subj /CN=authority
+    openssl req $key -keyout tls.key -out tls.csr -subj /CN=machine
+    echo subjectAltName=IP:127.0.0.1 > extension
+    openssl x509 -req -in tls.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+        -extfile extension -out tls.pem";
 
 /// What the server does with some paths, besides serving files with ranges.
 const LOCATIONS: &str = "
@@ -157,7 +167,13 @@ impl WebServer {
     pub fn start(dir: &Path) -> Self {
         fs::create_dir_all(dir.join("files")).expect("directory of files");
         fs::write(dir.join("users"), "me:{PLAIN}secret word\n").expect("users");
-        let port = free_port();
+        let made = Command::new("bash")
+            .args(["-ec", CERTIFY])
+            .current_dir(dir)
+            .output()
+            .expect("bash");
+        assert!(made.status.success(), "openssl: {made:?}");
+        let (port, tls_port) = (free_port(), free_port());
         let shown = dir.display().to_string();
         let locations = LOCATIONS.replace("FILES", &format!("{shown}/files"));
         let locations = locations.replace("DIR", &shown);
@@ -167,12 +183,14 @@ impl WebServer {
         let text = format!(
             "daemon off; master_process off; pid {shown}/pid; error_log {shown}/errors;\n\
              events {{}}\nhttp {{ access_log {shown}/requests; {temporary}\n\
-             server {{ listen 127.0.0.1:{port}; root {shown}/files; {locations} }} }}\n"
+             server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{tls_port} ssl;\n\
+             ssl_certificate {shown}/tls.pem; ssl_certificate_key {shown}/tls.key; root {shown}/files; {locations} }} }}\n"
         );
         fs::write(dir.join("nginx.conf"), text).expect("configuration");
         let mut server = Self {
             dir: dir.to_owned(),
             port,
+            tls_port,
             running: None,
         };
         server.restart();
@@ -212,6 +230,16 @@ impl WebServer {
     /// The URL of `path`.
     pub fn url(&self, path: &str) -> String {
         format!("http://{}/{path}", self.address())
+    }
+
+    /// The URL of `path` with TLS.
+    pub fn tls_url(&self, path: &str) -> String {
+        format!("https://127.0.0.1:{}/{path}", self.tls_port)
+    }
+
+    /// The authority of its certificate.
+    pub fn authority(&self) -> PathBuf {
+        self.dir.join("ca.pem")
     }
 
     /// The file that the server shows as `/name`.

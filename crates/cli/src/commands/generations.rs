@@ -43,7 +43,7 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct GenerationsArgs {
-    /// Image file, or STORE:NAME
+    /// Image file, STORE:NAME or URL
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
     /// Print one JSON object per generation

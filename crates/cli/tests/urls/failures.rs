@@ -64,6 +64,21 @@ fn what_web_servers_answer_instead() {
         .expect(0, "");
 }
 
+/// Would catch: a certificate that nobody has signed and that counts, and one of an authority of the
+/// user that does not.
+#[test]
+fn certificates_count() {
+    let ground = Ground::new(false);
+    let url = ground.web.tls_url("small");
+    must_fail(
+        ground.command().args(["ls", &url]),
+        "SSL_CERT_FILE names further ones",
+    );
+    let mut command = ground.command();
+    command.env("SSL_CERT_FILE", ground.web.authority());
+    run(command.args(["check", "-q", &url])).expect(0, "");
+}
+
 /// Would catch: credentials that are wrong, absent or for another bucket, and an endpoint that is
 /// none.
 #[test]

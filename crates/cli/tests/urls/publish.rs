@@ -86,6 +86,13 @@ fn only_images_go_and_only_to_buckets() {
         "a web server takes no images",
     );
     refused(["small", "/tmp/x"], "expected a URL");
+    let output = ground.weald(["build", "source", &ground.bucket("built")]);
+    assert_eq!(output.code, Some(2));
+    assert!(
+        output.stderr.contains("then 'weald publish"),
+        "{}",
+        output.stderr
+    );
     refused(["small", "s3://none/x"], "no such bucket");
     assert!(!ground.s3.file("text").exists());
 }
