@@ -7,17 +7,16 @@ use std::process::Stdio;
 
 /// Bytes of the cache. Nobody makes room or counts more meanwhile, so that no copy counts twice.
 fn used(ground: &Ground) -> u64 {
-    let usage = fs::File::open(ground.at("cache/usage"));
-    let locked = usage.map(|usage| {
-        rustix::fs::flock(&usage, rustix::fs::FlockOperation::LockExclusive).expect("lock");
-        usage
-    });
+    let usage = fs::File::open(ground.at("cache/usage")).ok();
+    if let Some(usage) = &usage {
+        rustix::fs::flock(usage, rustix::fs::FlockOperation::LockExclusive).expect("lock");
+    }
     let files = files(&ground.at("cache"));
     let lens = files
         .iter()
         .filter_map(|file| Some(fs::metadata(file).ok()?.len()));
     let used = lens.sum();
-    drop(locked);
+    drop(usage);
     used
 }
 
