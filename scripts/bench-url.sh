@@ -9,7 +9,7 @@ set -euo pipefail
 source "$(dirname "$0")/lib.sh"
 need_root bench-url
 need_fuse
-need cargo mksquashfs rclone python3 curl
+need cargo mksquashfs rclone python3
 profile=${WEALD_PROFILE:-release} build_programs
 cargo build --release --locked --quiet -p weald-testkit --example link
 delay=${1:-20}
@@ -58,6 +58,8 @@ read -r -u "${LINK[0]}" address
 export AWS_ACCESS_KEY_ID=bench AWS_SECRET_ACCESS_KEY=bench-secret AWS_ENDPOINT_URL=http://$address
 export RCLONE_CONFIG_S_TYPE=s3 RCLONE_CONFIG_S_PROVIDER=Other RCLONE_CONFIG_S_ENDPOINT=$AWS_ENDPOINT_URL
 export RCLONE_CONFIG_S_ACCESS_KEY_ID=bench RCLONE_CONFIG_S_SECRET_ACCESS_KEY=bench-secret
+# rclone fails with an authority in it, even without TLS.
+unset AWS_CA_BUNDLE
 sleep 1
 AWS_ENDPOINT_URL=http://127.0.0.1:$port "$weald" publish -q "$work/tree.weald" s3://bucket/tree.weald
 
@@ -66,7 +68,7 @@ end_url() { "$weald" umount "$work/mnt"; }
 start_cached() { "$weald" mount --url-cache "$work/cache,2G" s3://bucket/tree.weald "$work/mnt"; }
 end_cached() { end_url; }
 start_download() {
-    rclone copyto S:bucket/tree.weald "$work/copy.weald"
+    rclone --quiet copyto S:bucket/tree.weald "$work/copy.weald"
     "$weald" mount "$work/copy.weald" "$work/mnt"
 }
 end_download() {
@@ -74,7 +76,7 @@ end_download() {
     rm "$work/copy.weald"
 }
 start_rclone() {
-    rclone mount --daemon --read-only --vfs-cache-mode off S:bucket "$work/rclone"
+    rclone --quiet mount --daemon --read-only --vfs-cache-mode off S:bucket "$work/rclone"
     mount -t squashfs -o loop,ro "$work/rclone/tree.squashfs" "$work/mnt"
 }
 end_rclone() {

@@ -192,6 +192,7 @@ pkg-config pkg-config
 TABLE
     servers) cat <<'TABLE' ;;
 nginx nginx-light
+rclone rclone
 TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++

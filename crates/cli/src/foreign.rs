@@ -79,12 +79,18 @@ impl std::error::Error for Foreign {}
 /// Converts the error of opening the image at `path` to one that names the format of the file, if
 /// the file has another format.
 pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
-    let is_of_content = matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Io);
+    // A server that fails once is not asked again.
+    let is_of_content = match error.kind() {
+        ErrorKind::Corrupt => true,
+        ErrorKind::Io => !weald_remote::is_url(path),
+        _ => false,
+    };
     let what = match start {
+        _ if !is_of_content => None,
         ImageStart::At(_) => describe(path, start),
         ImageStart::Auto => describe_search(&error),
     };
-    match what.filter(|_| is_of_content) {
+    match what {
         Some(what) => Foreign {
             text: format!("{}: {what}", weald_remote::shown(path)),
             cause: error,

@@ -80,7 +80,8 @@ impl Opened {
         state: Option<(Digest, u64)>,
     ) -> Result<Self> {
         let mut options = MountOptions::parse(&request.options)?;
-        for dir in &mut options.base_dirs {
+        let is_local = |dir: &&mut PathBuf| !weald_remote::is_url(dir);
+        for dir in options.base_dirs.iter_mut().filter(is_local) {
             *dir = Path::new(&request.working_dir).join(&*dir);
         }
         let cache = match options.cache_len {

@@ -192,7 +192,7 @@ impl Chunks {
         let mut missing: Vec<(u64, Arc<Chunk>)> = Vec::new();
         {
             let mut held = self.held.lock();
-            for no in numbers {
+            for no in numbers.clone() {
                 let chunk = held.find(no).unwrap_or_else(|| {
                     let chunk = held.add(no);
                     missing.push((no, chunk.clone()));
@@ -200,6 +200,7 @@ impl Chunks {
                 });
                 found.push(chunk);
             }
+            self.add_neighbours(&mut held, &mut missing);
         }
         while !missing.is_empty() {
             let rest = missing.split_off(run_len(&missing));
@@ -208,6 +209,27 @@ impl Chunks {
             self.runtime.spawn(async move { chunks.load(run).await });
         }
         found
+    }
+
+    /// Adds to the `missing` chunks the others of their groups, if a group has one already: what is
+    /// read twice in a megabyte is likely to be read a third time, and a request costs more than a
+    /// few chunks.
+    fn add_neighbours(&self, held: &mut Held, missing: &mut Vec<(u64, Arc<Chunk>)>) {
+        let count = self.object.len().div_ceil(CHUNK_LEN);
+        for at in 0..missing.len() {
+            let Some((no, _)) = missing.get(at) else {
+                return;
+            };
+            let first = no / REQUEST_CHUNKS_MAX * REQUEST_CHUNKS_MAX;
+            let group = first..first.saturating_add(REQUEST_CHUNKS_MAX).min(count);
+            let is_new = |no: &u64| missing.iter().any(|(other, _)| other == no);
+            let is_used = |no: u64| held.chunks.contains_key(&no) && !is_new(&no);
+            if group.clone().any(is_used) {
+                let absent: Vec<u64> = group.filter(|no| !held.chunks.contains_key(no)).collect();
+                missing.extend(absent.into_iter().map(|no| (no, held.add(no))));
+            }
+        }
+        missing.sort_by_key(|(no, _)| *no);
     }
 
     /// Waits for a chunk that was requested.

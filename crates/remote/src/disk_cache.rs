@@ -157,15 +157,16 @@ impl ImageCache {
             .root()
             .map_err(|error| std::io::Error::other(error.to_string()))?;
         let root = root.ok_or_else(gone)?;
+        // Before the directory is made: whoever makes room removes empty ones.
+        if !self.admit(&root, bytes.len().saturating_add(DIGEST_LEN) as u64)? {
+            return Ok(());
+        }
         let image = self.image.to_string();
         match rustix::fs::mkdirat(&root, &image, Mode::RWXU) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(error.into()),
         }
         let dir = open_dir(&root, &image).ok_or_else(gone)?;
-        if !self.admit(&root, bytes.len().saturating_add(DIGEST_LEN) as u64)? {
-            return Ok(());
-        }
         let hidden = hidden_name();
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::CLOEXEC;
         let mode = Mode::RUSR | Mode::WUSR;

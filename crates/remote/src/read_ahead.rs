@@ -1,7 +1,9 @@
 //! What to fetch before it is requested: readers that go forward, and how far ahead of each.
 //!
-//! The window of a reader doubles each time that it has to wait, up to a limit. So it reaches the
-//! product of bandwidth and delay of the link by itself, and stays small on a fast one.
+//! A reader gets at most as much ahead as it has read in order before, so that a reader who stops
+//! or jumps wastes no more than it used. Below that, its window doubles each time that it has to
+//! wait: it reaches the product of bandwidth and delay of the link by itself, and stays small on a
+//! fast one.
 
 use std::ops::Range;
 
@@ -11,11 +13,11 @@ const WINDOW_MIN: u64 = 1 << 20;
 const WINDOW_MAX: u64 = 16 << 20;
 /// Readers that are told apart.
 const READERS_MAX: usize = 16;
-/// How far behind the last one a read of the same reader may begin, bytes: threads that decode
-/// ahead of one reader overtake each other.
-const BEHIND_MAX: u64 = 4 << 20;
-/// Reads in order after which a reader counts as going forward.
-const IN_ORDER_MIN: u32 = 2;
+/// How far before or behind the end of the last read one of the same reader may begin, bytes:
+/// threads that decode ahead of one reader overtake each other.
+const NEAR: u64 = 1 << 20;
+/// Largest gap between two reads in order, bytes.
+const GAP_MAX: u64 = 128 << 10;
 /// Fewest bytes that are asked for ahead at once, so that requests are large.
 const STEP: u64 = 1 << 20;
 
@@ -26,8 +28,9 @@ struct Reader {
     next: u64,
     /// End of what was asked for ahead.
     asked_to: u64,
+    /// Bytes that were read in order; a jump halves them.
+    run: u64,
     window: u64,
-    in_order: u32,
     used: u64,
 }
 
@@ -45,27 +48,28 @@ impl ReadAhead {
         self.tick = self.tick.saturating_add(1);
         let tick = self.tick;
         let is_next = |reader: &&mut Reader| {
-            let from = reader.next.saturating_sub(BEHIND_MAX);
-            let to = reader.next.saturating_add(reader.window);
-            (from..=to).contains(&range.start)
+            let near = reader.next.saturating_sub(NEAR)..=reader.next.saturating_add(NEAR);
+            near.contains(&range.start)
         };
         let Some(reader) = self.readers.iter_mut().find(is_next) else {
             self.add(range);
             return None;
         };
         reader.used = tick;
-        if range.end > reader.next {
-            reader.next = range.end;
-            reader.in_order = reader.in_order.saturating_add(1);
+        if range.start.saturating_sub(reader.next) > GAP_MAX {
+            reader.run /= 2;
         }
-        if reader.in_order < IN_ORDER_MIN {
-            return None;
+        if range.end > reader.next {
+            let new = range.end.saturating_sub(range.start.max(reader.next));
+            reader.run = reader.run.saturating_add(new);
+            reader.next = range.end;
         }
         if waited {
             reader.window = reader.window.saturating_mul(2).min(WINDOW_MAX);
         }
         let from = reader.asked_to.max(reader.next);
-        let to = reader.next.saturating_add(reader.window);
+        let ahead = reader.window.min(reader.run);
+        let to = reader.next.saturating_add(ahead);
         if to.saturating_sub(from) < STEP {
             return None;
         }
@@ -78,8 +82,8 @@ impl ReadAhead {
         let reader = Reader {
             next: range.end,
             asked_to: range.end,
+            run: 0,
             window: WINDOW_MIN,
-            in_order: 0,
             used: self.tick,
         };
         if self.readers.len() < READERS_MAX {
@@ -125,6 +129,22 @@ mod tests {
             let at = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
             assert_eq!(ahead.note(&(at..at + 4096), true), None);
         }
+    }
+
+    /// Would catch: a reader who jumps about in one region and fetches all of it again and again.
+    #[test]
+    fn a_reader_that_jumps_wastes_little() {
+        let mut ahead = ReadAhead::default();
+        let (mut read, mut fetched) = (0, 0);
+        let mut at: u64 = 1 << 30;
+        for step in 0..10_000_u64 {
+            let jump = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
+            at = (1 << 30) + (at + jump) % (32 << 20);
+            let more = ahead.note(&(at..at + (32 << 10)), true);
+            read += 32 << 10;
+            fetched += more.map_or(0, |more| more.end - more.start);
+        }
+        assert!(fetched < read, "{fetched} bytes for {read}");
     }
 
     /// Would catch: two readers that hide each other.

@@ -184,7 +184,8 @@ impl WebServer {
             "daemon off; master_process off; pid {shown}/pid; error_log {shown}/errors;\n\
              events {{}}\nhttp {{ access_log {shown}/requests; {temporary}\n\
              server {{ listen 127.0.0.1:{port}; listen 127.0.0.1:{tls_port} ssl;\n\
-             ssl_certificate {shown}/tls.pem; ssl_certificate_key {shown}/tls.key; root {shown}/files; {locations} }} }}\n"
+             ssl_certificate {shown}/tls.pem; ssl_certificate_key {shown}/tls.key;\n\
+             root {shown}/files; {locations} }} }}\n"
         );
         fs::write(dir.join("nginx.conf"), text).expect("configuration");
         let mut server = Self {

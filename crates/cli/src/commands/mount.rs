@@ -113,7 +113,10 @@ fn open_request(args: &MountArgs) -> Result<OpenedRequest> {
         VolumeMountOptions::parse(&args.options)?;
     } else {
         let options = MountOptions::parse(&args.options)?;
-        if let Some(what) = foreign::describe(&args.image, options.start) {
+        // The server alone asks for the object of a URL.
+        let described = !weald_remote::is_url(&args.image);
+        let described = described.then(|| foreign::describe(&args.image, options.start));
+        if let Some(what) = described.flatten() {
             bail!("{}: {what}", args.image.display());
         }
     }
@@ -286,7 +289,14 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         ends_when_idle: true,
         log: None,
     };
-    let server = Server::start(runtime_dir, server_options, Some(request))?;
+    let url = request.request().url.clone();
+    let start = |_: &String| MountOptions::parse(&args.options).map(|options| options.start);
+    let start = url.as_ref().map(start).transpose()?;
+    let server = Server::start(runtime_dir, server_options, Some(request));
+    let server = server.map_err(|error| match url.as_ref().zip(start) {
+        Some((url, start)) => foreign::explain(url.as_ref(), start, error),
+        None => error.into(),
+    })?;
     if args.ready_stdout {
         if is_for_automounter {
             background::detach()?;

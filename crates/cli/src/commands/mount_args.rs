@@ -402,9 +402,9 @@ pub const HELP: Help = Help {
          weald/views in $XDG_CACHE_HOME, or else in /var/cache. The command weald store gc --views \
          empties it.",
         "A mount of a URL has a process of its own, which keeps the environment of this command: \
-         credentials, proxies, and the cache of --url-cache. A read waits for a server that is away \
-         as --url-timeout says, then it fails (EIO); when the server is back, reads work again. If \
-         another object takes the place of the image, reads of what is not cached fail.",
+         credentials, proxies, and the cache of --url-cache. A read waits for a server that is \
+         away as --url-timeout says, then it fails (EIO); when the server is back, reads work \
+         again. If another object takes the place of the image, reads of what is not cached fail.",
         "With --overlay a user mounts in a user namespace, without rights on the host. A server \
          shows the metadata through FUSE; overlayfs reads the data from a view cache below \
          $XDG_CACHE_HOME or ~/.cache. The server ends with the mount. Owners that the namespace \

@@ -33,6 +33,7 @@ fn what_web_servers_answer_instead() {
     let ground = Ground::new(false);
     fs::write(ground.web.file("html"), "<!DOCTYPE html><p>Please log in.").expect("write");
     fs::write(ground.web.file("empty"), "").expect("write");
+    fs::create_dir(ground.at("mnt")).expect("mkdir");
     for (path, words) in [
         ("none", "there is no such object (status 404)"),
         ("forbidden/x", "the server refuses access (status 403)"),
@@ -44,12 +45,11 @@ fn what_web_servers_answer_instead() {
         ("elsewhere/x", "403"),
         ("empty", "empty"),
     ] {
+        let url = ground.web.url(path);
         for command in ["ls", "check"] {
-            must_fail(
-                ground.command().args([command, &ground.web.url(path)]),
-                words,
-            );
+            must_fail(ground.command().args([command, &url]), words);
         }
+        must_fail(ground.command().args(["mount", &url, "mnt"]), words);
     }
     let closed = ground.web.url("closed/small");
     let wrong = closed.replace("http://", "http://me:secret-wrong@");
@@ -64,8 +64,8 @@ fn what_web_servers_answer_instead() {
         .expect(0, "");
 }
 
-/// Would catch: a certificate that nobody has signed and that counts, and one of an authority of the
-/// user that does not.
+/// Would catch: a certificate that nobody has signed and that counts, and one of an authority of
+/// the user that does not.
 #[test]
 fn certificates_count() {
     let ground = Ground::new(false);
