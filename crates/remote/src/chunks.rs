@@ -6,6 +6,7 @@
 
 use crate::disk_cache::ImageCache;
 use crate::object::{Failure, Object};
+use crate::read_ahead::{STEP, Window};
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -20,7 +21,7 @@ use weald_format::{Error, ErrorKind, Result};
 /// shorter. `docs/design/0036-urls.md` has the figures.
 pub const CHUNK_LEN: u64 = 256 << 10;
 /// Chunks of the longest request.
-const REQUEST_CHUNKS_MAX: u64 = 4;
+const REQUEST_CHUNKS_MAX: u64 = STEP;
 /// Bytes of chunks that stay in memory: more than is fetched ahead.
 const MEMORY_MAX: usize = 48 << 20;
 /// What a reader waits beyond the time of a request, which ends by itself.
@@ -89,24 +90,39 @@ pub struct Chunks {
 
 #[derive(Default)]
 struct Held {
-    chunks: HashMap<u64, (Arc<Chunk>, u64)>,
+    window: Window,
+    chunks: HashMap<u64, HeldChunk>,
     /// Bytes of those that are ready.
     len: usize,
     tick: u64,
+}
+
+/// A chunk in memory or on its way.
+struct HeldChunk {
+    chunk: Arc<Chunk>,
+    /// When it was used last.
+    used: u64,
+    /// Whether a reader wanted it; otherwise it was fetched ahead.
+    was_read: bool,
 }
 
 impl Held {
     /// The chunk `no` if it is there, as the last one used.
     fn find(&mut self, no: u64) -> Option<Arc<Chunk>> {
         self.tick = self.tick.saturating_add(1);
-        let (chunk, used) = self.chunks.get_mut(&no)?;
-        *used = self.tick;
-        Some(chunk.clone())
+        let held = self.chunks.get_mut(&no)?;
+        held.used = self.tick;
+        Some(held.chunk.clone())
     }
 
     fn add(&mut self, no: u64) -> Arc<Chunk> {
         let chunk = Chunk::new();
-        self.chunks.insert(no, (chunk.clone(), self.tick));
+        let held = HeldChunk {
+            chunk: chunk.clone(),
+            used: self.tick,
+            was_read: false,
+        };
+        self.chunks.insert(no, held);
         chunk
     }
 
@@ -114,16 +130,16 @@ impl Held {
     fn make_room(&mut self, len: usize) {
         self.len = self.len.saturating_add(len);
         while self.len > MEMORY_MAX {
-            let ready = self.chunks.iter().filter(|(_, (c, _))| !c.is_pending());
-            let oldest = ready.min_by_key(|(_, (_, used))| *used).map(|(no, _)| *no);
+            let ready = self.chunks.iter().filter(|(_, c)| !c.chunk.is_pending());
+            let oldest = ready.min_by_key(|(_, c)| c.used).map(|(no, _)| *no);
             let Some(no) = oldest else { return };
             self.remove(no);
         }
     }
 
     fn remove(&mut self, no: u64) {
-        if let Some((chunk, _)) = self.chunks.remove(&no)
-            && let State::Ready(bytes) = &*chunk.state.lock()
+        if let Some(held) = self.chunks.remove(&no)
+            && let State::Ready(bytes) = &*held.chunk.state.lock()
         {
             self.len = self.len.saturating_sub(bytes.len());
         }
@@ -148,8 +164,8 @@ impl Chunks {
     pub fn stop(&self) {
         self.is_stopped.store(true, Ordering::SeqCst);
         let held = self.held.lock();
-        for (chunk, _) in held.chunks.values().filter(|(c, _)| c.is_pending()) {
-            chunk.set(State::Failed(Failure::from(self.stopped())));
+        for held in held.chunks.values().filter(|c| c.chunk.is_pending()) {
+            held.chunk.set(State::Failed(Failure::from(self.stopped())));
         }
     }
 
@@ -209,6 +225,28 @@ impl Chunks {
             self.runtime.spawn(async move { chunks.load(run).await });
         }
         found
+    }
+
+    /// Asks for what a reader in order will want after the chunks `numbers`, which it reads now, but
+    /// not beyond chunk `end`.
+    pub fn ask_ahead(self: &Arc<Self>, numbers: &Range<u64>, waits: bool, end: u64) {
+        let ahead = {
+            let mut held = self.held.lock();
+            if waits {
+                held.window.widen();
+            }
+            for no in numbers.clone() {
+                if let Some(chunk) = held.chunks.get_mut(&no) {
+                    chunk.was_read = true;
+                }
+            }
+            let was_read = |no: u64| held.chunks.get(&no).is_some_and(|chunk| chunk.was_read);
+            let ahead = held.window.ahead(numbers, was_read);
+            ahead.start..ahead.end.min(end)
+        };
+        if !ahead.is_empty() {
+            drop(self.request(ahead));
+        }
     }
 
     /// Adds to the `missing` chunks the others of their groups, if a group has one already: what is

@@ -1,95 +1,52 @@
-//! What to fetch before it is requested: readers that go forward, and how far ahead of each.
+//! What to fetch before it is requested: how far ahead of a reader that goes forward.
 //!
-//! A reader gets at most as much ahead as it has read in order before, so that a reader who stops
-//! or jumps wastes no more than it used. Below that, its window doubles each time that it has to
-//! wait: it reaches the product of bandwidth and delay of the link by itself, and stays small on a
-//! fast one.
+//! A reader is no object here: several threads decode ahead of one reader and overtake each other.
+//! What counts is which chunks were read. Behind a run of chunks that were read, as many more are
+//! fetched, so that a reader who stops or jumps wastes no more than it used. Below that, the window
+//! doubles each time that somebody has to wait: it reaches the product of bandwidth and delay of
+//! the link by itself.
 
 use std::ops::Range;
 
-/// First window, bytes.
-const WINDOW_MIN: u64 = 1 << 20;
-/// Largest window, bytes: 50 MB/s over 300 ms.
-const WINDOW_MAX: u64 = 16 << 20;
-/// Readers that are told apart.
-const READERS_MAX: usize = 16;
-/// How far before or behind the end of the last read one of the same reader may begin, bytes:
-/// threads that decode ahead of one reader overtake each other.
-const NEAR: u64 = 1 << 20;
-/// Largest gap between two reads in order, bytes.
-const GAP_MAX: u64 = 128 << 10;
-/// Fewest bytes that are asked for ahead at once, so that requests are large.
-const STEP: u64 = 1 << 20;
+/// First window, chunks.
+const WINDOW_MIN: u64 = 4;
+/// Largest window, chunks: 16 MiB, which is 50 MB/s over 300 ms.
+const WINDOW_MAX: u64 = 64;
+/// Chunks that are asked for ahead at once: those of one request.
+pub const STEP: u64 = 4;
 
-/// One reader.
-#[derive(Debug, Clone)]
-struct Reader {
-    /// End of the furthest read.
-    next: u64,
-    /// End of what was asked for ahead.
-    asked_to: u64,
-    /// Bytes that were read in order; a jump halves them.
-    run: u64,
-    window: u64,
-    used: u64,
+/// How far ahead is fetched.
+#[derive(Debug)]
+pub struct Window(u64);
+
+impl Default for Window {
+    fn default() -> Self {
+        Self(WINDOW_MIN)
+    }
 }
 
-/// The readers of one object.
-#[derive(Debug, Default)]
-pub struct ReadAhead {
-    readers: Vec<Reader>,
-    tick: u64,
-}
-
-impl ReadAhead {
-    /// Notes a read of `range`, which `waited` for the server or not. Returns the range to fetch
-    /// ahead now, which may pass the end of the object.
-    pub fn note(&mut self, range: &Range<u64>, waited: bool) -> Option<Range<u64>> {
-        self.tick = self.tick.saturating_add(1);
-        let tick = self.tick;
-        let is_next = |reader: &&mut Reader| {
-            let near = reader.next.saturating_sub(NEAR)..=reader.next.saturating_add(NEAR);
-            near.contains(&range.start)
-        };
-        let Some(reader) = self.readers.iter_mut().find(is_next) else {
-            self.add(range);
-            return None;
-        };
-        reader.used = tick;
-        if range.start.saturating_sub(reader.next) > GAP_MAX {
-            reader.run /= 2;
-        }
-        if range.end > reader.next {
-            let new = range.end.saturating_sub(range.start.max(reader.next));
-            reader.run = reader.run.saturating_add(new);
-            reader.next = range.end;
-        }
-        if waited {
-            reader.window = reader.window.saturating_mul(2).min(WINDOW_MAX);
-        }
-        let from = reader.asked_to.max(reader.next);
-        let ahead = reader.window.min(reader.run);
-        let to = reader.next.saturating_add(ahead);
-        if to.saturating_sub(from) < STEP {
-            return None;
-        }
-        reader.asked_to = to;
-        Some(from..to)
+impl Window {
+    /// A reader has to wait for the server.
+    pub fn widen(&mut self) {
+        self.0 = self.0.saturating_mul(2).min(WINDOW_MAX);
     }
 
-    /// Adds a reader at the end of `range`, in place of the one that was seen longest ago.
-    fn add(&mut self, range: &Range<u64>) {
-        let reader = Reader {
-            next: range.end,
-            asked_to: range.end,
-            run: 0,
-            window: WINDOW_MIN,
-            used: self.tick,
-        };
-        if self.readers.len() < READERS_MAX {
-            self.readers.push(reader);
-        } else if let Some(oldest) = self.readers.iter_mut().min_by_key(|reader| reader.used) {
-            *oldest = reader;
+    /// The chunks to fetch behind a read of the chunks `numbers`, which may pass the end of the
+    /// object; `was_read` tells of the chunks before.
+    pub fn ahead(&self, numbers: &Range<u64>, was_read: impl Fn(u64) -> bool) -> Range<u64> {
+        let before = (0..numbers.start).rev().take(self.0 as usize);
+        let before = before.take_while(|no| was_read(*no)).count() as u64;
+        let run = before.saturating_add(numbers.end.saturating_sub(numbers.start));
+        let nothing = numbers.end..numbers.end;
+        // One chunk alone is no run.
+        if before == 0 {
+            return nothing;
+        }
+        let to = numbers.end.saturating_add(run.min(self.0)) / STEP * STEP;
+        if to > numbers.end {
+            numbers.end..to
+        } else {
+            nothing
         }
     }
 }
@@ -97,67 +54,74 @@ impl ReadAhead {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
-    /// Would catch: a reader in order without requests ahead, one whose window does not grow while
-    /// it waits, and a window without limit.
+    /// Chunks that were read, and that were fetched.
+    #[derive(Default)]
+    struct Reads {
+        window: Window,
+        read: BTreeSet<u64>,
+        fetched: BTreeSet<u64>,
+        wait_count: usize,
+    }
+
+    impl Reads {
+        fn read(&mut self, no: u64) {
+            if self.fetched.insert(no) {
+                self.wait_count += 1;
+                self.window.widen();
+            }
+            self.read.insert(no);
+            let ahead = self
+                .window
+                .ahead(&(no..no + 1), |no| self.read.contains(&no));
+            assert!(ahead.end - ahead.start <= WINDOW_MAX);
+            self.fetched.extend(ahead);
+        }
+    }
+
+    /// Would catch: a reader in order that waits for each request.
     #[test]
-    fn a_waiting_reader_gets_a_larger_window() {
-        let mut ahead = ReadAhead::default();
-        let mut asked = 0;
-        let mut furthest = 0;
-        for step in 0..400_u64 {
-            let range = step << 17..(step + 1) << 17;
-            if let Some(more) = ahead.note(&range, true) {
-                assert!(more.start >= range.end && more.end - range.end <= WINDOW_MAX);
-                assert!(more.start >= furthest, "bytes are asked for twice");
-                furthest = more.end;
-                asked += 1;
+    fn a_reader_in_order_rarely_waits() {
+        let mut reads = Reads::default();
+        (0..1000).for_each(|no| reads.read(no));
+        assert!(reads.wait_count < 10, "{} waits", reads.wait_count);
+        let last = *reads.fetched.last().expect("chunks");
+        assert!((1000..1000 + WINDOW_MAX).contains(&last), "{last}");
+    }
+
+    /// Would catch: threads ahead of one reader that count as readers at random.
+    #[test]
+    fn threads_that_overtake_each_other_are_in_order() {
+        let mut reads = Reads::default();
+        for block in 0..60 {
+            for step in 0..8 {
+                for thread in 0..4 {
+                    reads.read((block * 4 + thread) * 8 + step);
+                }
             }
         }
         assert!(
-            furthest >= (400 << 17) + WINDOW_MAX - (2 << 20),
-            "{furthest}"
+            reads.wait_count < 60,
+            "{} waits for 1,920 chunks",
+            reads.wait_count
         );
-        assert!(asked < 100, "{asked} small requests");
     }
 
-    /// Would catch: a random reader that fetches more than it reads.
+    /// Would catch: a random reader for whom more is fetched than it reads.
     #[test]
-    fn a_random_reader_fetches_nothing_ahead() {
-        let mut ahead = ReadAhead::default();
-        for step in 1..100_u64 {
-            let at = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20;
-            assert_eq!(ahead.note(&(at..at + 4096), true), None);
-        }
-    }
-
-    /// Would catch: a reader who jumps about in one region and fetches all of it again and again.
-    #[test]
-    fn a_reader_that_jumps_wastes_little() {
-        let mut ahead = ReadAhead::default();
-        let (mut read, mut fetched) = (0, 0);
-        let mut at: u64 = 1 << 30;
-        for step in 0..10_000_u64 {
-            let jump = step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 44;
-            at = (1 << 30) + (at + jump) % (32 << 20);
-            let more = ahead.note(&(at..at + (32 << 10)), true);
-            read += 32 << 10;
-            fetched += more.map_or(0, |more| more.end - more.start);
-        }
-        assert!(fetched < read, "{fetched} bytes for {read}");
-    }
-
-    /// Would catch: two readers that hide each other.
-    #[test]
-    fn two_readers_are_told_apart() {
-        let mut ahead = ReadAhead::default();
-        let mut asked = [0, 0];
-        for step in 0..40_u64 {
-            for (who, base) in [0, 1 << 40].into_iter().enumerate() {
-                let range = base + (step << 17)..base + ((step + 1) << 17);
-                asked[who] += u32::from(ahead.note(&range, false).is_some());
+    fn a_random_reader_wastes_little() {
+        for chunk_count in [10_000, 300] {
+            let mut reads = Reads::default();
+            for step in 0..200_u64 {
+                reads.read((step.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 20) % chunk_count);
             }
+            let wasted = reads.fetched.len() - reads.read.len();
+            assert!(
+                wasted <= reads.read.len(),
+                "{wasted} of {}",
+                reads.read.len()
+            );
         }
-        assert!(asked.iter().all(|count| *count > 1), "{asked:?}");
     }
 }

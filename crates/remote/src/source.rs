@@ -5,9 +5,7 @@ use crate::client::runtime;
 use crate::disk_cache::ImageCache;
 use crate::location::Location;
 use crate::object::{Object, Tail};
-use crate::read_ahead::ReadAhead;
 use crate::settings::settings;
-use parking_lot::Mutex;
 use std::ops::Range;
 use std::sync::Arc;
 use weald_format::container::{FOOTER_LEN, Footer};
@@ -18,7 +16,6 @@ use weald_io::ReadAt;
 pub struct RemoteSource {
     chunks: Arc<Chunks>,
     tail: Tail,
-    ahead: Mutex<ReadAhead>,
     start: u64,
 }
 
@@ -47,7 +44,6 @@ impl RemoteSource {
         Ok(Self {
             chunks,
             tail,
-            ahead: Mutex::default(),
             start: 0,
         })
     }
@@ -104,16 +100,6 @@ impl RemoteSource {
         }
     }
 
-    /// Asks for what a reader in order will want.
-    fn ask_ahead(&self, range: &Range<u64>, waited: bool) {
-        if let Some(more) = self.ahead.lock().note(range, waited) {
-            let end = more.end.min(self.tail.start);
-            if more.start < end {
-                drop(self.chunks.request(Chunks::of(&(more.start..end))));
-            }
-        }
-    }
-
     fn copy(&self, chunks: &[Arc<Chunk>], range: &Range<u64>, buf: &mut [u8]) -> Result<()> {
         let mut at = range.start;
         let mut rest = buf;
@@ -147,8 +133,11 @@ impl ReadAt for RemoteSource {
         if range.is_empty() || self.read_tail(buf, &range) {
             return Ok(());
         }
-        let chunks = self.chunks.request(Chunks::of(&range));
-        self.ask_ahead(&range, chunks.iter().any(|chunk| chunk.is_pending()));
+        let numbers = Chunks::of(&range);
+        let chunks = self.chunks.request(numbers.clone());
+        let waits = chunks.iter().any(|chunk| chunk.is_pending());
+        let end = self.tail.start.div_ceil(CHUNK_LEN);
+        self.chunks.ask_ahead(&numbers, waits, end);
         self.copy(&chunks, &range, buf)
     }
 
