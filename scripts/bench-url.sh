@@ -76,12 +76,14 @@ end_download() {
     rm "$work/copy.weald"
 }
 start_rclone() {
-    rclone --quiet mount --daemon --read-only --vfs-cache-mode off S:bucket "$work/rclone"
+    rclone --quiet mount --daemon --read-only --vfs-cache-mode full --cache-dir "$work/rclone-cache" \
+        S:bucket "$work/rclone"
     mount -t squashfs -o loop,ro "$work/rclone/tree.squashfs" "$work/mnt"
 }
 end_rclone() {
     umount "$work/mnt"
     umount "$work/rclone"
+    rm -rf "$work/rclone-cache"
 }
 
 list() { ls -lR "$work/mnt" >/dev/null; }
