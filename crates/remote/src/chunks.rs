@@ -227,8 +227,8 @@ impl Chunks {
         found
     }
 
-    /// Asks for what a reader in order will want after the chunks `numbers`, which it reads now, but
-    /// not beyond chunk `end`.
+    /// Asks for what a reader in order will want after the chunks `numbers`, which it reads now,
+    /// but not beyond chunk `end`.
     pub fn ask_ahead(self: &Arc<Self>, numbers: &Range<u64>, waits: bool, end: u64) {
         let ahead = {
             let mut held = self.held.lock();
