@@ -180,7 +180,7 @@ soak:
 	bash scripts/soak.sh $(PART)
 
 setup:
-	bash scripts/setup.sh build demo test bench
+	bash scripts/setup.sh build demo test bench servers
 
 # Builds nothing, so that root needs no Rust: run make first.
 install:
