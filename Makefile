@@ -134,6 +134,7 @@ bench-snapshot:
 bench-scrub:
 	bash scripts/setup.sh build bench store volume
 	bash scripts/bench-scrub.sh $(ARGS)
+
 bench-url:
 	bash scripts/setup.sh build bench servers
 	bash scripts/bench-url.sh $(ARGS)
