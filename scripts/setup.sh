@@ -74,6 +74,7 @@ ganesha.nfsd nfs-ganesha
 nfs-cat libnfs-utils
 smbd samba
 smbclient smbclient
+/usr/share/doc/samba-vfs-modules samba-vfs-modules
 TABLE
     systemd) cat <<'TABLE' ;;
 /lib/systemd/systemd systemd

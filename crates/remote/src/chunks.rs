@@ -305,7 +305,7 @@ impl Chunks {
             let range = self.range_of(no);
             let len = range.end.saturating_sub(range.start) as usize;
             match self.disk.as_ref().and_then(|disk| disk.read(no, len)) {
-                Some(bytes) => self.is_ready(&chunk, bytes),
+                Some(bytes) => self.is_ready(no, &chunk, bytes),
                 None => absent.push((no, chunk)),
             }
         }
@@ -316,8 +316,13 @@ impl Chunks {
         }
     }
 
-    fn is_ready(&self, chunk: &Chunk, bytes: Bytes) {
-        self.held.lock().make_room(bytes.len());
+    fn is_ready(&self, no: u64, chunk: &Arc<Chunk>, bytes: Bytes) {
+        let mut held = self.held.lock();
+        let found = held.chunks.get(&no);
+        // It may have been dropped meanwhile, and counts for nothing then.
+        if found.is_some_and(|found| Arc::ptr_eq(&found.chunk, chunk)) {
+            held.make_room(bytes.len());
+        }
         chunk.set(State::Ready(bytes));
     }
 
@@ -337,7 +342,7 @@ impl Chunks {
                     let to = part.end.saturating_sub(range.start) as usize;
                     // A copy: a slice would keep the whole answer in memory.
                     let bytes = Bytes::copy_from_slice(all.get(from..to).unwrap_or_default());
-                    self.is_ready(chunk, bytes.clone());
+                    self.is_ready(*no, chunk, bytes.clone());
                     if let Some(disk) = &self.disk {
                         disk.write(*no, &bytes);
                     }
