@@ -196,6 +196,9 @@ fn every_example_works() {
             if !["snapshot", "snapshot create"].contains(&command) {
                 must(&bench, "weald snapshot create -q srv/store:home@before");
             }
+            if command == "snapshot ls" {
+                must(&bench, "weald snapshot create -q srv/store:home@monday");
+            }
             if command == "snapshot release" {
                 must(&bench, "weald snapshot hold audit srv/store:home@before");
             }
