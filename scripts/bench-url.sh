@@ -31,7 +31,7 @@ trap end EXIT
 environments() {
     local pair
     for pair in 1.26.4,1.13.1 2.0.2,1.14.1 2.1.3,1.15.1 2.2.1,1.15.2; do
-        python3 -m pip install --quiet --no-compile --target "$work/trees/numpy-${pair%,*}" \
+        python3 -P -m pip install --quiet --no-compile --target "$work/trees/numpy-${pair%,*}" \
             "numpy==${pair%,*}" "scipy==${pair#*,}"
     done
 }
@@ -87,7 +87,7 @@ end_rclone() {
 }
 
 list() { ls -lR "$work/mnt" >/dev/null; }
-import() { PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$work/mnt/numpy-2.0.2 python3 -c 'import numpy, scipy'; }
+import() { PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$work/mnt/numpy-2.0.2 python3 -P -c 'import numpy, scipy'; }
 one_version() { find "$work/mnt/numpy-2.1.3" -type f -exec cat {} + >/dev/null; }
 
 printf '%-12s %-12s %8s %10s\n' way what s MB

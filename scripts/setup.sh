@@ -195,7 +195,7 @@ TABLE
 nginx nginx-light
 rclone rclone
 python3 python3
-/usr/share/doc/python3-venv python3-venv
+python:ensurepip python3-venv
 TABLE
     fuzz) cat <<'TABLE' ;;
 c++ g++
