@@ -83,7 +83,7 @@ take_snapshots() {
         for log in "$work"/log-*; do cp "$log" "$work/snap-$name-${log##*-}"; done
         # The server may end meanwhile.
         ! "$weald" snapshot create -q "$volume@$name" 2>"$work/said-snapshot" || echo "$name" >>"$work/taken"
-        sleep "$(random_seconds 0.4)"
+        sleep "$(random_seconds 1.2)"
     done
 }
 
@@ -155,8 +155,8 @@ try_kills() {
         mount_volume
         judge_loads
         judge_snapshots
-        "$weald" snapshot prune -q --keep-last 3 "$volume"
-        tail -n 3 "$work/listed" >"$work/taken"
+        "$weald" snapshot prune -q --keep-last 1 "$volume"
+        tail -n 1 "$work/listed" >"$work/taken"
         if ((round % 5 == 0)); then find "$work/mnt" -mindepth 1 -delete; fi
         "$weald" umount "$work/mnt"
         if ((round % 20 == 0)); then "$weald" volume check "$volume" >&2; fi
