@@ -213,6 +213,6 @@ row rollback_one "a rollback of one change"
 # A changed file has a row of its inode and one of its extents.
 echo "bytes of meta for a kept row: $(((after - before) / (count * changed * 2)))"
 "$weald" umount "$work/weald" 2>/dev/null || true
-step "a day of policy: 4,320 snapshots, 72 kept"
+step "a day of policy: ${WEALD_DAY:-4320} snapshots, 72 kept"
 cargo run --quiet --release --locked -p weald-volume --example policy_day -- \
     "$work/day" 100000 10 "${WEALD_DAY:-4320}" 100
