@@ -323,6 +323,37 @@ pub trait ReadView: Debug + Send {
     /// # Errors
     /// As [`Engine::scan`].
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()>;
+
+    /// As [`Engine::get`], of the tables at that moment.
+    ///
+    /// # Errors
+    /// As [`Engine::get`].
+    fn row(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        first_if(key, |visit| self.scan(table, key, visit))
+    }
+}
+
+/// The value of the first row that `scan` visits, if it has this key.
+pub(crate) fn first_if(
+    key: &[u8],
+    scan: impl FnOnce(&mut VisitRow<'_>) -> Result<()>,
+) -> Result<Option<Vec<u8>>> {
+    let mut found = None;
+    scan(&mut |at, value| {
+        found = (at == key).then(|| value.to_vec());
+        Ok(ControlFlow::Break(()))
+    })?;
+    Ok(found)
+}
+
+/// The view of tables that do not change: the tables themselves.
+#[derive(Debug)]
+pub(crate) struct SameRows(pub Arc<dyn Engine>);
+
+impl ReadView for SameRows {
+    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
+        self.0.scan(table, start, visit)
+    }
 }
 
 /// Encodes the number `id` as a key.

@@ -400,12 +400,7 @@ impl ViewEngine {
 
 impl Engine for ViewEngine {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut found = None;
-        self.scan(table, key, &mut |at, value| {
-            found = (at == key).then(|| value.to_vec());
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(found)
+        self.0.lock().row(table, key)
     }
 
     fn scan_readable(

@@ -86,6 +86,11 @@ pub fn wrong_in_map(
     has_moved.then(|| format!("block {id} has moved, and the map does not say so"))
 }
 
+/// Whether a count differs from what a row says. If the count is partial, it may be lower.
+const fn is_wrong(counted: u64, stated: u64, is_partial: bool) -> bool {
+    counted != stated && !(is_partial && counted < stated)
+}
+
 /// Compares the references in the rows of blocks with those that were counted. If the count is
 /// partial, the missing references may be those of a map or of rows that cannot be read.
 pub fn wrong_references(
@@ -96,8 +101,7 @@ pub fn wrong_references(
     let mut wrong = Vec::new();
     for (id, row) in blocks {
         let counted = references.get(id).copied().unwrap_or(0);
-        let is_explained = is_partial && counted < row.references;
-        if counted != row.references && !is_explained {
+        if is_wrong(counted, row.references, is_partial) {
             wrong.push(format!(
                 "block {id}: the table has {} references, maps and volumes have {counted}",
                 row.references
@@ -121,8 +125,7 @@ pub fn wrong_live_lens(
     let mut wrong = Vec::new();
     for (number, row) in segments {
         let counted = live.get(number).copied().unwrap_or(0);
-        let is_explained = is_block_missing && counted < row.live_len;
-        if counted != row.live_len && !is_explained {
+        if is_wrong(counted, row.live_len, is_block_missing) {
             wrong.push(format!(
                 "segment {number}: the table has {} live bytes, its blocks have {counted}",
                 row.live_len

@@ -5,9 +5,11 @@
 //! order of table and key, each as [`HEAD_LEN`] bytes, key and value. An end mark and the number of
 //! rows follow, so that a cut is noticed.
 
-use super::{Batch, BeforeCommit, Engine, ReadView, Table, VisitDamage, VisitRow};
+use super::{
+    Batch, BeforeCommit, Engine, ReadView, SameRows, Table, VisitDamage, VisitRow, first_if,
+};
 use std::collections::BTreeMap;
-use std::ops::{ControlFlow, Range};
+use std::ops::Range;
 use std::sync::Arc;
 use weald_format::journal::RowSum;
 use weald_format::{Error, Result};
@@ -185,14 +187,7 @@ impl RowsFile {
 
 impl Engine for RowsFile {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut found = None;
-        self.scan(table, key, &mut |at, value| {
-            if at == key {
-                found = Some(value.to_vec());
-            }
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(found)
+        first_if(key, |visit| self.scan(table, key, visit))
     }
 
     fn scan_readable(
@@ -239,22 +234,14 @@ impl Engine for RowsFile {
     }
 
     fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
-        Ok(Box::new(Copy(self)))
-    }
-}
-
-#[derive(Debug)]
-struct Copy(Arc<RowsFile>);
-
-impl ReadView for Copy {
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        self.0.scan(table, start, visit)
+        Ok(Box::new(SameRows(self)))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ops::ControlFlow;
     use weald_format::ErrorKind;
 
     type Rows = Vec<(Table, Vec<u8>, Vec<u8>)>;

@@ -1,7 +1,7 @@
 //! All tables as of one commit, for passes beside the writer.
 
 use crate::engine::{
-    Batch, BeforeCommit, Engine, ReadView, Table, VisitDamage, VisitRow, sum_of_rows,
+    Batch, BeforeCommit, Engine, ReadView, SameRows, Table, VisitDamage, VisitRow, sum_of_rows,
 };
 use crate::journal::TablesState;
 use crate::named_rows::NamedRows;
@@ -157,15 +157,7 @@ impl TablesView {
 
 impl Engine for Rows {
     fn get(&self, table: Table, key: &[u8]) -> Result<Option<Vec<u8>>> {
-        let mut found = None;
-        let view = self.looked_up.lock();
-        view.scan(table, key, &mut |at, value| {
-            if at == key {
-                found = Some(value.to_vec());
-            }
-            Ok(ControlFlow::Break(()))
-        })?;
-        Ok(found)
+        self.looked_up.lock().row(table, key)
     }
 
     fn scan_readable(
@@ -210,16 +202,6 @@ impl Engine for Rows {
     }
 
     fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
-        Ok(Box::new(View(self)))
-    }
-}
-
-/// The same rows once more.
-#[derive(Debug)]
-struct View(Arc<Rows>);
-
-impl ReadView for View {
-    fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
-        self.0.scan(table, start, visit)
+        Ok(Box::new(SameRows(self)))
     }
 }
