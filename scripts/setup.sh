@@ -180,6 +180,7 @@ TABLE
     volume) cat <<'TABLE' ;;
 fusermount3 fuse3
 fio fio
+stress-ng stress-ng
 git git
 openssl openssl
 losetup mount

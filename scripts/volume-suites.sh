@@ -1,7 +1,8 @@
 #!/bin/bash
 # volume-suites.sh [SUITE...]: runs test suites and real programs on a mounted volume: posix, fsx,
-# git, sqlite, postgresql, cargo, rsync, devices. Without arguments, all of them.
-# FSX_SEEDS (5) and FSX_COUNT (20000) say how long fsx runs. Needs root.
+# stress, git, sqlite, postgresql, cargo, rsync, devices. Without arguments, all of them.
+# FSX_SEEDS (5) and FSX_COUNT (20000) say how long fsx runs, STRESS_SECONDS (20) stress-ng. Needs
+# root.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -66,7 +67,7 @@ end_clone() {
 }
 
 # same_sums DIR FILE: fails unless the files below DIR that FILE names have the digests in it.
-same_sums() { (cd "$1" && sha256sum --quiet --check "$2") >&2 || die "$1: other files than before"; }
+same_sums() { [ ! -s "$2" ] || (cd "$1" && sha256sum --quiet --check "$2") >&2 || die "$1: other files than before"; }
 
 # end_volume NAME: unmounts the volume, checks it and removes it.
 end_volume() {
@@ -122,35 +123,86 @@ count_passed() {
     [ "${passed:-0}" -ge "$2" ] || die "pjdfstest: ${passed:-no} cases passed, expected at least $2: $(tail -n 3 "$1")"
 }
 
-# take_snapshots: takes snapshots of the volume fsx until there is a file stop, the server being
+# take_snapshots NAME: takes snapshots of the volume until there is a file stop, the server being
 # away now and then, and notes the digests of their files.
 take_snapshots() {
     local count=0 name
     : >"$work/taken"
-    until [ -e "$work/stop" ]; do
+    while [ -d "$work" ] && [ ! -e "$work/stop" ]; do
         count=$((count + 1))
         name=s$count
         sleep 0.3
-        "$weald" snapshot create -q "$work/store:fsx@$name" 2>"$work/said" || continue
-        "$weald" sum -a sha256 "$work/store:fsx@$name" >"$work/sums-$name" 2>>"$work/said" || continue
+        "$weald" snapshot create -q "$work/store:$1@$name" 2>"$work/said" || continue
+        "$weald" sum -a sha256 "$work/store:$1@$name" >"$work/sums-$name" 2>>"$work/said" || continue
+        attributes "$work/$1/.snapshots/$name" >"$work/attributes-$name" 2>>"$work/said" || continue
         echo "$name" >>"$work/taken"
     done
 }
 
-# judge_snapshots: compares all snapshots that are left with what was noted of them.
+# attributes DIR: names, types, modes, owners, links, sizes, times and targets of all below it.
+attributes() { (cd "$1" && find . -printf '%P %y %m %U %G %n %s %T@ %l\n' | LC_ALL=C sort); }
+
+# judge_snapshots NAME: compares all snapshots that are left with what was noted of them.
 judge_snapshots() {
     local name count=0
     while read -r name; do
-        [ -d "$work/fsx/.snapshots/$name" ] || continue
-        same_sums "$work/fsx/.snapshots/$name" "$work/sums-$name"
+        [ -d "$work/$1/.snapshots/$name" ] || continue
+        same_sums "$work/$1/.snapshots/$name" "$work/sums-$name"
+        attributes "$work/$1/.snapshots/$name" | diff "$work/attributes-$name" - >&2 ||
+            die "$1@$name: other attributes than when it was taken"
         count=$((count + 1))
     done <"$work/taken"
-    ((count > 1)) || die "fsx: too few snapshots were taken"
+    ((count > 1)) || die "$1: too few snapshots were taken"
     say "   $count snapshots are as they were"
 }
 
-try_fsx() {
+# with_snapshots NAME COMMAND...: runs the command on the volume below snapshots, and judges these
+# before and after a mount, and after most were removed.
+with_snapshots() {
+    local taker name=$1
+    shift
+    rm -f "$work/stop"
+    take_snapshots "$name" &
+    taker=$!
+    "$@"
+    touch "$work/stop"
+    wait "$taker"
+    judge_snapshots "$name"
+    "$weald" snapshot prune -q --keep-last 3 "$work/store:$name"
+    again "$name"
+    judge_snapshots "$name"
+    "$weald" snapshot prune -q --keep-last 1 "$work/store:$name"
+    "$weald" snapshot rm -q "$work/store:$name@$(tail -n 1 "$work/taken")"
+}
+
+run_fsx() {
     local seed
+    for ((seed = 1; seed <= ${FSX_SEEDS:-5}; seed++)); do
+        "$tools/bin/fsx" -f "$work/fsx.toml" -N "${FSX_COUNT:-20000}" -S "$seed" -P "$work" "$work/fsx/file-$seed" >"$work/fsx.log" 2>&1 || {
+            tail -n 40 "$work/fsx.log" >&2
+            die "fsx: seed $seed failed"
+        }
+        cp "$work/fsx/file-$seed" "$work/copy"
+        again fsx
+        cmp "$work/copy" "$work/fsx/file-$seed" || die "fsx: seed $seed: the file differs after a remount"
+    done
+}
+
+# The stressors of stress-ng that change a file system, all at once, each checking what it reads.
+run_stress() {
+    local stressor stressors=()
+    for stressor in chmod chown copy-file dentry dir dirdeep filename flock hdd link \
+        locka mknod open rename seek symlink touch utime xattr; do
+        stressors+=("--$stressor" 1)
+    done
+    stress-ng --temp-path "$work/stress" --timeout "${STRESS_SECONDS:-20}s" --verify --hdd-bytes 16M \
+        --copy-file-bytes 128M --seek-size 16M "${stressors[@]}" >"$work/stress.log" 2>&1 || {
+        grep -v "^stress-ng: info" "$work/stress.log" | tail -n 40 >&2
+        die "stress-ng failed"
+    }
+}
+
+try_fsx() {
     install_tool fsx 0.3.2
     cat >"$work/fsx.toml" <<'TOML'
 flen = 2097152
@@ -168,27 +220,14 @@ close_open = 1
 invalidate = 1
 TOML
     new_volume fsx
-    local taker
-    take_snapshots &
-    taker=$!
-    for ((seed = 1; seed <= ${FSX_SEEDS:-5}; seed++)); do
-        "$tools/bin/fsx" -f "$work/fsx.toml" -N "${FSX_COUNT:-20000}" -S "$seed" -P "$work" "$work/fsx/file-$seed" >"$work/fsx.log" 2>&1 || {
-            tail -n 40 "$work/fsx.log" >&2
-            die "fsx: seed $seed failed"
-        }
-        cp "$work/fsx/file-$seed" "$work/copy"
-        again fsx
-        cmp "$work/copy" "$work/fsx/file-$seed" || die "fsx: seed $seed: the file differs after a remount"
-    done
-    touch "$work/stop"
-    wait "$taker"
-    judge_snapshots
-    "$weald" snapshot prune -q --keep-last 3 "$work/store:fsx"
-    again fsx
-    judge_snapshots
-    "$weald" snapshot prune -q --keep-last 1 "$work/store:fsx"
-    "$weald" snapshot rm -q "$work/store:fsx@$(tail -n 1 "$work/taken")"
+    with_snapshots fsx run_fsx
     end_volume fsx
+}
+
+try_stress() {
+    new_volume stress
+    with_snapshots stress run_stress
+    end_volume stress
 }
 
 git_here() { git -c gc.auto=0 -c maintenance.auto=false -c safe.directory='*' -c user.name=w -c user.email=w@example.org "$@"; }
@@ -327,7 +366,7 @@ try_devices() {
 }
 
 suites=("${@:-}")
-[ -n "${suites[0]}" ] || suites=(posix fsx git sqlite postgresql cargo rsync devices)
+[ -n "${suites[0]}" ] || suites=(posix fsx stress git sqlite postgresql cargo rsync devices)
 make_work
 chmod 755 "$work"
 install_helpers
