@@ -104,7 +104,7 @@ impl Named {
         }
         let volumes = self.store.volume_names()?;
         if !volumes.contains(&self.name) {
-            if let Some((volume, _)) = self.name.rsplit_once('@')
+            if let Some((volume, _)) = weald_store::split_state(&self.name)
                 && volumes.iter().any(|name| name == volume)
             {
                 bail!(

@@ -122,8 +122,8 @@ impl HeldVolume {
         }
     }
 
-    /// Whether the server has given the state up: the volume was unmounted, its disk is full, or
-    /// the server has ended.
+    /// Whether the server has given the state up: the volume was unmounted, the server has ended,
+    /// or, where an image is added, the disk is full.
     pub fn is_over(&self) -> bool {
         has_news(&self.stream)
     }

@@ -45,7 +45,7 @@ pub(crate) fn hold(
         Err(error) => return refuse(stream, &error),
     };
     let mounted = match (name, find(shared, name, lock_file)) {
-        (Some(name), None) => name.rsplit_once('@').and_then(|(volume, of)| {
+        (Some(name), None) => weald_store::split_state(name).and_then(|(volume, of)| {
             let volume = find(shared, Some(volume), lock_file)?;
             Some(volume.hold_state_of(of))
         }),

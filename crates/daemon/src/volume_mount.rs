@@ -155,7 +155,7 @@ pub fn is_volume(store: &Store, name: &str) -> Result<bool> {
 
 /// The volume in the name `VOLUME@NAME` of a snapshot.
 fn snapshot_of(name: &str) -> Option<&str> {
-    name.rsplit_once('@').map(|(volume, _)| volume)
+    weald_store::split_state(name).map(|(volume, _)| volume)
 }
 
 /// A store that this process has open, and the file that its writer locks.

@@ -12,6 +12,8 @@ use crate::{Error, Result, SnapshotNo, VolumeNo};
 pub const SNAPSHOT_VERSION: u64 = 1;
 /// Most bytes of a snapshot's name, and of the tag of a hold.
 pub const SNAPSHOT_NAME_LEN_MAX: usize = 200;
+/// Most snapshots that a volume has at a time: what a list of them takes in memory is bounded.
+pub const SNAPSHOTS_MAX: usize = 1 << 16;
 /// Most tags that hold one snapshot.
 pub const HOLDS_MAX: usize = 64;
 /// Greatest number of a snapshot. The first byte of a number in a key is 0, so that the kept rows

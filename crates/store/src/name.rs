@@ -26,6 +26,12 @@ pub fn split(path: &Path) -> Option<(PathBuf, String)> {
     })
 }
 
+/// Splits `VOLUME@NAME`, which names a snapshot of a volume, at the last `@`: a name of a snapshot
+/// has none. A volume or an image whose whole name this is comes first, where there is one.
+pub fn split_state(name: &str) -> Option<(&str, &str)> {
+    name.rsplit_once('@')
+}
+
 /// Whether `path` is a directory whose files the caller may not see: whether there is a store
 /// shows when it is opened, as "permission denied".
 fn is_closed(path: &Path) -> bool {

@@ -299,7 +299,7 @@ impl Store {
         let names = self.names().unwrap_or_default();
         let volumes = self.volume_names().unwrap_or_default();
         let is_volume = volumes.iter().any(|n| n == name);
-        if let Some((volume, _)) = name.rsplit_once('@')
+        if let Some((volume, _)) = crate::split_state(name)
             && volumes.iter().any(|n| n == volume)
         {
             return Error::not_found(format!(

@@ -307,8 +307,8 @@ impl StoreWriter {
 
     /// Changes the numbers of references, increments first, and commits them with `batch`, and with
     /// what snapshots keep of the rows that `batch` changes. The rows of blocks without a reference
-    /// are removed, after `before_commit` saw them, unless `keeps_dead`. Returns these blocks;
-    /// [`StoreWriter::free`] frees their space afterwards.
+    /// are removed, after `before_commit` saw them, but for those that [stay](StoreWriter::held).
+    /// Returns what was removed; [`StoreWriter::free`] frees the space afterwards.
     ///
     /// # Errors
     /// `Io`, `Full`; `Corrupt` if a block would have less than no reference.
@@ -316,7 +316,6 @@ impl StoreWriter {
         &mut self,
         counts: &BTreeMap<BlockId, i64>,
         mut batch: Batch,
-        keeps_dead: bool,
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<Vec<Dead>> {
         self.refuse_after_failure(|writer| {
@@ -328,20 +327,21 @@ impl StoreWriter {
             for (&id, &change) in counts.iter().filter(|(_, change)| **change > 0) {
                 writer.count_by(id, change)?;
             }
-            let mut dead = Vec::new();
+            let (mut dead, mut held) = (Vec::new(), Vec::new());
             for (&id, &change) in counts.iter().filter(|(_, change)| **change <= 0) {
                 let row = writer.count_by(id, change)?;
-                if row.references == 0 {
-                    dead.push((id, row));
+                match row.references {
+                    0 if writer.held().has(id) => held.push(id),
+                    0 => {
+                        writer.forget_block(&mut batch, id, &row.record.digest);
+                        dead.push((id, row));
+                    }
+                    _ => {}
                 }
             }
-            if !keeps_dead {
-                for (id, row) in &dead {
-                    writer.forget_block(&mut batch, *id, &row.record.digest);
-                }
-                before_commit(&dead);
-            }
+            before_commit(&dead);
             writer.commit(batch)?;
+            writer.held().note(held);
             Ok(dead)
         })
     }

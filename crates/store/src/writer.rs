@@ -15,6 +15,7 @@ use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::LocalFile;
 use crate::engine::{Batch, Engine, Table, key_of};
 use crate::faults::{Bug, Faults};
+use crate::held_blocks::HeldBlocks;
 use crate::index::{DedupIndex, NEIGHBOUR_ROW_COUNT};
 use crate::journal::{Journal, TablesState, rows_in};
 use crate::layout;
@@ -115,6 +116,7 @@ pub struct StoreWriter {
     /// A segment that is on its way to another tier.
     pub(crate) moving: std::sync::Weak<()>,
     pub(crate) newest_snapshots: NewestSnapshots,
+    pub(crate) held: HeldBlocks,
     next_image: u64,
     /// The last commit of the tables.
     commit_no: CommitNo,
@@ -245,6 +247,7 @@ impl Store {
             next_segment: SegmentNo(counter(&engine, NEXT_SEGMENT)?),
             moving: std::sync::Weak::new(),
             newest_snapshots: NewestSnapshots::new(),
+            held: HeldBlocks::default(),
             next_image: counter(&engine, NEXT_IMAGE)?,
             commit_no,
             epoch: known_counter(&engine, EPOCH)?,
@@ -455,7 +458,7 @@ impl StoreWriter {
     }
 
     /// The id that the next new block will get.
-    pub(crate) fn next_block_id(&self) -> BlockId {
+    pub fn next_block_id(&self) -> BlockId {
         self.next_block
     }
 

@@ -166,12 +166,8 @@ impl Committer {
             core.hook.reach(crate::hook::Stage::Written)
         }
         let keep = &mut |dead: &[Dead]| core.shared.reader.keep_removed_rows(dead);
-        let keeps_dead = core.shared.keeps_dead(writing, core.tables.volume_no());
-        let writer = &mut writing.writer;
-        let mut dead = writer.commit_counts(&counts, batch, keeps_dead, keep)?;
-        if keeps_dead {
-            writing.holds.keep(&std::mem::take(&mut dead));
-        }
+        core.shared.plant_holds(writing, core.tables.volume_no());
+        let dead = writing.writer.commit_counts(&counts, batch, keep)?;
         self.row = row;
         dropped.sort_unstable();
         let windows = windows.iter().map(|(place, _)| *place);

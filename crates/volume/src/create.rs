@@ -62,7 +62,10 @@ impl OpenStore {
     /// `NotFound`; `Unsupported` for a volume of a newer Weald; `Io`, `Corrupt`.
     pub fn info(&self, name: &str) -> Result<VolumeInfo> {
         let writing = self.writing.lock();
-        let row = match (writing.writer.volume_row(name), name.rsplit_once('@')) {
+        let row = match (
+            writing.writer.volume_row(name),
+            weald_store::split_state(name),
+        ) {
             (Err(error), Some((volume, of))) if error.kind() == ErrorKind::NotFound => {
                 let volume_no = writing.writer.volume_row(volume)?.volume_no;
                 snapshot(self.reader.engine(), volume_no, of)?.volume

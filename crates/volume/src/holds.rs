@@ -1,44 +1,52 @@
-//! The blocks that stay while an older state of an open volume is read.
+//! The readers of older states of an open volume, for which blocks stay.
 
-use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use weald_format::{BlockId, VolumeNo};
-use weald_store::Dead;
 
 /// Whether a reader has lost its state.
 pub type IsOver = Arc<AtomicBool>;
 
-/// Readers of older states, and the blocks that only they may need.
+/// Needs blocks of any number: a reader that adds blocks.
+const ALL: BlockId = BlockId(u64::MAX);
+
+/// Readers of older states.
 #[derive(Debug, Default)]
 pub struct Holds {
-    /// Each with the number of the volume that it reads.
-    readers: Vec<(VolumeNo, IsOver)>,
-    /// Blocks that lost their last reference meanwhile.
-    dead: BTreeSet<BlockId>,
+    readers: Vec<Reader>,
     /// The collection that is under way.
     collecting: Weak<()>,
 }
 
+#[derive(Debug)]
+struct Reader {
+    /// The volume that it reads.
+    volume: VolumeNo,
+    is_over: IsOver,
+    /// It may need blocks with smaller numbers.
+    below: BlockId,
+    /// Whether it ends when a writer needs space.
+    yields: bool,
+}
+
 impl Holds {
-    /// Whether dead blocks stay.
-    pub fn keeps_dead(&self) -> bool {
+    /// Whether blocks must stay where they are.
+    pub fn has_readers(&self) -> bool {
         !self.readers.is_empty()
     }
 
-    /// Whether a reader of this volume is there, for a deliberate bug.
-    pub fn keeps_dead_of(&self, volume: VolumeNo) -> bool {
-        self.readers.iter().any(|(of, _)| *of == volume)
+    /// Blocks with smaller numbers stay without a reference.
+    pub fn below(&self) -> BlockId {
+        let all = self.readers.iter().map(|reader| reader.below);
+        all.max().unwrap_or_default()
     }
 
-    /// Notes blocks that stay.
-    pub fn keep(&mut self, dead: &[Dead]) {
-        self.keep_ids(dead.iter().map(|(id, _)| *id));
-    }
-
-    /// Notes blocks that stay, by their numbers.
-    pub fn keep_ids(&mut self, ids: impl IntoIterator<Item = BlockId>) {
-        self.dead.extend(ids);
+    /// As [`Holds::below`] with the readers of this volume alone, for a deliberate bug.
+    pub fn below_of(&self, volume: VolumeNo) -> BlockId {
+        let readers = self.readers.iter();
+        let of_volume = readers.filter(|reader| reader.volume == volume);
+        let all = of_volume.map(|reader| reader.below);
+        all.max().unwrap_or_default()
     }
 
     /// Begins a collection, which lasts as long as the result. Returns nothing while another one
@@ -52,41 +60,50 @@ impl Holds {
         Some(token)
     }
 
-    /// Adds a reader of the volume with this number.
-    pub fn begin(&mut self, volume: VolumeNo) -> IsOver {
+    /// Adds a reader of the volume with this number. It reads a state whose blocks all have smaller
+    /// numbers than `below`; without that it needs the blocks that it adds, too. With `yields` it
+    /// ends when a writer needs space.
+    pub fn begin(&mut self, volume: VolumeNo, below: Option<BlockId>, yields: bool) -> IsOver {
         let is_over = IsOver::default();
-        self.readers.push((volume, is_over.clone()));
+        self.readers.push(Reader {
+            volume,
+            is_over: is_over.clone(),
+            below: below.unwrap_or(ALL),
+            yields,
+        });
         is_over
     }
 
-    /// Removes a reader. Returns the blocks that stayed for readers if it was the last one.
-    pub fn end(&mut self, reader: &IsOver) -> BTreeSet<BlockId> {
-        self.end_if(|_, other| Arc::ptr_eq(other, reader))
+    /// Removes a reader.
+    pub fn end(&mut self, reader: &IsOver) {
+        self.end_if(|other| Arc::ptr_eq(&other.is_over, reader));
     }
 
-    /// Removes the readers of the volume with this number, as [`Holds::end`]. They lose their
-    /// states.
-    pub fn end_of(&mut self, volume: VolumeNo) -> BTreeSet<BlockId> {
-        self.end_if(|of, _| of == volume)
+    /// Removes the readers of the volume with this number. They lose their states.
+    pub fn end_of(&mut self, volume: VolumeNo) {
+        self.end_if(|reader| reader.volume == volume);
     }
 
-    /// Removes all readers, which lose their states, and returns the blocks that stayed for them.
-    pub fn end_all(&mut self) -> BTreeSet<BlockId> {
-        self.end_if(|_, _| true)
+    /// Lets a reader stay when a writer needs space.
+    pub fn stay(&mut self, reader: &IsOver) {
+        let mut readers = self.readers.iter_mut();
+        if let Some(reader) = readers.find(|other| Arc::ptr_eq(&other.is_over, reader)) {
+            reader.yields = false;
+        }
     }
 
-    fn end_if(&mut self, is_ended: impl Fn(VolumeNo, &IsOver) -> bool) -> BTreeSet<BlockId> {
-        self.readers.retain(|(volume, is_over)| {
-            let is_ended = is_ended(*volume, is_over);
+    /// Removes the readers that yield, because a writer needs space.
+    pub fn end_yielding(&mut self) {
+        self.end_if(|reader| reader.yields);
+    }
+
+    fn end_if(&mut self, is_ended: impl Fn(&Reader) -> bool) {
+        self.readers.retain(|reader| {
+            let is_ended = is_ended(reader);
             if is_ended {
-                is_over.store(true, Ordering::Relaxed);
+                reader.is_over.store(true, Ordering::Relaxed);
             }
             !is_ended
         });
-        if self.readers.is_empty() {
-            std::mem::take(&mut self.dead)
-        } else {
-            BTreeSet::new()
-        }
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use weald_format::{Error, ErrorKind, Result, SnapshotNo, VolumeNo};
+use weald_format::{BlockId, Error, ErrorKind, Result, SnapshotNo, VolumeNo};
 use weald_store::faults::Faults;
 use weald_store::tier::Mover;
 use weald_store::{BlockReader, Dead, Store, StoreWriter, WriteOptions};
@@ -509,23 +509,29 @@ impl OpenStore {
         self.has_removed.store(true, Ordering::Relaxed);
     }
 
-    /// Whether dead blocks have to stay for a reader of the volume with this number or another one.
-    pub(crate) fn keeps_dead(&self, writing: &Writing, volume_no: VolumeNo) -> bool {
-        if self.faults.has(PlantedBug::HeldBlocksFreed) {
-            return false;
-        }
-        if self.faults.has(PlantedBug::HoldOfOthersIgnored) {
-            return writing.holds.keeps_dead_of(volume_no);
-        }
-        writing.holds.keeps_dead()
+    /// Makes the deliberate bugs of holds, before a commit of the volume with this number.
+    pub(crate) fn plant_holds(&self, writing: &mut Writing, volume_no: VolumeNo) {
+        let (all, first) = (writing.holds.below(), BlockId::default());
+        let below = if self.faults.has(PlantedBug::HeldBlocksFreed) {
+            first
+        } else if self.faults.has(PlantedBug::HoldOfOthersIgnored) {
+            writing.holds.below_of(volume_no)
+        } else if self.faults.has(PlantedBug::NewestHeldFreed) {
+            BlockId(all.0.saturating_sub(1))
+        } else {
+            return;
+        };
+        // What stayed so far goes with the last hold.
+        let ids = writing.writer.held().keep_below(below);
+        writing.writer.held().note(ids);
     }
 
     /// Removes the files of segments without a live block.
     ///
     /// # Errors
     /// `Io`, `Full`.
-    pub(crate) fn return_space(&self, writing: &mut Writing, volume_no: VolumeNo) -> Result<()> {
-        if self.keeps_dead(writing, volume_no) || !self.has_dead.swap(false, Ordering::Relaxed) {
+    pub(crate) fn return_space(&self, writing: &mut Writing) -> Result<()> {
+        if writing.holds.has_readers() || !self.has_dead.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         if writing.writer.dead_segments()?.is_empty() {

@@ -221,6 +221,8 @@ pub enum PlantedBug {
     DividedRowsLost,
     /// The space of dead blocks is freed while a seal reads them.
     HeldBlocksFreed,
+    /// A seal does not keep the newest block of the state that it reads.
+    NewestHeldFreed,
     /// The reference of a new image to one block is not counted.
     ImageReferenceLost,
     /// A new image is listed before its blocks are synced.
@@ -274,7 +276,7 @@ impl PlantedBug {
     }
 
     /// All of them.
-    pub const ALL: [Self; 45] = [
+    pub const ALL: [Self; 46] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -299,6 +301,7 @@ impl PlantedBug {
         Self::LogHiddenReadOnly,
         Self::DividedRowsLost,
         Self::HeldBlocksFreed,
+        Self::NewestHeldFreed,
         Self::ImageReferenceLost,
         Self::ImageBeforeData,
         Self::ImageBeforeReferences,

@@ -51,7 +51,7 @@ impl VolumeReader {
     /// `NotFound`, `Io`, `Corrupt`; `Busy` if the sync log may have changes, see
     /// [`crate::apply_sync_log`].
     pub fn open(writer: &StoreWriter, name: &str) -> Result<Self> {
-        let row = match (writer.volume_row(name), name.rsplit_once('@')) {
+        let row = match (writer.volume_row(name), weald_store::split_state(name)) {
             (Err(error), Some((volume, of))) if error.kind() == ErrorKind::NotFound => {
                 let volume_no = writer.volume_row(volume)?.volume_no;
                 let found = snapshot(&*writer.engine(), volume_no, of)?;

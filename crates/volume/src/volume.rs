@@ -112,7 +112,7 @@ impl Volume {
     pub fn open_in(shared: &Arc<OpenStore>, name: &str, options: OpenOptions) -> Result<Arc<Self>> {
         // The key of the row of a volume without a name is no name.
         let row = shared.writing.lock().writer.volume_row(name);
-        match (row, name.rsplit_once('@')) {
+        match (row, weald_store::split_state(name)) {
             (Err(error), Some((volume, of))) if error.kind() == ErrorKind::NotFound => {
                 Self::open_snapshot_in(shared, (volume, of), options)
             }
@@ -333,7 +333,7 @@ impl Volume {
         let freed = shared.free(writing, &done.dead);
         let freed = freed.and_then(|()| shared.refresh_free());
         let freed = freed.and_then(|()| match shared.free_len() {
-            0 => shared.end_holds(writing),
+            0 => shared.end_yielding(writing),
             _ => Ok(()),
         });
         shared.renew_reserve(writing);
@@ -380,7 +380,7 @@ impl Volume {
             self.commit_locked(&mut committer, &mut writing, true)?;
         }
         let shared = &self.core.shared;
-        shared.return_space(&mut writing, self.core.tables.volume_no())
+        shared.return_space(&mut writing)
     }
 
     /// Notes further pieces of committed files in the dedup index. Returns whether there are more.

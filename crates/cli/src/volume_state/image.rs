@@ -49,7 +49,7 @@ pub fn open(path: &Path, options: &OpenOptions) -> anyhow::Result<Option<Image>>
     let state = named.name.clone();
     let volumes = named.store.volume_names()?;
     if !volumes.contains(&state) {
-        let Some((volume, _)) = state.rsplit_once('@') else {
+        let Some((volume, _)) = weald_store::split_state(&state) else {
             return Ok(None);
         };
         volume.clone_into(&mut named.name);
@@ -97,7 +97,7 @@ pub fn open_changed(
     }
     let mut named = Named::open(paths[0])?;
     let (volumes, images) = (named.store.volume_names()?, named.store.names()?);
-    let split = |name: &str| match name.rsplit_once('@') {
+    let split = |name: &str| match weald_store::split_state(name) {
         _ if images.iter().any(|image| image == name) => None,
         _ if volumes.iter().any(|volume| volume == name) => Some((name.to_owned(), None)),
         Some((volume, of)) if volumes.iter().any(|name| name == volume) => {
@@ -244,8 +244,7 @@ impl ReadAt for StateSource {
         match &self.keeper {
             // Then the blocks may be gone, and others in their place.
             Keeper::Server(held) if held.is_over() => {
-                let what = "the volume was unmounted while it was read, or its disk became full: \
-                            try again";
+                let what = "the volume was unmounted while it was read: try again";
                 Err(Error::new(ErrorKind::Busy, what))
             }
             _ => read,

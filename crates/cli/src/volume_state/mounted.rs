@@ -116,7 +116,7 @@ impl MountedState {
     pub fn explained<T>(&self, outcome: anyhow::Result<T>) -> anyhow::Result<T> {
         match outcome {
             Err(error) if self.held.is_over() => Err(error.context(format!(
-                "{}: was unmounted while it was sealed, or its disk became full: seal it again",
+                "{}: was unmounted while it was sealed: seal it again",
                 self.shown
             ))),
             outcome => outcome,

@@ -216,7 +216,7 @@ impl LostRun {
         let Some(id) = blocks else { return Ok(()) };
         let counts = BTreeMap::from([(id, 1), (BlockId(u64::MAX), 1)]);
         let writer = self.opened()?;
-        let counted = writer.commit_counts(&counts, Batch::default(), false, &mut |_| {});
+        let counted = writer.commit_counts(&counts, Batch::default(), &mut |_| {});
         match counted {
             Ok(_) => Err("a block that does not exist is counted".to_owned()),
             Err(_) => Ok(()),

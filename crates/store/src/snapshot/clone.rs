@@ -63,7 +63,7 @@ impl StoreWriter {
                     batch.put(table, &state_key(to, rest), value.to_vec());
                     Ok(ControlFlow::Continue(()))
                 })?;
-                self.commit_counts(&counts, batch, false, &mut |_| {})?;
+                self.commit_counts(&counts, batch, &mut |_| {})?;
                 match next {
                     Some(next) => from = next,
                     None => break,

@@ -6,7 +6,9 @@ use crate::engine::{Batch, Engine, Table};
 use crate::layout::check_name;
 use crate::writer::StoreWriter;
 use std::sync::Arc;
-use weald_format::snapshot::{HOLDS_MAX, SNAPSHOT_NO_MAX, SnapshotRow, SnapshotsRow, snapshot_key};
+use weald_format::snapshot::{
+    HOLDS_MAX, SNAPSHOT_NO_MAX, SNAPSHOTS_MAX, SnapshotRow, SnapshotsRow, snapshot_key,
+};
 use weald_format::store::STORE_SNAPSHOTS;
 use weald_format::volume::VolumeRow;
 use weald_format::{Error, ErrorKind, Result, SnapshotNo, VolumeNo};
@@ -118,7 +120,7 @@ impl StoreWriter {
     ///
     /// # Errors
     /// `Invalid` for a name that none can have; `Busy` if the volume has a snapshot of this name;
-    /// `Limit` after 16 million snapshots; `Io`, `Full`, `Corrupt`.
+    /// `Limit` with 65,536 snapshots, and after 16 million; `Io`, `Full`, `Corrupt`.
     ///
     /// # Cost
     /// One small commit, whatever the volume has; reads the rows of its snapshots.
@@ -131,6 +133,10 @@ impl StoreWriter {
         if known.iter().any(is_taken) {
             let what = format!("@{name}: the volume has a snapshot of this name");
             return Err(Error::new(ErrorKind::Busy, what));
+        }
+        if known.len() >= SNAPSHOTS_MAX {
+            let what = format!("@{name}: the volume has {SNAPSHOTS_MAX} snapshots: remove some");
+            return Err(Error::limit(what));
         }
         // A number that damage has lost is not given again.
         let above = known.last().map_or(SnapshotNo::FIRST, |(no, _)| no.next());

@@ -152,15 +152,13 @@ impl StoreWriter {
     }
 
     /// Does the next step of the removal of snapshots of a volume: of [`crate::Steps::row_count`]
-    /// kept rows at most. The blocks that die keep their rows if `keeps_dead`, as in
-    /// [`StoreWriter::commit_counts`].
+    /// kept rows at most. `before_commit` is that of [`StoreWriter::commit_counts`].
     ///
     /// # Errors
     /// `Io`, `Full`, `Corrupt`.
     pub fn snapshot_step(
         &mut self,
         volume_no: VolumeNo,
-        keeps_dead: bool,
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<SnapshotStep> {
         let rows = snapshots_of(self.tables(), volume_no)?;
@@ -219,7 +217,7 @@ impl StoreWriter {
                 step.has_more = removed.count() > going.len();
             }
         }
-        step.dead = self.commit_counts(&counts, batch, keeps_dead, before_commit)?;
+        step.dead = self.commit_counts(&counts, batch, before_commit)?;
         Ok(step)
     }
 

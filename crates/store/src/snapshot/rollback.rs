@@ -44,7 +44,7 @@ impl StoreWriter {
         let volume_no = row.volume_no;
         let found = snapshot(self.tables(), volume_no, of)?;
         // Those that are being removed go first: what they own goes to others.
-        while self.snapshot_step(volume_no, false, &mut |_| {})?.has_more {}
+        while self.snapshot_step(volume_no, &mut |_| {})?.has_more {}
         if !self.faults.has(Bug::RollbackNotNoted) {
             self.set_rollback(volume_no, Some(found.no), None)?;
         }
@@ -137,7 +137,7 @@ impl StoreWriter {
         }
         // The bytes of blocks that die stay where they are until a collection: a seal of another
         // volume may read them.
-        self.commit_counts(&changes.counts, changes.batch, false, &mut |_| {})?;
+        self.commit_counts(&changes.counts, changes.batch, &mut |_| {})?;
         Ok(())
     }
 

@@ -4,7 +4,10 @@ use super::*;
 use crate::properties::SNAPSHOTS;
 use crate::{OpenStore, PolicyStep, check_store};
 use std::ops::ControlFlow;
+use weald_format::snapshot::{SNAPSHOTS_MAX, SnapshotRow, snapshot_key};
 use weald_format::store::BlockRow;
+use weald_format::{ErrorKind, SnapshotNo};
+use weald_store::engine::Batch;
 use weald_store::simulated_disk::{Random, SimDisk};
 use weald_store::{SnapshotSpace, Steps};
 
@@ -253,4 +256,36 @@ fn a_policy_is_followed_hour_by_hour() {
     assert_eq!(caught_up, PolicyStep::Taken);
     remove_all();
     volume.close().expect("close");
+}
+
+/// Would catch: a volume with more snapshots than a list of them may have, or one too few.
+#[test]
+fn a_volume_has_no_more_snapshots_than_a_list_may_have() {
+    let volume = open(&with_history());
+    let engine = volume.core.shared.reader.engine();
+    let first = volume.snapshots().expect("snapshots").swap_remove(0);
+    let volume_no = first.volume.volume_no;
+    let key = |no: usize| snapshot_key(volume_no, SnapshotNo(no as u32));
+    let row = engine.get(Table::Snapshots, &key(first.no.0 as usize));
+    let row = SnapshotRow::parse(&row.expect("read").expect("a row")).expect("parse");
+    let mut batch = Batch::default();
+    for no in 0..SNAPSHOTS_MAX - COUNT - 1 {
+        let name = format!("more-{no}");
+        let row = SnapshotRow {
+            name,
+            ..row.clone()
+        };
+        batch.put(Table::Snapshots, &key(1000 + no), row.encode());
+    }
+    let writer = volume.core.shared.writing.lock().writer.engine();
+    writer.commit(&batch).expect("commit");
+    volume
+        .take_snapshot("last", 1)
+        .expect("the last that can be");
+    let refused = volume.take_snapshot("more", 2).expect_err("one too many");
+    assert_eq!(refused.kind(), ErrorKind::Limit, "{refused}");
+    assert_eq!(volume.snapshots().expect("a list").len(), SNAPSHOTS_MAX);
+    volume.remove_snapshot("more-7").expect("remove");
+    while volume.snapshot_step().expect("a step") {}
+    volume.take_snapshot("more", 3).expect("room again");
 }

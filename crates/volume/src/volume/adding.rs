@@ -101,7 +101,7 @@ impl Adding {
             let addition = addition.as_mut().ok_or_else(unfinished)?;
             for part in parts {
                 let new = addition.put(&mut writing.writer, part)?;
-                writing.holds.keep_ids(new);
+                writing.writer.held().note(new);
             }
             Ok(())
         })
@@ -177,12 +177,8 @@ impl Drop for Adding {
         // A failure is kept in the state, and every later call reports it.
         let undone = addition.undo(&mut writing.writer);
         if let Ok(ids) = shared.noted(&writing, undone) {
-            let _ = if writing.holds.keeps_dead() {
-                writing.holds.keep_ids(ids);
-                Ok(())
-            } else {
-                shared.forget_held(&mut writing, &ids)
-            };
+            writing.writer.held().note(ids);
+            let _ = shared.forget_unheld(&mut writing);
         }
     }
 }

@@ -50,7 +50,7 @@ impl Volume {
             }
             self.commit().map_err(|e| refused(Errno::IO, e))?;
             shared.commit_others(&self.core.state);
-            self.end_all_holds().map_err(|e| refused(Errno::IO, e))?;
+            self.end_yielding().map_err(|e| refused(Errno::IO, e))?;
             self.return_space().map_err(|e| refused(Errno::IO, e))?;
             shared.compact().map_err(|e| refused(Errno::IO, e))?;
             is_fresh = true;

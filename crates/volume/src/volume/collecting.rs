@@ -18,7 +18,7 @@ use crate::open_store::{OpenStore, Writing};
 use crate::options::PlantedBug;
 use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
-use weald_format::{Error, ErrorKind, Result, VolumeNo};
+use weald_format::{Error, ErrorKind, Result};
 use weald_store::faults::{Bug, Faults};
 use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy};
 
@@ -318,7 +318,7 @@ fn lock(shared: &OpenStore) -> Result<Option<MutexGuard<'_, Writing>>> {
     if shared.faults.has(PlantedBug::HeldBlocksMoved) {
         return Ok(Some(writing));
     }
-    let is_held = shared.keeps_dead(&writing, VolumeNo(0));
+    let is_held = writing.holds.has_readers();
     Ok((!is_held).then_some(writing))
 }
 

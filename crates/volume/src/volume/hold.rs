@@ -1,18 +1,22 @@
 //! A state of an open volume that stays readable while the volume goes on: what a seal reads.
 //!
 //! A hold begins with a commit, whose state it keeps. The transaction of the tables stays until the
-//! rows are copied, the blocks until the hold ends. Blocks that lose their last reference meanwhile
-//! keep rows and space; the end of the last hold removes those that still have none. So nothing
-//! needs to be written for a hold, and after a crash they are blocks without references as any
-//! other.
+//! rows are copied, the blocks until the hold ends: those of the state have smaller numbers than
+//! the block that comes next when it begins. If they lose their last reference meanwhile, they keep
+//! rows and space; the end of the hold removes those that still have none. Newer blocks go as
+//! without a hold. So nothing needs to be written for a hold, and after a crash they are blocks
+//! without references as any other.
 //!
-//! Writers go first: when the disk is full, all holds end.
+//! On a full disk a hold is what a snapshot is: what it keeps is not free for writers until it
+//! ends. Two holds end there instead: one whose rows are not copied yet, because the tables grow as
+//! long as a transaction lasts, and one without a state, below which an image is added, because its
+//! blocks are new ones.
 
 use super::Volume;
 use crate::changes::{ViewEngine, changed_states};
 use crate::holds::IsOver;
 use crate::open_store::{OpenStore, Writing};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -85,7 +89,7 @@ impl Volume {
             row: committer.row.clone(),
             view: Some(view),
             snapshot: None,
-            is_over: writing.holds.begin(committer.row.volume_no),
+            is_over: begin_state(&mut writing, committer.row.volume_no, true),
         })
     }
 
@@ -111,7 +115,7 @@ impl Volume {
             view: Some(Box::new(found.view(engine))),
             snapshot: Some((Arc::downgrade(self), found.no)),
             row: found.volume,
-            is_over: writing.holds.begin(committer.row.volume_no),
+            is_over: begin_state(&mut writing, committer.row.volume_no, false),
         })
     }
 
@@ -123,13 +127,15 @@ impl Volume {
         let committer = self.committer.lock();
         let mut writing = self.core.shared.writing.lock();
         self.refuse_closed(&writing)?;
+        let is_over = writing.holds.begin(committer.row.volume_no, None, true);
+        keep(&mut writing);
         Ok(Hold {
             shared: Arc::downgrade(&self.core.shared),
             name: committer.name.clone(),
             row: committer.row.clone(),
             view: None,
             snapshot: None,
-            is_over: writing.holds.begin(committer.row.volume_no),
+            is_over,
         })
     }
 
@@ -144,43 +150,63 @@ impl Volume {
         if is_open { Ok(()) } else { Err(over()) }
     }
 
-    /// Ends all holds of the store, because a writer needs space.
-    pub(super) fn end_all_holds(&self) -> Result<()> {
+    /// Ends the holds of the store that give way to a writer who needs space.
+    pub(super) fn end_yielding(&self) -> Result<()> {
         let shared = &self.core.shared;
-        shared.end_holds(&mut shared.writing.lock())
+        shared.end_yielding(&mut shared.writing.lock())
     }
+}
+
+/// Begins to hold the state that the tables have, or an older one. With `yields` it ends when a
+/// writer needs space.
+fn begin_state(writing: &mut Writing, volume_no: VolumeNo, yields: bool) -> IsOver {
+    let below = writing.writer.next_block_id();
+    let is_over = writing.holds.begin(volume_no, Some(below), yields);
+    keep(writing);
+    is_over
+}
+
+/// Lets the writer keep what one more hold needs.
+fn keep(writing: &mut Writing) {
+    let below = writing.holds.below();
+    let ids = writing.writer.held().keep_below(below);
+    // They go with the hold that ends next.
+    writing.writer.held().note(ids);
 }
 
 impl OpenStore {
     fn end_hold(&self, reader: &IsOver) {
         let mut writing = self.writing.lock();
-        let ids = writing.holds.end(reader);
-        if !writing.holds.keeps_dead() {
+        writing.holds.end(reader);
+        if !writing.holds.has_readers() {
             writing.writer.drop_index();
         }
         // A failure is kept in the state, and every later call reports it.
-        let _ = self.forget_held(&mut writing, &ids);
+        let _ = self.forget_unheld(&mut writing);
     }
 
     /// Ends the holds of the volume with this number, because it is closed.
     pub(super) fn close_holds(&self, writing: &mut Writing, volume_no: VolumeNo) -> Result<()> {
-        let ids = writing.holds.end_of(volume_no);
-        self.forget_held(writing, &ids)
+        writing.holds.end_of(volume_no);
+        self.forget_unheld(writing)
     }
 
-    /// Ends all holds, because their blocks have to go.
-    pub(super) fn end_holds(&self, writing: &mut Writing) -> Result<()> {
-        let ids = writing.holds.end_all();
-        self.forget_held(writing, &ids)
+    /// Ends the holds that give way, because a writer needs space.
+    pub(super) fn end_yielding(&self, writing: &mut Writing) -> Result<()> {
+        writing.holds.end_yielding();
+        self.forget_unheld(writing)
     }
 
-    /// Removes those of the blocks `ids`, which stayed for holds, that still have no reference.
-    pub(super) fn forget_held(&self, writing: &mut Writing, ids: &BTreeSet<BlockId>) -> Result<()> {
+    /// Removes those of the blocks which stayed for holds that have ended, and that still have no
+    /// reference.
+    pub(super) fn forget_unheld(&self, writing: &mut Writing) -> Result<()> {
+        let below = writing.holds.below();
+        let ids = writing.writer.held().keep_below(below);
         if ids.is_empty() || self.has_failed() {
             return Ok(());
         }
         let keep = &mut |dead: &[Dead]| self.reader.keep_removed_rows(dead);
-        let forgotten = writing.writer.forget_unused(ids, keep);
+        let forgotten = writing.writer.forget_unused(&ids, keep);
         let freed = forgotten.and_then(|dead| self.free(writing, &dead));
         let done = freed.and_then(|()| self.refresh_free());
         if let Err(error) = &done {
@@ -240,6 +266,8 @@ impl Hold {
             }
         }
         rows.finish()?;
+        drop(view);
+        self.stay()?;
         // Rows that were kept for a snapshot go with it.
         if let Some((volume, no)) = &self.snapshot
             && volume
@@ -278,7 +306,16 @@ impl Hold {
                 put(no, bytes)
             })?;
         }
-        Ok(())
+        drop((states, engine));
+        self.stay()
+    }
+
+    /// From now on, the hold lasts on a full disk.
+    fn stay(&self) -> Result<()> {
+        if let Some(shared) = self.shared.upgrade() {
+            shared.writing.lock().holds.stay(&self.is_over);
+        }
+        self.refuse_over()
     }
 
     fn each_extent(&self, view: &dyn ReadView, visit: &mut dyn FnMut(BlockId)) -> Result<()> {
@@ -294,7 +331,7 @@ impl Hold {
     }
 
     /// Whether the hold has ended, so that blocks of the state may be gone: the volume was closed,
-    /// or the disk is full.
+    /// or, without a copy of the rows, the disk is full.
     pub fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }

@@ -30,11 +30,11 @@ impl Volume {
         if self.core.options.is_read_only {
             return Ok(false);
         }
-        let (shared, volume_no) = (&self.core.shared, self.core.tables.volume_no());
+        let shared = &self.core.shared;
         let mut committer = self.committer.lock();
         let mut writing = shared.writing.lock();
         let is_quiet = self.core.state.read().is_quiet();
-        if !is_quiet || !committer.drops.is_empty() || shared.keeps_dead(&writing, volume_no) {
+        if !is_quiet || !committer.drops.is_empty() || writing.holds.has_readers() {
             return Ok(false);
         }
         shared.refresh_free()?;

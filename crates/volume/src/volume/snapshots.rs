@@ -282,12 +282,9 @@ impl OpenStore {
         }
         self.removable_rows()?;
         let keep = &mut |dead: &[Dead]| self.reader.keep_removed_rows(dead);
-        let keeps_dead = self.keeps_dead(&writing, volume_no);
-        let step = writing.writer.snapshot_step(volume_no, keeps_dead, keep);
-        let mut step = self.noted(&writing, step)?;
-        if keeps_dead {
-            writing.holds.keep(&std::mem::take(&mut step.dead));
-        }
+        self.plant_holds(&mut writing, volume_no);
+        let step = writing.writer.snapshot_step(volume_no, keep);
+        let step = self.noted(&writing, step)?;
         let freed = self.free(&writing, &step.dead);
         let freed = freed.and_then(|()| self.refresh_free());
         if let Err(error) = freed {

@@ -22,7 +22,7 @@ impl NamedSnapshot {
     /// Opens the store of `STORE:VOLUME@NAME`.
     pub fn open(path: &Path) -> anyhow::Result<Self> {
         let mut volume = Named::open(path)?;
-        let Some((of, name)) = volume.name.rsplit_once('@') else {
+        let Some((of, name)) = weald_store::split_state(&volume.name) else {
             bail!(
                 "{}: expected the name of a snapshot behind an '@', as in {}@NAME",
                 show_path(path),

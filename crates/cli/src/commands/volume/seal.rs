@@ -117,7 +117,7 @@ pub(super) fn seal(args: &SealArgs) -> anyhow::Result<ExitCode> {
     let mut named = Named::open(&args.path.volume)?;
     let state = named.name.clone();
     if !named.store.volume_names()?.contains(&state)
-        && let Some((volume, _)) = state.rsplit_once('@')
+        && let Some((volume, _)) = weald_store::split_state(&state)
     {
         volume.clone_into(&mut named.name);
     }
