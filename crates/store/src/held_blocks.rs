@@ -1,7 +1,6 @@
 //! Blocks that stay after their last reference has gone, because a reader of an older state may
 //! need them.
 
-use crate::writer::StoreWriter;
 use std::collections::BTreeSet;
 use weald_format::BlockId;
 
@@ -29,12 +28,5 @@ impl HeldBlocks {
     /// Notes blocks without a reference.
     pub fn note(&mut self, ids: impl IntoIterator<Item = BlockId>) {
         self.ids.extend(ids);
-    }
-}
-
-impl StoreWriter {
-    /// The blocks that stay without a reference.
-    pub fn held(&mut self) -> &mut HeldBlocks {
-        &mut self.held
     }
 }

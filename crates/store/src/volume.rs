@@ -8,6 +8,7 @@
 use crate::damaged_blocks::DamagedBlocks;
 use crate::disk::Object;
 use crate::engine::{Batch, Engine, Table};
+use crate::held_blocks::HeldBlocks;
 use crate::layout::{self, ObjectKind};
 use crate::named_rows::NamedRows;
 use crate::segment::{self, read_record};
@@ -295,6 +296,11 @@ impl StoreWriter {
     /// `Io`, `Full`.
     pub fn put_new(&mut self, record: &RecordRef, stored: &[u8]) -> Result<BlockId> {
         self.refuse_after_failure(|writer| writer.put_new_block(record, stored))
+    }
+
+    /// The blocks that stay without a reference.
+    pub fn held(&mut self) -> &mut HeldBlocks {
+        &mut self.held
     }
 
     /// Whether block `id` exists, changes that wait for a commit included.
