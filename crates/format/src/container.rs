@@ -251,6 +251,11 @@ impl RecordRef {
         header.with_checksum()
     }
 
+    /// The header and the stored bytes behind it.
+    pub fn with_header(&self, stored: &[u8]) -> Vec<u8> {
+        [self.header().as_bytes(), stored].concat()
+    }
+
     /// Offset of the first byte after the record. Saturates for forged references.
     pub fn end(&self) -> u64 {
         self.offset

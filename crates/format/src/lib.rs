@@ -19,6 +19,7 @@
 )]
 
 pub mod acl;
+pub mod bucket;
 pub mod column;
 pub mod container;
 pub mod cursor;
@@ -35,6 +36,7 @@ pub mod pages;
 pub mod recipes;
 pub mod replica;
 pub mod row_group;
+pub mod sealed_text;
 pub mod segment_note;
 pub mod snapshot;
 pub mod store;

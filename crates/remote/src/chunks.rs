@@ -1,4 +1,4 @@
-//! Chunks of an object: in memory, on disk, or on their way.
+//! Chunks of objects: in memory, on disk, or on their way.
 //!
 //! A chunk that several readers want is requested once. It stays in memory while there is room, and
 //! on disk if there is a cache. A request that failed leaves nothing behind: the next reader asks
@@ -76,10 +76,47 @@ impl Chunk {
     }
 }
 
-/// The chunks of one object.
-pub struct Chunks {
+/// An object, and the copies of its chunks on disk.
+pub struct Member {
     object: Object,
     disk: Option<ImageCache>,
+    /// Number of its first chunk. Between the chunks of two objects is at least one number that no
+    /// chunk has, so that nobody takes them for adjacent, and no group has chunks of both.
+    first: u64,
+}
+
+impl Member {
+    /// An object with copies in `disk`.
+    pub fn new(object: Object, disk: Option<ImageCache>) -> Self {
+        Self {
+            object,
+            disk,
+            first: 0,
+        }
+    }
+
+    /// The number behind its last chunk.
+    fn end(&self) -> u64 {
+        self.first
+            .saturating_add(self.object.len().div_ceil(CHUNK_LEN))
+    }
+
+    /// The number of a chunk in the object alone.
+    fn own_no(&self, no: u64) -> u64 {
+        no.saturating_sub(self.first)
+    }
+
+    /// The bytes of the object in chunk `no`.
+    fn range_of(&self, no: u64) -> Range<u64> {
+        let start = self.own_no(no).saturating_mul(CHUNK_LEN);
+        let start = start.min(self.object.len());
+        start..start.saturating_add(CHUNK_LEN).min(self.object.len())
+    }
+}
+
+/// The chunks of one object, or of several that share threads, window and memory.
+pub struct Chunks {
+    members: Vec<Member>,
     held: Mutex<Held>,
     runtime: Handle,
     is_stopped: AtomicBool,
@@ -147,11 +184,16 @@ impl Held {
 }
 
 impl Chunks {
-    /// The chunks of `object`, with copies in `disk`.
-    pub fn new(object: Object, disk: Option<ImageCache>, runtime: Handle) -> Arc<Self> {
+    /// The chunks of `members`.
+    pub fn new(mut members: Vec<Member>, runtime: Handle) -> Arc<Self> {
+        let mut next = 0u64;
+        for member in &mut members {
+            member.first = next;
+            let end = member.end().saturating_add(1);
+            next = end.div_ceil(REQUEST_CHUNKS_MAX) * REQUEST_CHUNKS_MAX;
+        }
         Arc::new(Self {
-            object,
-            disk,
+            members,
             held: Mutex::default(),
             runtime,
             is_stopped: AtomicBool::new(false),
@@ -182,24 +224,31 @@ impl Chunks {
     }
 
     fn stopped(&self) -> Error {
-        let shown = self.object.location().shown();
+        let object = self.members.first().map(|member| &member.object);
+        let shown = object.map_or_else(String::new, |object| object.location().shown());
         Error::new(ErrorKind::Io, format!("{shown}: the image is being closed"))
     }
 
-    /// The object.
-    pub fn object(&self) -> &Object {
-        &self.object
+    /// The object with number `index`, and where its bytes begin among those of all objects.
+    pub fn object(&self, index: usize) -> Option<(&Object, u64)> {
+        let member = self.members.get(index)?;
+        Some((&member.object, member.first.saturating_mul(CHUNK_LEN)))
     }
 
-    /// The numbers of the chunks that have bytes of `range`.
+    /// The object that has chunk `no`.
+    fn member(&self, no: u64) -> Option<&Member> {
+        let index = self.members.partition_point(|member| member.first <= no);
+        self.members.get(index.checked_sub(1)?)
+    }
+
+    /// The number behind the last chunk of the object that has chunk `no`.
+    pub fn end_of_object(&self, no: u64) -> u64 {
+        self.member(no).map_or(no, Member::end)
+    }
+
+    /// The numbers of the chunks that have bytes of `range`, among those of all objects.
     pub fn of(range: &Range<u64>) -> Range<u64> {
         range.start / CHUNK_LEN..range.end.div_ceil(CHUNK_LEN)
-    }
-
-    /// The bytes of the object in chunk `no`.
-    fn range_of(&self, no: u64) -> Range<u64> {
-        let start = no.saturating_mul(CHUNK_LEN).min(self.object.len());
-        start..start.saturating_add(CHUNK_LEN).min(self.object.len())
     }
 
     /// The chunks `numbers`, of which those that are not there are requested now.
@@ -253,13 +302,13 @@ impl Chunks {
     /// read twice in a megabyte is likely to be read a third time, and a request costs more than a
     /// few chunks.
     fn add_neighbours(&self, held: &mut Held, missing: &mut Vec<(u64, Arc<Chunk>)>) {
-        let count = self.object.len().div_ceil(CHUNK_LEN);
         for at in 0..missing.len() {
             let Some((no, _)) = missing.get(at) else {
                 return;
             };
             let first = no / REQUEST_CHUNKS_MAX * REQUEST_CHUNKS_MAX;
-            let group = first..first.saturating_add(REQUEST_CHUNKS_MAX).min(count);
+            let end = self.end_of_object(*no);
+            let group = first..first.saturating_add(REQUEST_CHUNKS_MAX).min(end);
             let is_new = |no: &u64| missing.iter().any(|(other, _)| other == no);
             let is_used = |no: u64| held.chunks.contains_key(&no) && !is_new(&no);
             if group.clone().any(is_used) {
@@ -274,26 +323,47 @@ impl Chunks {
     ///
     /// # Errors
     /// As [`Object::read`].
-    pub fn wait(&self, chunk: &Chunk) -> Result<Bytes> {
+    fn wait(&self, chunk: &Chunk) -> Result<Bytes> {
         if self.is_stopped.load(Ordering::SeqCst) && chunk.is_pending() {
             return Err(self.stopped());
         }
-        let limit = self
-            .object
-            .timeout()
-            .saturating_mul(2)
-            .saturating_add(GRACE);
+        let Some((object, _)) = self.object(0) else {
+            return Err(self.stopped());
+        };
+        let limit = object.timeout().saturating_mul(2).saturating_add(GRACE);
         let found = chunk.wait(Instant::now() + limit);
-        let late = || crate::failure::too_late(self.object.location(), limit);
+        let late = || crate::failure::too_late(object.location(), limit);
         found.ok_or_else(late)?
+    }
+
+    /// Fills `buf` with the bytes in `range`, for which `chunks` were requested.
+    ///
+    /// # Errors
+    /// As [`Object::read`].
+    pub fn copy(&self, chunks: &[Arc<Chunk>], range: &Range<u64>, buf: &mut [u8]) -> Result<()> {
+        let mut at = range.start;
+        let mut rest = buf;
+        for chunk in chunks {
+            let bytes = self.wait(chunk)?;
+            let from = (at % CHUNK_LEN) as usize;
+            let part = bytes.get(from..).unwrap_or_default();
+            let len = part.len().min(rest.len());
+            let (head, tail) = rest.split_at_mut(len);
+            head.copy_from_slice(part.get(..len).unwrap_or_default());
+            at = at.saturating_add(len as u64);
+            rest = tail;
+        }
+        Ok(())
     }
 
     /// Drops the copies of the chunks `numbers`, so that they come from the server again.
     pub fn forget(&self, numbers: Range<u64>) {
         for no in numbers {
             self.held.lock().remove(no);
-            if let Some(disk) = &self.disk {
-                disk.remove(no);
+            if let Some(member) = self.member(no)
+                && let Some(disk) = &member.disk
+            {
+                disk.remove(member.own_no(no));
             }
         }
     }
@@ -301,17 +371,21 @@ impl Chunks {
     /// Loads the chunks `run`, which are adjacent: from the disk, or else from the server.
     async fn load(&self, run: Vec<(u64, Arc<Chunk>)>) {
         let mut absent = Vec::new();
+        let Some(member) = run.first().and_then(|(no, _)| self.member(*no)) else {
+            return;
+        };
+        let read = |no, len| member.disk.as_ref()?.read(member.own_no(no), len);
         for (no, chunk) in run {
-            let range = self.range_of(no);
+            let range = member.range_of(no);
             let len = range.end.saturating_sub(range.start) as usize;
-            match self.disk.as_ref().and_then(|disk| disk.read(no, len)) {
+            match read(no, len) {
                 Some(bytes) => self.is_ready(no, &chunk, bytes),
                 None => absent.push((no, chunk)),
             }
         }
         while !absent.is_empty() {
             let rest = absent.split_off(run_len(&absent));
-            self.fetch(&absent).await;
+            self.fetch(member, &absent).await;
             absent = rest;
         }
     }
@@ -327,24 +401,24 @@ impl Chunks {
     }
 
     /// Fetches adjacent chunks in one request.
-    async fn fetch(&self, run: &[(u64, Arc<Chunk>)]) {
+    async fn fetch(&self, member: &Member, run: &[(u64, Arc<Chunk>)]) {
         let (Some((first, _)), Some((last, _))) = (run.first(), run.last()) else {
             return;
         };
-        let range = self.range_of(*first).start..self.range_of(*last).end;
-        match self.object.read(range.clone()).await {
+        let range = member.range_of(*first).start..member.range_of(*last).end;
+        match member.object.read(range.clone()).await {
             Ok(all) => {
                 // Before any reader goes on, and perhaps ends.
                 *self.writing.lock() += 1;
                 for (no, chunk) in run {
-                    let part = self.range_of(*no);
+                    let part = member.range_of(*no);
                     let from = part.start.saturating_sub(range.start) as usize;
                     let to = part.end.saturating_sub(range.start) as usize;
                     // A copy: a slice would keep the whole answer in memory.
                     let bytes = Bytes::copy_from_slice(all.get(from..to).unwrap_or_default());
                     self.is_ready(*no, chunk, bytes.clone());
-                    if let Some(disk) = &self.disk {
-                        disk.write(*no, &bytes);
+                    if let Some(disk) = &member.disk {
+                        disk.write(member.own_no(*no), &bytes);
                     }
                 }
                 *self.writing.lock() -= 1;

@@ -32,9 +32,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// Time without any byte after which an attempt ends and the next one begins.
 pub const SILENCE_MAX: Duration = Duration::from_secs(10);
 /// Pause before the second attempt; it doubles from attempt to attempt.
-const PAUSE: Duration = Duration::from_millis(100);
+pub const PAUSE: Duration = Duration::from_millis(100);
 /// Longest pause between two attempts: how late a reader notices that a server is back.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+pub const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// Failed attempts after which opening an image fails.
 const OPENING_ATTEMPTS_MAX: u32 = 4;
 /// Bytes of an error's answer that are read.
@@ -81,6 +81,11 @@ impl Shared {
         self.is_patient.store(true, Ordering::Relaxed);
     }
 
+    /// Whether a request succeeded before.
+    pub fn is_patient(&self) -> bool {
+        self.is_patient.load(Ordering::Relaxed)
+    }
+
     /// Requests that were sent so far.
     pub fn request_count(&self) -> u64 {
         self.request_count.load(Ordering::Relaxed)
@@ -98,6 +103,20 @@ pub struct Connection {
     pub shared: Arc<Shared>,
     /// Whether there are credentials for a bucket, as far as can be seen.
     pub has_credentials: bool,
+}
+
+impl Connection {
+    /// The same server and bucket, for the object `key`.
+    ///
+    /// # Errors
+    /// `Invalid` for a key that no object can have.
+    pub fn at(&self, key: &str) -> Result<Self> {
+        let parsed = Key::parse(key);
+        Ok(Self {
+            key: parsed.map_err(|_| Error::invalid(format!("{key}: not the key of an object")))?,
+            ..self.clone()
+        })
+    }
 }
 
 /// Prepares requests for the object at `location`, without any. An attempt fails after
@@ -283,7 +302,7 @@ impl Guard {
     /// `error`, or one that is not repeated if there were many and nobody is patient.
     fn failed(&self, error: HttpError) -> HttpError {
         let count = self.shared.failed_in_a_row.fetch_add(1, Ordering::Relaxed);
-        let is_patient = self.shared.is_patient.load(Ordering::Relaxed);
+        let is_patient = self.shared.is_patient();
         if is_patient || count.saturating_add(1) < OPENING_ATTEMPTS_MAX {
             return error;
         }

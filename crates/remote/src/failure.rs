@@ -69,6 +69,37 @@ impl std::fmt::Display for NotTheObject {
 
 impl StdError for NotTheObject {}
 
+/// The status of the answer that `error` is, if it is one.
+pub fn status(error: &object_store::Error) -> Option<u16> {
+    cause::<Answer>(error).map(|answer| answer.status)
+}
+
+/// Whether the same request may succeed a moment later: the server is overloaded, restarts, or
+/// another writer is at work (409).
+pub fn is_transient(error: &object_store::Error) -> bool {
+    match status(error) {
+        Some(status) => matches!(status, 408 | 409 | 429 | 500..=599),
+        None => matches!(
+            transport_kind(error),
+            Some(
+                HttpErrorKind::Connect
+                    | HttpErrorKind::Request
+                    | HttpErrorKind::Timeout
+                    | HttpErrorKind::Interrupted
+            )
+        ),
+    }
+}
+
+/// An object that is named by its digest, and is missing or has another length.
+pub fn lost(location: &Location, found: &str) -> Error {
+    let what = format!(
+        "{}: {found}: publish the image again with --force",
+        location.shown()
+    );
+    Error::new(ErrorKind::Lost, what)
+}
+
 /// The first cause of `error` that is a `T`.
 fn cause<'a, T: StdError + 'static>(error: &'a (dyn StdError + 'static)) -> Option<&'a T> {
     let mut next = Some(error);

@@ -1,6 +1,7 @@
 //! Images by URL: objects of web servers and buckets as the storage of an image.
 #![forbid(unsafe_code)]
 
+mod bucket;
 mod chunks;
 mod client;
 mod disk_cache;
@@ -8,12 +9,16 @@ mod failure;
 mod location;
 mod object;
 mod profile;
+mod publication;
 mod publish;
 mod read_ahead;
 mod settings;
 mod source;
+mod stored;
 
-pub use location::{Location, Place, is_url, shown, without_secrets};
+pub use bucket::{Bucket, Condition, Found, Put};
+pub use location::{InStore, Location, Place, is_url, shown, without_secrets};
+pub use publication::{Publication, Published};
 pub use publish::{find, publish};
 pub use settings::{CacheSettings, Settings, TIMEOUT_DEFAULT, configure, settings};
 pub use source::RemoteSource;

@@ -70,6 +70,15 @@ pub enum Place {
     },
 }
 
+/// The words behind the last slash that name an image of a store in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InStore {
+    /// What the keys of the store begin with: empty, or it ends with a slash.
+    pub prefix: String,
+    /// Name of the image.
+    pub name: String,
+}
+
 impl Location {
     /// The location that `path` names, or `None` if it is no URL.
     pub fn parse(path: &Path) -> Option<Result<Self>> {
@@ -112,6 +121,54 @@ impl Location {
             bucket: self.url.host_str().unwrap_or_default().to_owned(),
             key: decoded(self.url.path().trim_start_matches('/')),
         }
+    }
+
+    /// The image of a store that `s3://BUCKET/STORE:NAME` names; `None` for an object. The store
+    /// ends at the first colon behind the last slash; an object with a colon in its name is written
+    /// with `%3A`.
+    ///
+    /// # Errors
+    /// `Invalid` for a name that no image can have.
+    pub fn in_store(&self) -> Option<Result<InStore>> {
+        let (store, name) = self.store_and_name()?;
+        let (store, name) = (decoded(store.trim_start_matches('/')), decoded(name));
+        let is_bad = name.is_empty()
+            || name.starts_with('.')
+            || name.chars().any(|c| c == '/' || c.is_control());
+        if is_bad {
+            let what = format!(
+                "{}: expected s3://BUCKET/STORE:NAME, with a name without '/' and without a dot in \
+                 front; the colon in the name of an object is written %3A",
+                self.shown()
+            );
+            return Some(Err(Error::invalid(what)));
+        }
+        let prefix = match store.as_str() {
+            "" => store,
+            store => format!("{store}/"),
+        };
+        Some(Ok(InStore { prefix, name }))
+    }
+
+    /// Path of the store and name of the image, as they stand in the URL.
+    fn store_and_name(&self) -> Option<(&str, &str)> {
+        let path = self.url.path();
+        let last = path.rfind('/').map_or(0, |at| at.saturating_add(1));
+        let colon = path.get(last..)?.find(':')?;
+        let (store, name) = path.split_at_checked(last.saturating_add(colon))?;
+        self.is_in_bucket().then_some((store, name.get(1..)?))
+    }
+
+    /// An object of the store, or below the prefix, that this location names.
+    pub(crate) fn object(&self, key: &str) -> Self {
+        let mut url = self.url.clone();
+        let dir = match self.store_and_name() {
+            Some((store, _)) => store,
+            None => url.path(),
+        };
+        let path = format!("{}/{key}", dir.trim_end_matches('/'));
+        url.set_path(&path);
+        Self { url }
     }
 
     /// The URL for requests: without user and password, which [`Location::credentials`] has.
@@ -166,18 +223,24 @@ impl Location {
         }
     }
 
-    /// The whole URL of the directory of the object, for a search beside it.
+    /// The whole URL of the directory of the object, for a search beside it; of an image of a store
+    /// what stands before its name.
     pub fn parent(&self) -> String {
         let mut url = self.url.clone();
         url.set_query(None);
         url.set_fragment(None);
+        if let Some((store, _)) = self.store_and_name() {
+            let store = format!("{store}:");
+            url.set_path(&store);
+            return url.to_string();
+        }
         if let Ok(mut segments) = url.path_segments_mut() {
             segments.pop();
         }
         url.to_string()
     }
 
-    /// The object `name` in the directory that `dir`, a URL, names.
+    /// The object `name` in the directory that `dir`, a URL, names; or the image of the store.
     ///
     /// # Errors
     /// `Invalid` for a name that is not UTF-8.
@@ -186,6 +249,16 @@ impl Location {
         let text = dir.to_str().ok_or_else(bad)?;
         let mut url = Url::parse(text).map_err(|_| bad())?;
         let name = name.to_str().ok_or_else(bad)?;
+        let store = url.path().strip_suffix(':').map(str::to_owned);
+        if let Some(store) = store.filter(|_| url.scheme() == "s3") {
+            url.path_segments_mut()
+                .map_err(|()| bad())?
+                .clear()
+                .push(name);
+            let path = format!("{store}:{}", url.path().trim_start_matches('/'));
+            url.set_path(&path);
+            return Ok(Self { url });
+        }
         url.path_segments_mut()
             .map_err(|()| bad())?
             .pop_if_empty()
@@ -290,6 +363,25 @@ mod tests {
         let base = Location::beside(Path::new(&found.parent()), OsStr::new("b c")).expect("name");
         assert_eq!(base.request_url(), "https://h/dir/b%20c");
         assert_eq!(base.credentials(), Some(("u".into(), "p".into())));
+        let found = location("s3://b/dir/store:gcc:14%2e1").expect("valid");
+        let stored = found.in_store().expect("an image").expect("a name");
+        assert_eq!(
+            (stored.prefix.as_str(), stored.name.as_str()),
+            ("dir/store/", "gcc:14.1")
+        );
+        assert_eq!(found.parent(), "s3://b/dir/store:");
+        let base = Location::beside(Path::new(&found.parent()), OsStr::new("a b")).expect("name");
+        assert_eq!(base.shown(), "s3://b/dir/store:a%20b");
+        assert_eq!(base.object("maps/x").shown(), "s3://b/dir/store/maps/x");
+        let root = location("s3://b/:x").expect("valid").in_store();
+        assert_eq!(root.expect("an image").expect("a name").prefix, "");
+        for object in ["s3://b/a:b/x", "s3://b/a%3Ab", "https://h/store:x"] {
+            assert!(location(object).expect("valid").in_store().is_none());
+        }
+        for bad in ["s3://b/store:", "s3://b/store:.x", "s3://b/store:a%2Fb"] {
+            let found = location(bad).expect("a URL").in_store();
+            assert!(found.expect("a store").is_err(), "{bad}");
+        }
         for bad in ["https://", "https://h", "https://h/", "s3://b", "s3:///x"] {
             assert!(location(bad).is_err(), "{bad}");
         }

@@ -3,7 +3,7 @@
 
 use crate::client::{Connection, SILENCE_MAX, connect};
 use crate::failure::{
-    Moment, changed, cut_short, explain, explain_opening, no_credentials, too_late,
+    Moment, changed, cut_short, explain, explain_opening, lost, no_credentials, status, too_late,
 };
 use crate::location::Location;
 use crate::settings::settings;
@@ -19,7 +19,7 @@ use weald_format::{Error, Result};
 pub const TAIL_LEN: u64 = 1 << 20;
 
 /// Slowest transfer that is no failure, bytes in a second.
-const RATE_MIN: u64 = 16 << 10;
+pub const RATE_MIN: u64 = 16 << 10;
 
 /// An object that is open.
 pub struct Object {
@@ -28,6 +28,8 @@ pub struct Object {
     timeout: Duration,
     /// Size, ETag and time of the state that was opened.
     meta: ObjectMeta,
+    /// Whether the key is the digest of the bytes, so that there is one state only.
+    is_named_by_digest: bool,
 }
 
 /// The last bytes of an object.
@@ -71,11 +73,30 @@ impl Object {
             connection,
             timeout: limit,
             meta,
+            is_named_by_digest: false,
         };
         let bytes = object.body(found, &range, Moment::Opening).await?;
         object.connection.shared.be_patient();
         let start = range.start;
         Ok((object, Tail { start, bytes }))
+    }
+
+    /// The object behind `connection`, which is named by the digest of its `len` bytes. No request
+    /// is made.
+    pub fn of_digest(location: Location, connection: Connection, len: u64) -> Self {
+        Self {
+            timeout: settings().timeout,
+            meta: ObjectMeta {
+                location: connection.key.clone(),
+                last_modified: Default::default(),
+                size: len,
+                e_tag: None,
+                version: None,
+            },
+            location,
+            connection,
+            is_named_by_digest: true,
+        }
     }
 
     /// Bytes of the object.
@@ -126,14 +147,33 @@ impl Object {
             .get_opts(&self.connection.key, options);
         let late = |_| too_late(&self.location, self.timeout);
         let asked = timeout(self.timeout, asked).await.map_err(late)?;
-        let found = asked.map_err(|error| explain(&self.location, Moment::Reading, &error))?;
+        let found = asked.map_err(|error| self.explain(&error))?;
         self.check_same(&found.meta)?;
         self.body(found, &range, Moment::Reading).await
+    }
+
+    fn explain(&self, error: &object_store::Error) -> Error {
+        match status(error) {
+            Some(404 | 410) if self.is_named_by_digest => {
+                lost(&self.location, "the object is missing")
+            }
+            Some(416) if self.is_named_by_digest => lost(&self.location, "the object is cut"),
+            _ => explain(&self.location, Moment::Reading, error),
+        }
     }
 
     /// Refuses an answer from another state of the object.
     fn check_same(&self, found: &ObjectMeta) -> Result<()> {
         let opened = &self.meta;
+        if self.is_named_by_digest {
+            let len = found.size;
+            let what = format!("the object has {len} bytes and not {}", opened.size);
+            return if len == opened.size {
+                Ok(())
+            } else {
+                Err(lost(&self.location, &what))
+            };
+        }
         let is_same = found.size == opened.size
             && match (&found.e_tag, &opened.e_tag) {
                 (Some(found), Some(opened)) => found == opened,

@@ -104,6 +104,16 @@ impl S3Server {
         SocketAddr::from(([127, 0, 0, 1], self.port))
     }
 
+    /// The requests since the server was started, a line each with status, method and path.
+    ///
+    /// # Panics
+    /// If its log cannot be read.
+    pub fn requests(&self) -> Vec<String> {
+        let log = fs::read_to_string(self.dir.with_extension("log")).expect("log of requests");
+        let is_request = |line: &&str| line.contains(&format!("/{BUCKET}"));
+        log.lines().filter(is_request).map(str::to_owned).collect()
+    }
+
     /// The file of an object.
     pub fn file(&self, key: &str) -> PathBuf {
         self.dir.join(BUCKET).join(key)

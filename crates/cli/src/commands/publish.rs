@@ -1,4 +1,6 @@
-//! `weald publish`: puts an image into a bucket.
+//! `weald publish`: puts an image into a bucket, as an object or into a store of images.
+
+mod into_store;
 
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
@@ -14,7 +16,7 @@ use weald_format::Digest;
 use weald_format::directory::Base;
 use weald_image::{Generation, Image, OpenOptions, generations};
 use weald_io::{FileSource, ReadAt};
-use weald_remote::Location;
+use weald_remote::{Location, Publication};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -26,6 +28,9 @@ pub const HELP: Help = Help {
         "If the object is the same image already, nothing is sent, except with --force. Otherwise \
          all of it is sent, also if an older version is there. An image that was built with --base \
          is small, and its readers need the base image beside it: publish that first.",
+        "s3://BUCKET/STORE:NAME names an image of a store in the bucket, which the first image \
+         makes. Records that the image NAME has there, or images with similar names, are not sent \
+         again. Nothing is removed: readers of a replaced image go on.",
     ],
     examples: &[
         (
@@ -40,6 +45,10 @@ pub const HELP: Help = Help {
             "Mount it elsewhere",
             "weald mount s3://bucket/forest.weald /mnt",
         ),
+        (
+            "Publish the versions of a store, each sending what is new",
+            "weald publish store:gcc-15 s3://bucket/tools:gcc-15",
+        ),
     ],
     exit_status: DONE_OR_FAILED,
 };
@@ -51,10 +60,10 @@ pub struct PublishArgs {
     /// Image file, or STORE:NAME
     #[arg(value_hint = ValueHint::FilePath)]
     image: PathBuf,
-    /// Where it goes: s3://BUCKET/KEY
+    /// Where it goes: s3://BUCKET/KEY, or s3://BUCKET/STORE:NAME
     #[arg(value_hint = ValueHint::Url)]
     url: PathBuf,
-    /// Replace an object that is there, whatever it is
+    /// Replace what is there, whatever it is
     #[arg(short, long)]
     force: bool,
     /// Print one JSON object
@@ -80,21 +89,50 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
         Some(stored) => Box::new(stored),
         None => Box::new(FileSource::open(&args.image, 0)?),
     };
+    if let Some(publication) = Publication::begin(&location)? {
+        let replaces = args.force;
+        let lens = into_store::publish(publication, &args.image, &*source, digest, replaces)?;
+        check_published(args, digest)?;
+        for base in &image.directory().bases {
+            warn_of_base(base, &location);
+        }
+        report(args, &shown, digest, source.len(), lens)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let sent_len = if is_there(args, &location, digest)? {
         0
     } else {
         let sent = weald_remote::publish(&*source, &location)?;
-        let found = generations(&args.url).with_context(|| format!("{shown}: reading it back"))?;
-        if found.first().map(|newest| newest.image_digest) != Some(digest) {
-            bail!("{shown}: the object is not what was sent: another writer, or a faulty server");
-        }
+        check_published(args, digest)?;
         sent.0
     };
     for base in &image.directory().bases {
         warn_of_base(base, &location);
     }
-    report(args, &shown, digest, source.len(), sent_len)?;
+    let lens = Lens {
+        sent: sent_len,
+        present: source.len().saturating_sub(sent_len),
+    };
+    report(args, &shown, digest, source.len(), lens)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What became of the bytes of an image.
+struct Lens {
+    /// Bytes that were sent.
+    sent: u64,
+    /// Bytes that were there already.
+    present: u64,
+}
+
+/// Opens what was published as its readers will.
+fn check_published(args: &PublishArgs, digest: Digest) -> anyhow::Result<()> {
+    let shown = weald_remote::shown(&args.url);
+    let found = generations(&args.url).with_context(|| format!("{shown}: reading it back"))?;
+    if found.first().map(|newest| newest.image_digest) != Some(digest) {
+        bail!("{shown}: the object is not what was sent: another writer, or a faulty server");
+    }
+    Ok(())
 }
 
 /// Whether the object is the image with `digest` already. With `--force` it is sent in any case,
@@ -134,7 +172,7 @@ fn report(
     shown: &str,
     digest: Digest,
     len: u64,
-    sent_len: u64,
+    lens: Lens,
 ) -> anyhow::Result<()> {
     let mut output = Output::new();
     if args.json {
@@ -142,13 +180,16 @@ fn report(
         object.insert("url".into(), shown.into());
         object.insert("image_digest".into(), digest.to_string().into());
         object.insert("image_len".into(), len.into());
-        object.insert("sent_len".into(), sent_len.into());
+        object.insert("sent_len".into(), lens.sent.into());
+        object.insert("present_len".into(), lens.present.into());
         output.json(&object.into())?;
     } else if !args.quiet {
-        let sent = if sent_len == 0 {
-            "is there already, and nothing was sent".to_owned()
-        } else {
-            format!("{} sent", bytes(sent_len))
+        let sent = match lens {
+            Lens { sent: 0, .. } => "is there already, and nothing was sent".to_owned(),
+            Lens { sent, present: 0 } => format!("{} sent", bytes(sent)),
+            Lens { sent, present } => {
+                format!("{} sent, {} there already", bytes(sent), bytes(present))
+            }
         };
         output.text(&format!(
             "{}: {}, {sent}\n",

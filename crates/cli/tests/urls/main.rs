@@ -8,5 +8,6 @@ mod ground;
 mod mounted;
 mod publish;
 mod reading;
+mod stores;
 #[path = "../support/mod.rs"]
 mod support;
