@@ -320,6 +320,22 @@ impl Bucket {
         runtime()?.block_on(self.get_async(key, len_max))
     }
 
+    /// Bytes of an object.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`.
+    pub fn get_part(&self, key: &str, range: std::ops::Range<u64>) -> Result<Bytes> {
+        Ok(runtime()?.block_on(self.range(key, range))?.0)
+    }
+
+    /// Whether there is an object.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn has(&self, key: &str) -> Result<bool> {
+        Ok(runtime()?.block_on(self.len_async(key))?.is_some())
+    }
+
     /// Names of the objects in a directory. A server may list late: objects that are there may be
     /// left out, and such that are gone named.
     ///

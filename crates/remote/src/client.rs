@@ -212,6 +212,8 @@ fn bucket_builder(bucket: &str, silence_max: Duration) -> (AmazonS3Builder, bool
     let has_credentials = skips.is_some_and(|word| word == "true")
         || sources.into_iter().any(|key| has(&builder, key));
     let options = options(silence_max).with_allow_http(is_plain);
+    // Removals go one by one, which every server takes.
+    let builder = builder.with_disable_bulk_delete(true);
     (builder.with_client_options(options), has_credentials)
 }
 

@@ -8,6 +8,7 @@ mod disk_cache;
 mod failure;
 mod location;
 mod object;
+mod probe;
 mod profile;
 mod publication;
 mod publish;
@@ -18,6 +19,7 @@ mod stored;
 
 pub use bucket::{Bucket, Condition, Found, Put};
 pub use location::{InStore, Location, Place, is_url, shown, without_secrets};
+pub use probe::{Check, Needed, Probed, probe};
 pub use publication::{Publication, Published};
 pub use publish::{find, publish};
 pub use settings::{CacheSettings, Settings, TIMEOUT_DEFAULT, configure, settings};

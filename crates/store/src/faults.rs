@@ -116,6 +116,12 @@ pub enum Bug {
     EpochNotReadAgain,
     /// A standby takes over after it has listed what there is.
     EpochPutLate,
+    /// A number of the log of a place in a bucket is put without a condition.
+    LogReplaced,
+    /// A conditional write that is refused counts as done.
+    RefusedIsDone,
+    /// Items and epochs of a place in a bucket are those that the bucket lists.
+    ListTrusted,
     /// A standby has rows whose bytes are not durable.
     FollowsRowsFirst,
     /// A returning store keeps its own block where a standby has written another one.

@@ -81,10 +81,10 @@ pub use name::{find, is_store, split, split_state};
 pub use remove::Removal;
 pub use replace::ImageLock;
 pub use replica::{
-    AsOf, DirPlace, FollowOptions, Followed, Place, PlaceLocation, PromoteOptions, Promoted,
-    Pruned, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus, RestoredStore, Scrubbed,
-    SendOptions, Sent, StandbyOptions, StandbyStatus, Unsent, UnsentVolume, Verified, WhenLost,
-    receive, replica_states, restore_store, verify_replica,
+    AsOf, BucketObjects, BucketPlace, DirPlace, FollowOptions, Followed, Place, PlaceLocation,
+    PromoteOptions, Promoted, Pruned, Receiving, ReplicaSettings, ReplicaState, ReplicaStatus,
+    RestoredStore, Scrubbed, SendOptions, Sent, StandbyOptions, StandbyStatus, Unsent,
+    UnsentVolume, Verified, WhenLost, receive, replica_states, restore_store, verify_replica,
 };
 pub use role::Role;
 pub use salvage::{

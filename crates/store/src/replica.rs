@@ -9,6 +9,7 @@
 //! store if there is one. [`restore_store`] makes a store of any state, and [`verify_replica`]
 //! reads everything.
 
+mod bucket;
 mod epochs;
 mod follow;
 mod gather;
@@ -33,6 +34,7 @@ mod throttled;
 mod unsent;
 mod verify;
 
+pub use bucket::{BucketObjects, BucketPlace};
 pub use follow::{FollowOptions, Followed};
 pub use location::PlaceLocation;
 pub use pipe::{Receiving, receive};

@@ -3,9 +3,11 @@
 //!
 //! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
+mod bucket;
 mod journal;
 mod lost;
 mod machine;
+mod network;
 mod replica;
 mod scrub;
 mod standby;

@@ -80,6 +80,7 @@ fn run(weak: &Weak<OpenStore>) {
             // Its disk can be unmounted.
             if elapsed >= IDLE_TIME
                 && let Some(mut place) = replica.place.try_lock()
+                && !place.as_ref().is_some_and(|place| place.stays_open())
             {
                 *place = None;
             }
@@ -204,7 +205,8 @@ impl Sending {
         };
         let sent = opened.and_then(|place| {
             let sent = store.send_replica(name, &*place, &options);
-            *kept = Some(place).filter(|_| self.is_asked && sent.is_ok());
+            let keeps = self.is_asked || place.stays_open();
+            *kept = Some(place).filter(|_| keeps && sent.is_ok());
             sent
         });
         match sent {

@@ -8,6 +8,7 @@ use crate::output::Output;
 use crate::progress::bytes;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
+use into_store::Lens;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
@@ -47,7 +48,7 @@ pub const HELP: Help = Help {
         ),
         (
             "Publish the versions of a store, each sending what is new",
-            "weald publish store:gcc-15 s3://bucket/tools:gcc-15",
+            "weald publish /srv/store:forest s3://bucket/store:forest",
         ),
     ],
     exit_status: DONE_OR_FAILED,
@@ -115,14 +116,6 @@ pub fn run(args: &PublishArgs) -> anyhow::Result<ExitCode> {
     };
     report(args, &shown, digest, source.len(), lens)?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What became of the bytes of an image.
-struct Lens {
-    /// Bytes that were sent.
-    sent: u64,
-    /// Bytes that were there already.
-    present: u64,
 }
 
 /// Opens what was published as its readers will.

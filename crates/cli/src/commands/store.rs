@@ -5,6 +5,7 @@ mod change;
 mod collect;
 mod export;
 pub(super) mod import_target;
+mod probe;
 pub(super) mod remover;
 mod salvage;
 mod scrub;
@@ -83,6 +84,7 @@ enum StoreCommand {
     Salvage(salvage::SalvageArgs),
     Scrub(scrub::ScrubArgs),
     Backup(BackupArgs),
+    Probe(probe::ProbeArgs),
 }
 
 /// Runs the command.
@@ -101,6 +103,7 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         StoreCommand::Salvage(args) => salvage::run(args),
         StoreCommand::Scrub(args) => scrub::run(args),
         StoreCommand::Backup(args) => backup(args),
+        StoreCommand::Probe(args) => probe::run(args),
     }
 }
 
@@ -119,6 +122,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "salvage" => &salvage::HELP,
         "scrub" => &scrub::HELP,
         "backup" => &BACKUP_HELP,
+        "probe" => &probe::HELP,
         _ => return None,
     })
 }

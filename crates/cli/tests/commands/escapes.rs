@@ -148,6 +148,7 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
         "recover" => &[("recover -n i@", Nothing), ("recover @", Nothing)],
         "publish" => &[
             ("publish i@ s3://@/x", Nothing),
+            ("publish i@ s3://@/x:@", Nothing),
             ("publish @gone s3://b/x", Nothing),
             ("publish i@ @", Nothing),
             ("ls http://@/@", Nothing),
@@ -260,6 +261,11 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store scrub --json s@", Nothing),
             ("store scrub s@ --from @", Nothing),
             ("store scrub @", Nothing),
+        ],
+        "store probe" => &[
+            ("store probe @", Nothing),
+            ("store probe http://@/@", Nothing),
+            ("store probe s3://@/x", Nothing),
         ],
         "store backup" => &[
             ("store backup s@ b@", Nothing),

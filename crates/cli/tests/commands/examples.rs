@@ -163,7 +163,11 @@ fn every_example_works() {
             };
             must(&bench, &named);
         }
-        let _bucket = (command == "publish").then(|| start_bucket(&bench));
+        if command == "publish" {
+            must(&bench, STORE_FULL);
+        }
+        let needs_bucket = ["publish", "store probe"].contains(&command);
+        let _bucket = needs_bucket.then(|| start_bucket(&bench));
         let has_tiers = command.starts_with("tier");
         if has_tiers {
             must(&bench, TIER_DISKS);

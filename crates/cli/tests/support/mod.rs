@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 92] = [
+pub const COMMANDS: [&str; 93] = [
     "build",
     "mount",
     "umount",
@@ -47,6 +47,7 @@ pub const COMMANDS: [&str; 92] = [
     "store check",
     "store salvage",
     "store scrub",
+    "store probe",
     "store backup",
     "replica",
     "replica add",

@@ -8,6 +8,7 @@ mod ground;
 mod mounted;
 mod publish;
 mod reading;
+mod replicas;
 mod stores;
 #[path = "../support/mod.rs"]
 mod support;

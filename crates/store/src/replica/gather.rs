@@ -1,6 +1,6 @@
 //! The bytes that a state of the tables needs: ranges of segments, and the maps of images.
 
-use super::place::Place;
+use super::place::{Place, data_path};
 use super::rows::put_data;
 use crate::disk::Object;
 use crate::engine::{Table, number_of};
@@ -139,7 +139,9 @@ pub(super) struct Gatherer<'a> {
 impl Gatherer<'_> {
     fn put(&mut self, kind: DataKind, bytes: &[u8]) -> Result<()> {
         let digest = Digest::of(bytes);
-        let file = if self.there.contains(&digest.0) {
+        let is_there =
+            self.there.contains(&digest.0) && self.place.is_there(&data_path(&digest))?;
+        let file = if is_there {
             DataFile {
                 kind,
                 digest,

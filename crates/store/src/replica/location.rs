@@ -1,12 +1,15 @@
 //! Where a place is, as users name it, and the one way to open it.
 
+use super::bucket::BucketPlace;
 use super::pipe::PipePlace;
 use super::place::{DirPlace, Place};
 use crate::disk::HostDisk;
-use std::path::PathBuf;
+use crate::faults::Faults;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use weald_format::{Error, Result};
+use weald_remote::{Bucket, Location, is_url};
 
 /// Prefix of a place on another machine.
 const SSH: &str = "ssh://";
@@ -31,16 +34,21 @@ pub enum PlaceLocation {
     },
     /// A command of the shell that speaks as `weald replica receive` does.
     Command(String),
+    /// A prefix of a bucket, as a URL.
+    Bucket(String),
 }
 
 impl PlaceLocation {
-    /// Parses `PATH`, `ssh://[USER@]HOST[:PORT]/PATH` or `command:COMMAND`.
+    /// Parses `PATH`, `s3://BUCKET/PREFIX`, `ssh://[USER@]HOST[:PORT]/PATH` or `command:COMMAND`.
     ///
     /// # Errors
     /// `Invalid`.
     pub fn parse(text: &str) -> Result<Self> {
         if let Some(command) = text.strip_prefix(COMMAND) {
             return Ok(Self::Command(command.to_owned()));
+        }
+        if is_url(Path::new(text)) {
+            return Self::parse_bucket(text);
         }
         let Some(rest) = text.strip_prefix(SSH) else {
             if text.is_empty() {
@@ -65,6 +73,22 @@ impl PlaceLocation {
         })
     }
 
+    fn parse_bucket(text: &str) -> Result<Self> {
+        let location = bucket_location(text)?;
+        let shown = location.shown();
+        let is_prefix = matches!(location.place(), weald_remote::Place::Bucket { .. })
+            && location.in_store().is_none()
+            && shown == text;
+        if is_prefix {
+            return Ok(Self::Bucket(text.trim_end_matches('/').to_owned()));
+        }
+        let what = format!(
+            "{shown}: expected s3://BUCKET/PREFIX, without a query, and without a colon behind the \
+             last slash: a web server takes no replicas"
+        );
+        Err(Error::invalid(what))
+    }
+
     /// As [`PlaceLocation::parse`] takes it.
     pub fn text(&self) -> String {
         match self {
@@ -74,6 +98,7 @@ impl PlaceLocation {
                 format!("{SSH}{host}{port}{path}")
             }
             Self::Command(command) => format!("{COMMAND}{command}"),
+            Self::Bucket(url) => url.clone(),
         }
     }
 
@@ -85,6 +110,13 @@ impl PlaceLocation {
         let command = match self {
             Self::Dir(path) => {
                 return Ok(Box::new(DirPlace::new(Arc::new(HostDisk::private(path)))));
+            }
+            Self::Bucket(url) => {
+                let bucket = Bucket::open(&bucket_location(url)?)?;
+                return Ok(Box::new(BucketPlace::new(
+                    Box::new(bucket),
+                    Faults::default(),
+                )));
             }
             Self::Ssh { host, port, path } => {
                 let own = std::env::var(SSH_VARIABLE).unwrap_or_default();
@@ -117,6 +149,11 @@ impl PlaceLocation {
     }
 }
 
+fn bucket_location(url: &str) -> Result<Location> {
+    let location = Location::parse(Path::new(url));
+    location.unwrap_or_else(|| Err(Error::invalid(format!("{url}: not a URL"))))
+}
+
 /// A word of the shell.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
@@ -134,6 +171,7 @@ mod tests {
             "ssh://user@host/srv/it's here",
             "ssh://host:2222/srv/x",
             "command:nc host 4000",
+            "s3://bucket/replicas/store",
         ] {
             let location = PlaceLocation::parse(text).expect(text);
             assert_eq!(location.text(), text);
@@ -145,6 +183,11 @@ mod tests {
             "ssh://-oProxyCommand=x/y",
             "ssh://h:x/y",
             "ssh://h/",
+            "s3://bucket",
+            "s3://bucket/x?secret",
+            "s3://key:secret@bucket/x",
+            "s3://bucket/x:y",
+            "https://host/x",
         ] {
             PlaceLocation::parse(bad).expect_err(bad);
         }

@@ -52,6 +52,28 @@ pub trait Place: Debug + Send + Sync {
     /// # Errors
     /// `Io`.
     fn remove(&self, name: &str) -> Result<()>;
+
+    /// Whether a file of data that [`Place::list`] named is there now. Places whose lists are never
+    /// late know it.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn is_there(&self, _name: &str) -> Result<bool> {
+        Ok(true)
+    }
+
+    /// Whether it costs requests to open it, and nothing to keep it open.
+    fn stays_open(&self) -> bool {
+        false
+    }
+
+    /// Refuses a place that cannot keep a replica, before one is begun in it.
+    ///
+    /// # Errors
+    /// `Unsupported` if it cannot; `Io`.
+    fn prepare(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// A place in a directory.

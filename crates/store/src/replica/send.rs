@@ -122,6 +122,7 @@ impl Store {
             let what = format!("{}: is a replica of {of}", place.shown());
             return Err(Error::new(ErrorKind::Busy, what));
         }
+        place.prepare()?;
         place.put(IDENTITY, &identity.encode())?;
         self.write_replica_record(name, &record)
     }

@@ -57,6 +57,10 @@ impl Place for Throttled<'_> {
     fn remove(&self, name: &str) -> Result<()> {
         self.place.remove(name)
     }
+
+    fn is_there(&self, name: &str) -> Result<bool> {
+        self.place.is_there(name)
+    }
 }
 
 #[cfg(test)]

@@ -1,34 +1,33 @@
 //! A store and its replica on two machines, with a network between them. Either machine loses
 //! power at any moment; the network loses, delays and doubles what is put, and loses answers.
 
+use super::bucket::SimBucket;
+use super::network::NetworkState;
 use super::{Model, Operation, Outcome, Random, Run, seeds};
-use crate::faults::Bug;
+use crate::faults::{Bug, Faults};
 use crate::replica::{
-    AsOf, DirPlace, Place, ReplicaSettings, RestoredStore, SendOptions, Sent, Verified,
-    restore_store,
+    AsOf, BucketPlace, DirPlace, Place, ReplicaSettings, RestoredStore, SendOptions, Sent,
+    Verified, restore_store,
 };
 use crate::simulated_disk::{Fault, SimDisk};
 use crate::{Store, StoreWriter};
 use parking_lot::Mutex;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::{CommitNo, Error, Result};
 
 pub(super) const NAME: &str = "copy";
 
+/// Seeds from this one on have the replica in a bucket.
+pub(super) const IN_BUCKET: u64 = 1 << 32;
+
 /// A place behind a network.
 #[derive(Debug)]
 pub(super) struct Network {
-    pub place: DirPlace,
-    pub state: Mutex<NetworkState>,
-}
-
-#[derive(Debug)]
-pub(super) struct NetworkState {
-    random: Random,
-    /// One of so many calls fails; none if zero.
-    pub fails_one_in: u64,
-    /// What arrives later.
-    pub late: Vec<(String, Vec<u8>)>,
+    pub place: Box<dyn Place>,
+    pub state: Arc<Mutex<NetworkState>>,
+    /// Whether the place has the troubles of a network itself.
+    is_bucket: bool,
 }
 
 fn cut() -> Error {
@@ -38,6 +37,9 @@ fn cut() -> Error {
 impl Network {
     /// What happens to a call: `None` if nothing does.
     fn trouble(&self) -> Option<u64> {
+        if self.is_bucket {
+            return None;
+        }
         let mut state = self.state.lock();
         let arrived = match state.late.len() {
             0 => None,
@@ -102,6 +104,10 @@ impl Place for Network {
             _ => self.place.remove(name),
         }
     }
+
+    fn is_there(&self, name: &str) -> Result<bool> {
+        self.place.is_there(name)
+    }
 }
 
 /// Runs something else in the middle of what is done to a place.
@@ -152,6 +158,10 @@ impl Place for Interrupted<'_> {
     fn remove(&self, name: &str) -> Result<()> {
         self.call().remove(name)
     }
+
+    fn is_there(&self, name: &str) -> Result<bool> {
+        self.call().is_there(name)
+    }
 }
 
 /// A store and its replica.
@@ -159,6 +169,9 @@ pub(super) struct Pair {
     pub run: Run,
     pub random: Random,
     pub place_disk: SimDisk,
+    /// In which the place is, if not on `place_disk`.
+    bucket: Option<SimBucket>,
+    bug: Option<Bug>,
     pub network: Network,
     /// What the store had after commits, in order.
     pub history: Vec<(CommitNo, Model)>,
@@ -166,6 +179,14 @@ pub(super) struct Pair {
     pub acked: Vec<CommitNo>,
     /// The first state that was not to be removed.
     kept: CommitNo,
+}
+
+/// The place in a bucket, or else on a disk.
+fn place_in(bucket: Option<SimBucket>, disk: &SimDisk, bug: Option<Bug>) -> Box<dyn Place> {
+    match bucket {
+        Some(bucket) => Box::new(BucketPlace::new(Box::new(bucket), Faults::of(bug))),
+        None => Box::new(DirPlace::new(Arc::new(disk.clone()))),
+    }
 }
 
 pub(super) fn told<T>(what: &str, done: Result<T>) -> std::result::Result<T, String> {
@@ -177,17 +198,22 @@ impl Pair {
         let run = Run::begin(seed, bug);
         let place_disk = SimDisk::new(seed ^ 0x7265_706c);
         let mut random = Random::new(seed ^ 0x6e65_7477);
+        let state = Arc::new(Mutex::new(NetworkState {
+            random: Random::new(seed ^ 0x6f72),
+            fails_one_in: 0,
+            late: Vec::new(),
+        }));
+        let bucket = (seed >= IN_BUCKET).then(|| SimBucket::new(seed, state.clone()));
         let network = Network {
-            place: DirPlace::new(Arc::new(place_disk.clone())),
-            state: Mutex::new(NetworkState {
-                random: Random::new(seed ^ 0x6f72),
-                fails_one_in: 0,
-                late: Vec::new(),
-            }),
+            place: place_in(bucket.clone(), &place_disk, bug),
+            state,
+            is_bucket: bucket.is_some(),
         };
         let pair = Self {
             run,
             place_disk,
+            bucket,
+            bug,
             network,
             history: vec![(CommitNo(0), Model::new())],
             acked: Vec::new(),
@@ -213,7 +239,25 @@ impl Pair {
 
     pub fn reboot_place(&mut self) {
         self.place_disk = self.place_disk.reboot();
-        self.network.place = DirPlace::new(Arc::new(self.place_disk.clone()));
+        if let Some(bucket) = &self.bucket {
+            bucket.arrive_all();
+        }
+        // A new process knows nothing of the place.
+        self.network.place = place_in(self.bucket.clone(), &self.place_disk, self.bug);
+    }
+
+    /// All files of the place.
+    fn place_contents(&self) -> BTreeMap<String, Vec<u8>> {
+        match &self.bucket {
+            Some(bucket) => bucket.contents(),
+            None => self.place_disk.contents(),
+        }
+    }
+
+    /// The place without a network before it.
+    fn quiet_place(&self) -> Box<dyn Place> {
+        let bucket = self.bucket.as_ref().map(SimBucket::quiet);
+        place_in(bucket, &self.place_disk, self.bug)
     }
 
     /// Changes the store, with power cuts.
@@ -399,8 +443,8 @@ impl Pair {
             return Ok(());
         };
         self.acked.push(sent.commit);
-        let place = DirPlace::new(Arc::new(self.place_disk.clone()));
-        let states = told("states", crate::replica::replica_states(&place))?;
+        let place = self.quiet_place();
+        let states = told("states", crate::replica::replica_states(&*place))?;
         let first = states.len().saturating_sub(keep as usize);
         self.network.state.lock().fails_one_in = fails_one_in;
         let pruned = store.prune_replica(NAME, &self.network, keep);
@@ -416,9 +460,9 @@ impl Pair {
 
     fn restore(&self, as_of: AsOf) -> Result<(RestoredStore, SimDisk)> {
         let disk = SimDisk::new(self.acked.len() as u64);
-        let place = DirPlace::new(Arc::new(self.place_disk.clone()));
+        let place = self.quiet_place();
         let options = self.run.options();
-        let restored = restore_store(&place, Arc::new(disk.clone()), as_of, options)?;
+        let restored = restore_store(&*place, Arc::new(disk.clone()), as_of, options)?;
         Ok((restored, disk.reboot()))
     }
 
@@ -453,9 +497,9 @@ impl Pair {
     }
 
     pub fn verified(&self) -> std::result::Result<Verified, String> {
-        let place = DirPlace::new(Arc::new(self.place_disk.clone()));
+        let place = self.quiet_place();
         let store = told("verify", self.store())?;
-        told("verify", store.verify_replica(NAME, &place))
+        told("verify", store.verify_replica(NAME, &*place))
     }
 }
 
@@ -506,6 +550,35 @@ fn a_replica_has_every_state_that_was_acknowledged() {
     }
     println!("{acked} states were acknowledged");
     assert!(acked > 600, "{acked}");
+}
+
+// Would catch the same in a bucket that repeats, delays and loses requests and answers, refuses own
+// writes, and lists late.
+#[test]
+fn a_replica_in_a_bucket_has_every_state_that_was_acknowledged() {
+    let mut acked = 0;
+    for seed in seeds(0..1500) {
+        let done = replicate(IN_BUCKET + seed, None);
+        acked += done.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+    println!("{acked} states were acknowledged");
+    assert!(acked > 1000, "{acked}");
+}
+
+// Would catch a simulation of buckets that finds no bug.
+#[test]
+fn planted_bugs_of_places_in_buckets_are_found() {
+    // Each with the first seed that finds it, from which on is searched.
+    for (bug, first) in [
+        (Bug::ListTrusted, 0),
+        (Bug::DataUnacknowledged, 37),
+        (Bug::ItemNotNoted, 119),
+    ] {
+        let mut seeds = first..first + 5000;
+        let found = seeds.find(|&seed| replicate(IN_BUCKET + seed, Some(bug)).is_err());
+        let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        println!("{bug:?}: found by seed {seed}");
+    }
 }
 
 // Would catch a simulation that finds no bug.
@@ -566,7 +639,7 @@ fn put_back(seed: u64, bug: Option<Bug>) -> Outcome {
     for _ in 0..seed % 4 {
         change(&mut pair)?;
     }
-    let before = pair.place_disk.contents();
+    let before = pair.place_contents();
     // What is sent anew as a whole mixes nothing.
     for is_anew in [false, true]
         .into_iter()
@@ -588,7 +661,7 @@ fn put_back(seed: u64, bug: Option<Bug>) -> Outcome {
             Err(_) => {}
         }
     }
-    if pair.place_disk.contents() == before {
+    if pair.place_contents() == before {
         Ok(())
     } else {
         Err("the replica has changed".to_owned())
@@ -601,6 +674,7 @@ fn put_back(seed: u64, bug: Option<Bug>) -> Outcome {
 fn an_older_copy_of_a_store_sends_nothing() {
     for seed in seeds(0..60) {
         put_back(seed, None).unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+        put_back(IN_BUCKET + seed, None).unwrap_or_else(|what| panic!("bucket {seed}: {what}"));
     }
 }
 

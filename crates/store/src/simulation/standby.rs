@@ -2,7 +2,7 @@
 //! is promoted at any moment, also in the middle of a sending, and the old store comes back as its
 //! standby. Each machine loses power at any moment.
 
-use super::replica::{Interrupted, NAME, Pair, told};
+use super::replica::{IN_BUCKET, Interrupted, NAME, Pair, told};
 use super::{Model, Outcome, Run, seeds};
 use crate::Store;
 use crate::disk::Disk;
@@ -542,6 +542,32 @@ fn a_standby_has_what_was_acknowledged_and_one_store_goes_on() {
     }
     println!("{promotions} promotions");
     assert!(promotions > 150, "{promotions}");
+}
+
+// Would catch the same with a replica in a bucket, whose lists are late: a store that goes on after
+// another took over.
+#[test]
+fn of_two_stores_with_a_replica_in_a_bucket_one_goes_on() {
+    let mut promotions = 0;
+    for seed in seeds(0..500) {
+        let done = follow_and_promote(IN_BUCKET + seed, None);
+        promotions += done.unwrap_or_else(|what| panic!("seed {seed}: {what}"));
+    }
+    println!("{promotions} promotions");
+    assert!(promotions > 150, "{promotions}");
+    // Each with the first seed that finds it, from which on is searched.
+    for (bug, first) in [
+        (Bug::LogReplaced, 1310),
+        (Bug::RefusedIsDone, 1310),
+        (Bug::ListTrusted, 0),
+        (Bug::EpochNotReadAgain, 69),
+        (Bug::EpochPutLate, 77),
+    ] {
+        let mut seeds = first..first + 5000;
+        let found = seeds.find(|seed| follow_and_promote(IN_BUCKET + seed, Some(bug)).is_err());
+        let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
+        println!("{bug:?}: found by seed {seed}");
+    }
 }
 
 // Would catch a simulation that finds no bug.

@@ -1,6 +1,5 @@
 //! Publishes an image into a store in a bucket: records that are there are not read.
 
-use super::Lens;
 use crate::uuid::random_uuid;
 use anyhow::bail;
 use std::path::Path;
@@ -10,6 +9,14 @@ use weald_format::{Digest, Error, Result};
 use weald_io::ReadAt;
 use weald_remote::Publication;
 use weald_store::{PartSink, StoreLocation, read_parts};
+
+/// What became of the bytes of an image.
+pub struct Lens {
+    /// Bytes that were sent.
+    pub sent: u64,
+    /// Bytes that were there already.
+    pub present: u64,
+}
 
 /// Publishes `source`, the image at `path`, whose image digest is `digest`. `replaces` says whether
 /// another image may have the name.

@@ -22,6 +22,9 @@ pub const ADD_HELP: Help = Help {
          the place needs to put five small files. While the replica cannot be reached, a sync \
          waits, or with --when-lost degrade goes on without it until it is there again; weald \
          replica status says so.",
+        "A bucket needs conditional writes: one without them is refused, and weald store probe \
+         tells. Credentials come from the environment or ~/.aws of the process that sends, which \
+         is the server of a mounted volume with --every; nothing stores them.",
         "A place belongs to one replica. Another replica, or one of a restored store, needs a \
          place of its own.",
     ],
@@ -55,7 +58,7 @@ fn when_lost(word: &str) -> Result<WhenLost, String> {
 pub(super) struct AddArgs {
     #[command(flatten)]
     location: StoreDir,
-    /// Where it lies: a directory, ssh://HOST/PATH, or command:COMMAND
+    /// Where it lies: a directory, s3://BUCKET/PREFIX, ssh://HOST/PATH, or command:COMMAND
     #[arg(value_name = "PLACE")]
     place: String,
     /// Name of the replica

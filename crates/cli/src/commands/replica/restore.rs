@@ -45,7 +45,7 @@ pub const HELP: Help = Help {
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub(super) struct RestoreArgs {
-    /// The replica: a directory, ssh://HOST/PATH, or command:COMMAND
+    /// The replica: a directory, s3://BUCKET/PREFIX, ssh://HOST/PATH, or command:COMMAND
     #[arg(value_name = "PLACE")]
     place: String,
     /// Directory of the new store
