@@ -173,6 +173,7 @@ pub fn read_map(bucket: &Bucket, name: &BucketName) -> Result<BucketMap> {
         chunks.forget(Chunks::of(&(0..name.map_len)));
         read_whole(&chunks, &mut bytes)?;
     }
+    chunks.finish_copies();
     if Digest::of(&bytes) != name.map_digest {
         return Err(lost(&location, "the map differs from its digest"));
     }

@@ -198,18 +198,7 @@ impl Sending {
             has_all_rows: false,
             faults: Faults::default(),
         };
-        let mut kept = self.place.lock();
-        let opened = match kept.take() {
-            Some(place) => Ok(place),
-            None => self.open(),
-        };
-        let sent = opened.and_then(|place| {
-            let sent = store.send_replica(name, &*place, &options);
-            let keeps = self.is_asked || place.stays_open();
-            *kept = Some(place).filter(|_| keeps && sent.is_ok());
-            sent
-        });
-        match sent {
+        match self.with_place(|place| store.send_replica(name, place, &options)) {
             Ok(sent) => {
                 store.note_replica_error(name, None);
                 for what in sent.damage {
@@ -226,14 +215,22 @@ impl Sending {
         }
     }
 
-    fn open(&self) -> Result<Box<dyn Place>> {
-        PlaceLocation::parse(&self.store.replica_place(&self.name)?)?.open()
+    /// Does `work` in the place, which stays open if that is worth it.
+    fn with_place<T>(&self, work: impl FnOnce(&dyn Place) -> Result<T>) -> Result<T> {
+        let mut kept = self.place.lock();
+        let place = match kept.take() {
+            Some(place) => place,
+            None => PlaceLocation::parse(&self.store.replica_place(&self.name)?)?.open()?,
+        };
+        let done = work(&*place);
+        let keeps = self.is_asked || place.stays_open();
+        *kept = Some(place).filter(|_| keeps && done.is_ok());
+        done
     }
 
     /// Looks whether another store has taken over.
     fn look(&self) {
-        let looked = self.open();
-        let looked = looked.and_then(|place| self.store.refuse_if_replaced(&self.name, &*place));
+        let looked = self.with_place(|place| self.store.refuse_if_replaced(&self.name, place));
         if let Err(error) = looked {
             log::debug!("replica {}: {error}", self.name);
             self.end_if_replaced(&error);
