@@ -79,8 +79,9 @@ pub fn status(error: &object_store::Error) -> Option<u16> {
 pub fn is_transient(error: &object_store::Error) -> bool {
     match status(error) {
         Some(status) => matches!(status, 408 | 409 | 429 | 500..=599),
+        // The outermost kind: a failure that is to be the last one lies in another kind.
         None => matches!(
-            transport_kind(error),
+            cause::<HttpError>(error).map(HttpError::kind),
             Some(
                 HttpErrorKind::Connect
                     | HttpErrorKind::Request
