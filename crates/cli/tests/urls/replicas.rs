@@ -5,6 +5,7 @@ use crate::support::run;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 use weald_testkit::compare::{CompareOptions, assert_same};
@@ -94,12 +95,7 @@ fn a_replica_in_a_bucket_is_sent_verified_restored_and_followed() {
     must(&ground, &["store", "create", "-q", "other"]);
     let add_other = |store: &str| {
         let words = ["replica", "add", store, &url, "--name", "second"];
-        ground
-            .command()
-            .args(words)
-            .env_remove("WEALD_NOTHING")
-            .output()
-            .expect("weald")
+        ground.command().args(words).output().expect("weald")
     };
     for (store, words) in [("other", "another store"), ("store", "this store already")] {
         let output = add_other(store);
@@ -296,6 +292,31 @@ fn what_does_not_work_is_told_and_changes_nothing() {
         output.stderr
     );
     must(&ground, &["diff", "-q", "restored:two", "source"]);
+}
+
+/// Would catch: a manual whose commands for buckets do not work.
+#[test]
+fn the_manual_of_replicas_in_buckets_works() {
+    let ground = with_store();
+    fs::create_dir(ground.at("srv")).expect("mkdir");
+    fs::rename(ground.at("store"), ground.at("srv/store")).expect("rename");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/replicas.md");
+    let manual = fs::read_to_string(path).expect("the manual");
+    let (_, section) = manual.split_once("\n## A bucket\n").expect("a section");
+    let (section, _) = section.split_once("\n## ").expect("its end");
+    let commands: Vec<&str> = section
+        .lines()
+        .filter(|line| line.starts_with("weald "))
+        .collect();
+    assert_eq!(commands.len(), 4);
+    for line in commands {
+        let words = line
+            .split(' ')
+            .skip(1)
+            .map(|word| word.replace("/srv/", "srv/"));
+        ground.weald(words).expect(0, "");
+    }
+    must(&ground, &["diff", "-q", "srv/again:one", "srv/store:one"]);
 }
 
 /// Would catch: a probe that calls a good bucket bad, or leaves objects there.
