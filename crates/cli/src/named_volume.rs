@@ -6,7 +6,7 @@ use crate::runtime_dir::runtime_dir_path;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
 use weald_daemon::{MountReport, Place, RuntimeDir, VolumeProperties};
 use weald_fuse::DeviceNo;
@@ -32,6 +32,22 @@ pub struct Named {
     /// Directory of the store, without symlinks.
     pub dir: PathBuf,
     pub name: String,
+}
+
+/// `path` from the root of the volume on, relative.
+pub fn inner_path(path: &Path) -> anyhow::Result<PathBuf> {
+    let mut inner = PathBuf::new();
+    for component in path.components() {
+        match component {
+            Component::RootDir | Component::CurDir => {}
+            Component::Normal(name) => inner.push(name),
+            _ => bail!(
+                "{}: expected a path in the volume, from its root on, without '..'",
+                show_path(path)
+            ),
+        }
+    }
+    Ok(inner)
 }
 
 impl Named {

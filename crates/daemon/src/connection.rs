@@ -13,6 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
 use weald_store::CollectOptions;
+use weald_volume::{Part, TierMove};
 
 /// A connection that is being answered.
 pub(crate) struct Connection {
@@ -109,11 +110,13 @@ impl Connection {
                 };
                 collect(&self.shared, &self.stream, &options, &descriptors)
             }
-            Ok(Request::MoveTiers { wanted }) => {
-                let wanted = wanted
-                    .as_ref()
-                    .map(|(name, to)| (name.as_str(), to.as_str()));
-                move_tiers(&self.shared, &self.stream, wanted, &descriptors)
+            Ok(Request::MoveTiers { wanted, part }) => {
+                let part = part.map(|(path, range)| Part {
+                    path,
+                    range: range.map(|(start, end)| start..end),
+                });
+                let wanted = wanted.map(|(name, to)| TierMove { name, to, part });
+                move_tiers(&self.shared, &self.stream, wanted.as_ref(), &descriptors)
             }
             Ok(Request::Snapshots { volume, work }) => {
                 let work = (volume.as_str(), &work);

@@ -100,10 +100,13 @@ pub(crate) enum Request {
         copy_below_percent: u64,
         copy_len_max: u64,
     },
-    /// Sent with the same file: move between tiers what the policies ask for, or what the image or
-    /// volume `name` uses to the tier `to`. The answer is `MovedTiers`.
+    /// Sent with the same file: move between tiers what users and the policies ask for, or what the
+    /// image or volume `name` uses to the tier `to`: all of it, or a path and a range of bytes. The
+    /// answer is `MovedTiers`.
     MoveTiers {
         wanted: Option<(String, String)>,
+        #[serde(default)]
+        part: Option<(Vec<u8>, Option<(u64, u64)>)>,
     },
     /// Sent with the same file: do something with the snapshots of the volume of this name. The
     /// answer is `Snapshots`.

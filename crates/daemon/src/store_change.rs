@@ -11,7 +11,7 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weald_format::Result;
 use weald_store::CollectOptions;
-use weald_volume::{CollectStep, Removing};
+use weald_volume::{CollectStep, Removing, TierMove};
 
 /// Bytes of a part of a list of snapshots, from which on the next one begins. Bytes of text may
 /// become six in JSON; the longest report has 13 KB of tags.
@@ -64,7 +64,7 @@ pub(crate) fn commit(shared: &Shared, stream: &UnixStream, descriptors: &[OwnedF
 pub(crate) fn move_tiers(
     shared: &Shared,
     stream: &UnixStream,
-    wanted: Option<(&str, &str)>,
+    wanted: Option<&TierMove>,
     descriptors: &[OwnedFd],
 ) -> Result<()> {
     let store = match volume_of_store(shared, descriptors) {

@@ -12,6 +12,7 @@ use std::os::unix::net::UnixStream;
 use weald_format::{Error, Result};
 use weald_store::tier::TierReport;
 use weald_store::{CollectOptions, Collected};
+use weald_volume::TierMove;
 
 /// Time between two looks whether the user has interrupted.
 const LOOK_INTERVAL: Timespec = Timespec {
@@ -92,20 +93,25 @@ pub fn commit(runtime_dir: &RuntimeDir, lock: BorrowedFd<'_>) -> Result<bool> {
     }
 }
 
-/// Lets the server that has volumes of a store mounted move between its tiers what their policies
-/// ask for, or what the image or volume of a name uses to the tier of another one. `lock` is the
-/// file that the writer of the store locks, open for writing. Returns nothing if there is no such
-/// server. The server goes on also if this process ends.
+/// Lets the server that has volumes of a store mounted move between its tiers what users and the
+/// policies ask for, or what `wanted` names. `lock` is the file that the writer of the store locks,
+/// open for writing. Returns nothing if there is no such server. The server goes on also if this
+/// process ends.
 ///
 /// # Errors
 /// Those of the server; `Io`.
 pub fn move_tiers(
     runtime_dir: &RuntimeDir,
     lock: BorrowedFd<'_>,
-    wanted: Option<(&str, &str)>,
+    wanted: Option<&TierMove>,
 ) -> Result<Option<TierReport>> {
-    let wanted = wanted.map(|(name, to)| (name.to_owned(), to.to_owned()));
-    match ask(runtime_dir, lock, &Request::MoveTiers { wanted })? {
+    let part = wanted.and_then(|wanted| wanted.part.as_ref());
+    let part = part.map(|part| {
+        let range = part.range.as_ref().map(|range| (range.start, range.end));
+        (part.path.clone(), range)
+    });
+    let wanted = wanted.map(|wanted| (wanted.name.clone(), wanted.to.clone()));
+    match ask(runtime_dir, lock, &Request::MoveTiers { wanted, part })? {
         Some((_, Reply::MovedTiers(report))) => Ok(Some(report.into())),
         Some(_) => Err(unexpected()),
         None => Ok(None),

@@ -216,6 +216,19 @@ impl StoreWriter {
         Ok(victims)
     }
 
+    /// Those of the segments `wanted` that have live blocks and can be emptied.
+    pub(crate) fn sortable(&self, wanted: &BTreeSet<SegmentNo>) -> Result<Vec<SegmentNo>> {
+        let mut found = Vec::new();
+        for &number in wanted {
+            let row = self.find_segment_row(number)?;
+            let is_live = row.is_some_and(|row| row.live_len > 0 && !row.is_emptied);
+            if is_live && !self.is_missing(number)? {
+                found.push(number);
+            }
+        }
+        Ok(found)
+    }
+
     /// The error of a segment that cannot be emptied, because its row is wrong.
     pub(crate) fn other_live_len(&self, number: SegmentNo, counted: u64, live_len: u64) -> Error {
         let what = format!(

@@ -2,7 +2,7 @@
 
 use crate::StoreWriter;
 use crate::collect::{CollectOptions, Collected};
-use crate::collection::{Collection, NextCopy};
+use crate::collection::{Collection, NextCopy, Sorting};
 use crate::faults::Bug;
 use crate::volume::Dead;
 use std::ops::ControlFlow;
@@ -32,9 +32,31 @@ impl StoreWriter {
         options: &CollectOptions,
         tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
     ) -> Result<Collected> {
+        self.collect_with(Collection::begin(self, options), tick)
+    }
+
+    /// Sorts blocks into segments by class: all steps of [`Collection::sort`].
+    ///
+    /// # Errors
+    /// `Io`, `Full`, `Corrupt`.
+    ///
+    /// # Cost
+    /// As [`StoreWriter::collect`], for the segments that are named.
+    pub fn sort(
+        &mut self,
+        sorting: Sorting,
+        tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
+    ) -> Result<Collected> {
+        self.collect_with(Collection::sort(self, sorting), tick)
+    }
+
+    fn collect_with(
+        &mut self,
+        mut collection: Collection,
+        tick: &mut dyn FnMut(&Collected) -> ControlFlow<()>,
+    ) -> Result<Collected> {
         let (store, engine) = (self.store().clone(), self.engine());
         let (goes_on, nobody_reads) = (|| Ok(()), &mut |_: &[Dead]| {});
-        let mut collection = Collection::begin(self, options);
         collection.find_damaged_maps((&store, &*engine), &goes_on)?;
         collection.choose(self)?;
         while collection.find_group(&*engine, &goes_on)? {

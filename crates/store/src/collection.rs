@@ -10,6 +10,11 @@
 //! Each step looks at the rows again: a block may have died, or found a new use. A segment that has
 //! changed in another way is left to the next collection. So is one whose copies have lost their
 //! segment.
+//!
+//! A *sort* is a collection of segments that the caller names, whose blocks are divided into
+//! classes: all blocks of a class are copied before those of the next one, and each class begins a
+//! segment. So what belongs on one tier comes to lie in segments of its own, which then move as a
+//! whole.
 
 use crate::collect::{CollectOptions, Collected, debt, suspect_maps};
 use crate::engine::{Batch, Engine, Table, key_of};
@@ -24,16 +29,28 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weald_format::store::{BlockRow, ImageState, Location, Part, SegmentRow};
 use weald_format::{BlockId, ErrorKind, Result, SegmentNo};
 
+/// Class of the blocks that a sort names in no other one: the last.
+const REST: u8 = u8::MAX;
+
+/// What a sort does: see the head of this file.
+#[derive(Debug, Clone, Default)]
+pub struct Sorting {
+    /// Segments to empty. Those that are missing, or were emptied meanwhile, are left out.
+    pub segments: BTreeSet<SegmentNo>,
+    /// Classes of blocks, below 255; all other blocks come last.
+    pub classes: BTreeMap<BlockId, u8>,
+}
+
 /// A segment that is being emptied.
 #[derive(Debug)]
 struct Victim {
     number: SegmentNo,
-    /// Its blocks, by offset.
-    ids: BTreeMap<u64, BlockId>,
+    /// Its blocks, by class and offset.
+    ids: BTreeMap<(u8, u64), BlockId>,
     /// Whether all live blocks can be read.
     is_verified: bool,
-    /// Offset of the first block that was not looked at.
-    next: u64,
+    /// Class and offset of the first block that was not looked at.
+    next: (u8, u64),
     /// New places of its live blocks.
     copies: BTreeMap<BlockId, Location>,
 }
@@ -43,6 +60,10 @@ struct Victim {
 #[derive(Debug)]
 pub struct Collection {
     options: CollectOptions,
+    /// The blocks to sort, if this is a sort.
+    sorting: Option<Sorting>,
+    /// Class of the blocks that were copied last.
+    class: Option<u8>,
     steps: Steps,
     done: Collected,
     /// Blocks without references.
@@ -75,6 +96,8 @@ impl Collection {
     pub fn begin(writer: &StoreWriter, options: &CollectOptions) -> Self {
         Self {
             options: *options,
+            sorting: None,
+            class: None,
             steps: writer.options().steps,
             done: Collected::default(),
             dead: VecDeque::new(),
@@ -85,18 +108,30 @@ impl Collection {
         }
     }
 
+    /// Begins a sort in the store of `writer`.
+    pub fn sort(writer: &StoreWriter, sorting: Sorting) -> Self {
+        Self {
+            sorting: Some(sorting),
+            ..Self::begin(writer, &CollectOptions::default())
+        }
+    }
+
     /// Figures of the work so far.
     pub fn done(&self) -> &Collected {
         &self.done
     }
 
-    /// Finds the blocks without references, beside the writer. `check` is called for each row.
+    /// Finds the blocks without references, beside the writer. `check` is called for each row. A
+    /// sort leaves them to the next collection.
     ///
     /// # Errors
     /// `Io`, `Corrupt`; those of `check`.
     /// # Cost
     /// One pass over the rows of blocks; eight bytes of memory for each that it finds.
     pub fn find_dead(&mut self, engine: &dyn Engine, check: &dyn Fn() -> Result<()>) -> Result<()> {
+        if self.sorting.is_some() {
+            return Ok(());
+        }
         each_row(engine, Table::Blocks, &mut |id, value| {
             check()?;
             if BlockRow::parse(value)?.references == 0 {
@@ -159,11 +194,18 @@ impl Collection {
             // Commits waiting rows first, so that the tables have all.
             writer.commit(Batch::default())?;
             self.done.maps_damaged = writer.damaged_map_count(&self.suspects)?;
-            let victims = writer.choose_victims(&self.options, self.done.maps_damaged)?;
+            let victims = match &self.sorting {
+                Some(_) if self.done.maps_damaged > 0 => Vec::new(),
+                Some(sorting) => writer.sortable(&sorting.segments)?,
+                None => {
+                    let chosen = writer.choose_victims(&self.options, self.done.maps_damaged)?;
+                    chosen.into_iter().map(|(number, _)| number).collect()
+                }
+            };
             if !victims.is_empty() {
                 writer.begin_new_segment();
             }
-            self.victims = victims.into_iter().map(|(number, _)| number).collect();
+            self.victims = victims.into();
             Ok(())
         })
     }
@@ -192,7 +234,8 @@ impl Collection {
         if numbers.is_empty() {
             return Ok(false);
         }
-        let mut blocks: BTreeMap<SegmentNo, BTreeMap<u64, BlockId>> = numbers
+        let classes = self.sorting.as_ref().map(|sorting| &sorting.classes);
+        let mut blocks: BTreeMap<SegmentNo, BTreeMap<(u8, u64), BlockId>> = numbers
             .iter()
             .map(|number| (*number, BTreeMap::new()))
             .collect();
@@ -200,7 +243,9 @@ impl Collection {
             check()?;
             let location = BlockRow::parse(value)?.location;
             if let Some(ids) = blocks.get_mut(&location.segment) {
-                ids.insert(location.offset, BlockId(id));
+                let class = classes.and_then(|classes| classes.get(&BlockId(id)));
+                let class = class.copied().unwrap_or(REST);
+                ids.insert((class, location.offset), BlockId(id));
             }
             Ok(())
         })?;
@@ -210,7 +255,7 @@ impl Collection {
                 number,
                 ids: blocks.remove(&number).unwrap_or_default(),
                 is_verified: false,
-                next: 0,
+                next: (0, 0),
                 copies: BTreeMap::new(),
             })
             .collect();
@@ -219,7 +264,7 @@ impl Collection {
 
     /// Work of the next call of [`Collection::empty_some`].
     pub fn next_copy(&self) -> NextCopy {
-        match self.group.front() {
+        match self.group.get(self.next_victim()) {
             None => NextCopy::None,
             Some(victim) => {
                 if victim.has_more() {
@@ -241,6 +286,32 @@ impl Collection {
         }
     }
 
+    /// The segment of the group on which the next step works. A sort copies the lowest class that
+    /// is left, of whichever segment.
+    fn next_victim(&self) -> usize {
+        if self.sorting.is_none() {
+            return 0;
+        }
+        let victims = self.group.iter().enumerate();
+        let next = victims.filter_map(|(at, victim)| {
+            let (class, _) = victim.next_block()?;
+            Some((victim.is_verified, class, at))
+        });
+        next.min().map_or(0, |(.., at)| at)
+    }
+
+    /// Before a sort copies a block of another class: begins a segment for it.
+    fn begin_class(&mut self, writer: &mut StoreWriter, class: u8) -> Result<()> {
+        if self.sorting.is_none() || self.class == Some(class) {
+            return Ok(());
+        }
+        self.class = Some(class);
+        if writer.faults.has(Bug::SortedClassesMixed) {
+            return Ok(());
+        }
+        writer.close_newest_segment()
+    }
+
     /// Copies some live blocks of a segment, or moves the rows of all to the copies and marks the
     /// segment as emptied. `before_commit` sees the blocks whose rows are removed.
     ///
@@ -251,18 +322,23 @@ impl Collection {
         writer: &mut StoreWriter,
         before_commit: &mut dyn FnMut(&[Dead]),
     ) -> Result<()> {
-        let Some(victim) = self.group.front_mut() else {
-            return Ok(());
-        };
-        if victim.has_more() {
+        let at = self.next_victim();
+        let next = self.group.get(at).and_then(Victim::next_block);
+        if let Some((class, _)) = next {
+            if self.group.get(at).is_some_and(|victim| victim.is_verified) {
+                self.begin_class(writer, class)?;
+            }
+            let Some(victim) = self.group.get_mut(at) else {
+                return Ok(());
+            };
             let goes_on = if victim.is_verified {
-                victim.copy_some(writer)?
+                victim.copy_some(writer, class)?
             } else {
                 victim.verify_some(writer)?
             };
             if !goes_on {
                 self.done.segments_kept += 1;
-                self.group.pop_front();
+                self.group.remove(at);
             }
             return Ok(());
         }
@@ -309,7 +385,8 @@ impl Collection {
         let Some(row) = writer.image_row(name)? else {
             return Ok(());
         };
-        if row.state != ImageState::Present {
+        let is_left = self.sorting.is_some() && writer.faults.has(Bug::SortedMapsStay);
+        if row.state != ImageState::Present || is_left {
             return Ok(());
         }
         writer.refuse_after_failure(|writer| writer.renew_map(name, row, Some(&self.emptied)))
@@ -360,7 +437,19 @@ fn has_segment(writer: &StoreWriter, number: SegmentNo) -> Result<bool> {
 
 impl Victim {
     fn has_more(&self) -> bool {
-        self.ids.range(self.next..).next().is_some()
+        self.next_block().is_some()
+    }
+
+    /// Class and offset of the next block to look at.
+    fn next_block(&self) -> Option<(u8, u64)> {
+        let next = self.ids.range(self.next..).next();
+        next.map(|(place, _)| *place)
+    }
+
+    /// Whether a sort has put a block of it into a class.
+    fn is_sorted(&self) -> bool {
+        let first = self.ids.keys().next();
+        first.is_some_and(|(class, _)| *class < REST)
     }
 
     /// The row of block `id`, if the block still lies in this segment.
@@ -377,10 +466,10 @@ impl Victim {
             other => Some(other?),
         };
         let mut len = 0;
-        while let Some((&offset, &id)) = self.ids.range(self.next..).next()
+        while let Some((&(class, offset), &id)) = self.ids.range(self.next..).next()
             && len < writer.options().steps.copy_len
         {
-            self.next = offset + 1;
+            self.next = (class, offset + 1);
             let row = self.row(writer, id)?.filter(|row| row.references > 0);
             let (Some(row), Some(file)) = (row, &file) else {
                 continue;
@@ -393,19 +482,24 @@ impl Victim {
             }
         }
         if !self.has_more() {
-            (self.is_verified, self.next) = (true, 0);
+            (self.is_verified, self.next) = (true, (0, 0));
         }
         Ok(true)
     }
 
-    /// Appends copies of the next live blocks. Returns false if one cannot be read, which is noted.
-    fn copy_some(&mut self, writer: &mut StoreWriter) -> Result<bool> {
+    /// Appends copies of the next live blocks of a class. Returns false if one cannot be read,
+    /// which is noted.
+    fn copy_some(&mut self, writer: &mut StoreWriter, class: u8) -> Result<bool> {
         let mut file = None;
         let mut len = 0;
-        while let Some((&offset, &id)) = self.ids.range(self.next..).next()
+        while let Some((&(of, offset), &id)) = self.ids.range(self.next..).next()
+            && of == class
             && len < writer.options().steps.copy_len
         {
-            self.next = offset + 1;
+            self.next = (of, offset + 1);
+            if class == REST && writer.faults.has(Bug::SortedRestLost) && self.is_sorted() {
+                continue;
+            }
             let Some(row) = self.row(writer, id)?.filter(|row| row.references > 0) else {
                 continue;
             };
@@ -454,6 +548,10 @@ impl Victim {
                 Some(row) if row.references > 0 => {
                     // A block that had died and found a new use has no copy.
                     let Some(location) = self.copies.get(&id) else {
+                        if writer.faults.has(Bug::SortedRestLost) && self.is_sorted() {
+                            live_len += row.len();
+                            continue;
+                        }
                         return Ok(None);
                     };
                     if !has_segment(writer, location.segment)? {

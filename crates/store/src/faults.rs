@@ -82,6 +82,12 @@ pub enum Bug {
     MovedStaysOpen,
     /// A tier that fails stops the store.
     TierStopsStore,
+    /// A sort leaves the blocks of the last class where they are, and empties the segment.
+    SortedRestLost,
+    /// A sort leaves the maps of images as they are.
+    SortedMapsStay,
+    /// A sort puts blocks of two classes into one segment.
+    SortedClassesMixed,
     /// The row of an image that is removed does not say what was dropped.
     RemovalNotNoted,
     /// The map of a replaced image is not kept under its hidden name.

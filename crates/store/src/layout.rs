@@ -106,6 +106,8 @@ pub const TIERS: &str = "tiers";
 pub const TIERS_COPY: &str = "tiers.copy";
 /// Which segments were used, and when: see [`crate::tier`].
 pub const TIERS_HEAT: &str = "tiers.heat";
+/// In which segments data lies that belongs on a tier.
+pub const TIERS_PINS: &str = "tiers.pins";
 /// What the last moves between tiers did, and what they could not do.
 pub const TIERS_REPORT: &str = "tiers.report";
 /// What users want of the scrub: see [`crate::scrub`].

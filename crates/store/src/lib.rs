@@ -70,7 +70,7 @@ mod writer_lock;
 pub use addition::{Addition, NewPart, PartsParser, PartsWriter};
 pub use check::{BlockStates, Checked, Finding};
 pub use collect::{CollectOptions, Collected};
-pub use collection::{Collection, NextCopy};
+pub use collection::{Collection, NextCopy, Sorting};
 pub use held_blocks::HeldBlocks;
 pub use image::StoredImage;
 pub use import::read_parts;

@@ -8,19 +8,22 @@
 //!
 //! Files from bottom to top: `record` (what a store knows of its tiers, and a tier of its store),
 //! `disk` (one disk out of many), `manage` (add, change, remove) and `moving` (one segment), `plan`
-//! (which segments should move) and `heat` (which were used), `mover` (what a run does).
+//! (which segments should move), `heat` (which were used) and `pins` (what belongs where), `mover`
+//! (what a run does).
 
 mod disk;
 mod heat;
 mod manage;
 mod mover;
 mod moving;
+mod pins;
 mod plan;
 mod record;
 
 pub use disk::TieredDisk;
 pub use manage::{NewTier, TierState};
-pub use mover::{MoveHost, Mover, OwnWriter, TierReport};
+pub use mover::{MoveHost, Mover, OwnWriter, PinAll, SegmentUse, TierReport};
 pub use moving::{Moved, SegmentMove};
-pub use plan::{PlannedMove, Why};
+pub use pins::Pins;
+pub use plan::{PlannedMove, Use, Why};
 pub use record::{HOME, Tier, TierPolicy, check_tier_name};

@@ -38,6 +38,7 @@ mod namespace;
 mod open_store;
 mod options;
 mod parallel;
+mod pins;
 mod prefetch;
 mod preload;
 pub mod properties;
@@ -57,7 +58,6 @@ mod synced_replicas;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod tiering;
 mod trim;
 mod volume;
 mod xattr;
@@ -70,12 +70,12 @@ pub use index::BlockPlace;
 pub use open_store::OpenStore;
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
+pub use pins::{Part, blocks_of, pin_all};
 pub use reader::{FileExtent, VolumeReader};
 pub use salvage::salvage_store;
 pub use scrub::{ScrubEnd, scrub_alone};
 pub use snapshot_dir::WithSnapshots;
-pub use tiering::move_between_tiers;
 pub use volume::{
-    Adding, CollectStep, Collecting, Hold, PolicyStep, Removing, Settled, Status, Volume,
-    apply_sync_log, settle_all,
+    Adding, CollectStep, Collecting, Hold, PolicyStep, Removing, Settled, Status, TierMove, Volume,
+    apply_sync_log, look_for_pins, move_alone, move_between_tiers, settle_all,
 };

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use weald_codec::CodecSpec;
 use weald_format::volume::InodeRow;
 use weald_format::{FileKind, Ino, Result};
+use weald_store::tier::{HOME, check_tier_name};
 use weald_vfs::{Outcome, parse_size};
 
 /// Beginning of the names of properties of files.
@@ -26,6 +27,8 @@ pub const DEDUP: &[u8] = b"user.weald.dedup";
 /// Where new data is cut: `auto`, `fixed` or `content`. The value of the root directory holds for
 /// all files that have none.
 pub const CHUNKING: &[u8] = b"user.weald.chunking";
+/// Tier on which the data of a file belongs, `home` included: it goes there, and stays.
+pub const TIER: &[u8] = b"user.weald.tier";
 /// Snapshots that the server takes by itself, of the root directory alone: see
 /// [`SnapshotPolicy::parse`].
 pub const SNAPSHOTS: &[u8] = b"user.weald.snapshots";
@@ -43,7 +46,9 @@ pub const USED: &[u8] = b"user.weald.used";
 pub const USED_COUNT: &[u8] = b"user.weald.used.count";
 
 /// The properties that a new inode takes from its directory.
-pub(crate) const INHERITED: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
+pub(crate) const INHERITED: [&[u8]; 5] = [COMPRESS, CHUNK, DEDUP, CHUNKING, TIER];
+/// Those of them that say how data is stored.
+const OF_RULES: [&[u8]; 4] = [COMPRESS, CHUNK, DEDUP, CHUNKING];
 /// The root directory, whose chunking needs no copies.
 const ROOT: Ino = Ino::ROOT;
 
@@ -121,6 +126,8 @@ impl Core {
             CHUNK => parse_chunk(text, self.tables.chunk_len()).map(|len| len.to_string()),
             CHUNKING => Chunking::parse(text).map(|_| text.to_owned()),
             SNAPSHOTS if ino == ROOT => SnapshotPolicy::parse(text).map(|_| text.to_owned()),
+            // There may be such a tier later.
+            TIER => (text == HOME || check_tier_name(text).is_ok()).then(|| text.to_owned()),
             DEDUP => matches!(text, "on" | "off").then(|| text.to_owned()),
             QUOTA | QUOTA_COUNT => {
                 if self.inode(state, ino)?.kind != FileKind::Directory {
@@ -189,7 +196,7 @@ impl Core {
         if row.is_none_or(|row: std::sync::Arc<InodeRow>| row.xattr_count == 0) {
             return Ok(rules);
         }
-        for name in INHERITED {
+        for name in OF_RULES {
             let value = match layer.xattrs.get(&(ino, name.to_vec())) {
                 Some(value) => value.clone(),
                 None => self.tables.xattr(ino, name)?,

@@ -17,7 +17,6 @@ use crate::scrub;
 use crate::signal::Signal;
 use crate::state::{State, Totals, failed};
 use crate::tables::Tables;
-use crate::tiering;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -241,7 +240,7 @@ impl Volume {
             *self.thread.lock() = Some(spawned);
             if shared.begins_to_send() {
                 replicate::start(shared)?;
-                tiering::start(shared)?;
+                shared.begin_tier_moves()?;
                 scrub::start(shared)?;
                 shared.begin_idle_collections()?;
             }
@@ -575,6 +574,7 @@ mod settling;
 mod snapshot_policy;
 mod snapshots;
 mod syncing;
+mod tiering;
 
 pub use adding::Adding;
 pub use collecting::{CollectStep, Collecting};
@@ -585,6 +585,7 @@ pub use snapshot_policy::PolicyStep;
 #[cfg(test)]
 pub(crate) use syncing::Record;
 pub use syncing::apply_sync_log;
+pub use tiering::{TierMove, look_for_pins, move_alone, move_between_tiers};
 
 #[cfg(test)]
 mod tests;

@@ -171,6 +171,9 @@ fn every_example_works() {
         let has_tiers = command.starts_with("tier");
         if has_tiers {
             must(&bench, TIER_DISKS);
+            if ["tier move", "tier heat"].contains(&command) {
+                must(&bench, "weald volume create -q srv/store:home");
+            }
             if !["tier", "tier add"].contains(&command) {
                 must(
                     &bench,

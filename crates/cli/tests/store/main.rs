@@ -12,6 +12,7 @@ mod many;
 mod missing;
 mod mounted;
 mod older;
+mod pins;
 mod replica_places;
 mod replicas;
 mod rows;

@@ -24,7 +24,7 @@ fn plug(ground: &Ground, name: &str) {
 }
 
 /// A store of small segments with two images, and the tier `slow` on another disk.
-fn with_tier() -> Ground {
+pub fn with_tier() -> Ground {
     let ground = Ground::with_images();
     ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
     ground.weald(&["store", "import", "-q", "store", "v1.weald", "v2.weald"]);
@@ -45,13 +45,13 @@ fn with_volume() -> (Ground, PathBuf) {
     (ground, dir)
 }
 
-fn stat(ground: &Ground, name: &str) -> Value {
+pub fn stat(ground: &Ground, name: &str) -> Value {
     let all = ground.json(&["tier", "stat", "--json", "store"]);
     let found = all.into_iter().find(|tier| tier["name"] == name);
     found.expect("a tier")
 }
 
-fn len(ground: &Ground, name: &str) -> u64 {
+pub fn len(ground: &Ground, name: &str) -> u64 {
     stat(ground, name)["bytes"].as_u64().expect("bytes")
 }
 
@@ -438,6 +438,11 @@ fn the_manual_of_tiers_works_from_beginning_to_end() {
     ground.weald(&["store", "create", "-q", "srv/store"]);
     ground.weald(&["store", "import", "-q", "srv/store", "tools.weald"]);
     make_disk(&ground, "mnt/hdd");
+    ground.weald(&["volume", "create", "-q", "srv/store:work"]);
+    ground.sh(
+        "mkdir work; $WEALD mount srv/store:work work; mkdir -p work/photos/now
+         seq 9999 > work/photos/old; seq 8888 > work/photos/now/new; $WEALD umount work",
+    );
     let mut count = 0;
     for line in steps_of_manual("tiers.md") {
         if line.starts_with("weald ") {

@@ -6,7 +6,7 @@ use super::plan::Use;
 use crate::disk::LocalFiles;
 use crate::layout;
 use std::collections::{BTreeMap, BTreeSet};
-use weald_format::{Result, SegmentNo};
+use weald_format::{Digest, Result, SegmentNo};
 
 /// Seconds after which a read counts half.
 const HALF_LIFE_S: f64 = 1800.0;
@@ -28,6 +28,8 @@ struct Entry {
 pub(super) struct Heat {
     entries: BTreeMap<SegmentNo, Entry>,
     is_changed: bool,
+    /// Digest of the file as this one has read or written it.
+    known: Option<Digest>,
 }
 
 impl Entry {
@@ -41,6 +43,7 @@ impl Heat {
     /// Reads the file; nothing is known if it is missing or damaged.
     pub fn read(home: &dyn LocalFiles) -> Self {
         let bytes = home.read_file(layout::TIERS_HEAT, LEN_MAX).ok();
+        let known = bytes.as_deref().map(Digest::of);
         let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
         let entries = text.and_then(|text| {
             let mut lines = text.lines();
@@ -50,6 +53,27 @@ impl Heat {
         Self {
             entries: entries.unwrap_or_default(),
             is_changed: false,
+            known,
+        }
+    }
+
+    /// Takes over the file if somebody else has written it, as a user does who sets counters to
+    /// zero. Reads since the last [`Heat::write`] are lost then.
+    pub fn follow(&mut self, home: &dyn LocalFiles) {
+        let bytes = home.read_file(layout::TIERS_HEAT, LEN_MAX).ok();
+        let found = bytes.as_deref().map(Digest::of);
+        if found.is_some() && found != self.known {
+            *self = Self::read(home);
+        }
+    }
+
+    /// Sets the counters of reads of these segments to zero, or of all.
+    pub fn reset(&mut self, numbers: Option<&BTreeSet<SegmentNo>>) {
+        for (number, entry) in &mut self.entries {
+            if numbers.is_none_or(|numbers| numbers.contains(number)) {
+                entry.hits = 0.0;
+                self.is_changed = true;
+            }
         }
     }
 
@@ -68,7 +92,9 @@ impl Heat {
         }
         let new = format!("{}.new", layout::TIERS_HEAT);
         home.write_file(&new, text.as_bytes())?;
-        home.rename(&new, layout::TIERS_HEAT)
+        home.rename(&new, layout::TIERS_HEAT)?;
+        self.known = Some(Digest::of(text.as_bytes()));
+        Ok(())
     }
 
     /// Adds reads, by the names of segments.
@@ -142,6 +168,17 @@ mod tests {
         assert_eq!(entry.hits_at(11_800), 4.0);
         // The clock was set back.
         assert_eq!(entry.hits_at(5), 8.0);
+        // A user sets them to zero, and whoever counts follows.
+        let mut users = Heat::read(&disk);
+        users.reset(Some(&BTreeSet::from([SegmentNo(4)])));
+        users.write(&disk).unwrap();
+        heat.follow(&disk);
+        assert_eq!(heat.entries[&SegmentNo(3)].hits, 8.0);
+        users.reset(None);
+        users.write(&disk).unwrap();
+        heat.follow(&disk);
+        let entry = heat.entries[&SegmentNo(3)];
+        assert_eq!((entry.hits, entry.last_s), (0.0, 10_000));
         let len = disk.contents()[layout::TIERS_HEAT].len();
         for at in 0..len {
             disk.flip(layout::TIERS_HEAT, at, 6);

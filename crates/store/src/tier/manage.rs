@@ -150,6 +150,16 @@ impl Store {
         Ok(states)
     }
 
+    /// Names of the home and the tiers, the fastest first.
+    ///
+    /// # Errors
+    /// As [`Store::tiers`].
+    pub fn tier_names(&self) -> Result<Vec<String>> {
+        let record = TiersRecord::read(&*self.home()?)?;
+        let tiers = record.tiers.into_iter().map(|tier| tier.name);
+        Ok([HOME.to_owned()].into_iter().chain(tiers).collect())
+    }
+
     /// Whether the store has tiers.
     pub fn has_tiers(&self) -> bool {
         let has = |home: Arc<dyn Disk>| match TiersRecord::read(&*home) {
@@ -438,7 +448,7 @@ fn mark_is_new(place: &dyn LocalFiles) -> Result<bool> {
     Ok(TierMark::read(place)?.is_none())
 }
 
-fn no_tier(shown: &str, name: &str) -> Error {
+pub(super) fn no_tier(shown: &str, name: &str) -> Error {
     let name = name.escape_debug();
     Error::not_found(format!(
         "{name}: no such tier: 'weald tier ls {shown}' lists them"

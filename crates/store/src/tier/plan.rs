@@ -2,6 +2,7 @@
 //! how long ago each segment was used. Nothing is read or moved here.
 
 use super::manage::TierState;
+use super::pins::PinnedSegments;
 use std::collections::BTreeMap;
 use weald_format::SegmentNo;
 
@@ -25,6 +26,11 @@ pub enum Why {
     Idle(u64),
     /// So many reads.
     Hits(u64),
+    /// Users want its data on that tier.
+    Pinned,
+    /// Users want some of its data on another tier than the rest: that part is copied into segments
+    /// of its own first.
+    PinnedPart,
 }
 
 /// A segment that should move.
@@ -40,6 +46,8 @@ pub struct PlannedMove {
     pub to: Option<String>,
     /// Why.
     pub why: Why,
+    /// Why it cannot move now, if it has no target.
+    pub waits_for: Option<String>,
 }
 
 /// What is left of the tiers while a plan is made.
@@ -56,6 +64,23 @@ impl Room<'_> {
         let policy = &tier.policy;
         let is_open = tier.why_away.is_none() && !policy.is_off && !policy.is_draining;
         is_open && *free >= len.saturating_add(policy.reserve)
+    }
+
+    /// The tier `name`, if it takes `len` bytes, or why it does not.
+    fn of_name(&self, name: &str, len: u64) -> Result<usize, String> {
+        let Some(at) = self.tiers.iter().position(|tier| tier.name == name) else {
+            return Err(format!("data belongs on tier {name}, and there is none"));
+        };
+        if self.takes(at, len) {
+            return Ok(at);
+        }
+        let why = self.tiers.get(at).map(|tier| match &tier.why_away {
+            Some(why) => format!("is not here: {why}"),
+            None if tier.policy.is_draining => "is drained".into(),
+            None if tier.policy.is_off => "is off".into(),
+            None => "has no room".into(),
+        });
+        Err(format!("tier {name} {}", why.unwrap_or_default()))
     }
 
     /// The first tier behind `index` that takes `len` bytes.
@@ -78,9 +103,14 @@ impl Room<'_> {
     }
 }
 
-/// The moves that the policies ask for, in the order in which they should be done. `tiers` has the
-/// home and the tiers in the order of readers. What has to move and cannot has no target.
-pub fn plan(tiers: &[TierState], uses: &BTreeMap<SegmentNo, Use>) -> Vec<PlannedMove> {
+/// The moves that users and the policies ask for, in the order in which they should be done.
+/// `tiers` has the home and the tiers in the order of readers. What has to move and cannot has no
+/// target. What users want on a tier stays there, whatever its policy, unless the tier is drained.
+pub fn plan(
+    tiers: &[TierState],
+    uses: &BTreeMap<SegmentNo, Use>,
+    pinned: &PinnedSegments,
+) -> Vec<PlannedMove> {
     let mut room = Room {
         tiers,
         free: tiers.iter().map(|tier| tier.space.free).collect(),
@@ -99,6 +129,34 @@ pub fn plan(tiers: &[TierState], uses: &BTreeMap<SegmentNo, Use>) -> Vec<Planned
         for (number, len) in segments {
             let used = use_of(&number);
             let free = room.free.get(index).copied().unwrap_or(0);
+            let pin = pinned.get(&number).filter(|_| !policy.is_draining);
+            let owner = pin.and_then(|pin| pin.owner());
+            if owner == Some(tier.name.as_str()) {
+                continue;
+            }
+            let part = pin.and_then(|pin| pin.misplaced(&tier.name));
+            if let Some((name, part_len)) = owner.map(|name| (name, len)).or(part) {
+                let (why, len) = match owner {
+                    Some(_) => (Why::Pinned, len),
+                    None => (Why::PinnedPart, part_len),
+                };
+                let (to, waits_for) = match room.of_name(name, len) {
+                    Ok(to) => (Some(to), None),
+                    Err(what) => (None, Some(what)),
+                };
+                if let Some(to) = to.filter(|_| owner.is_some()) {
+                    room.move_len(index, to, len);
+                }
+                moves.push(PlannedMove {
+                    number,
+                    len,
+                    from: tier.name.clone(),
+                    to: to.map(|_| name.to_owned()),
+                    why,
+                    waits_for,
+                });
+                continue;
+            }
             let is_hot = policy.hits > 0 && used.hits >= policy.hits as f64 && index > 0;
             let (why, to) = if policy.is_draining {
                 let to = room.behind(index, len).or_else(|| room.before(index, len));
@@ -120,6 +178,11 @@ pub fn plan(tiers: &[TierState], uses: &BTreeMap<SegmentNo, Use>) -> Vec<Planned
             } else {
                 continue;
             };
+            // What belongs here stays, and the rest moves when it has segments of its own.
+            let (why, to) = match pin {
+                Some(_) => (Why::PinnedPart, Some(index)),
+                None => (why, to),
+            };
             match to {
                 Some(to) => room.move_len(index, to, len),
                 None => parked_len = parked_len.saturating_add(len),
@@ -132,14 +195,18 @@ pub fn plan(tiers: &[TierState], uses: &BTreeMap<SegmentNo, Use>) -> Vec<Planned
                     .and_then(|to| tiers.get(to))
                     .map(|tier| tier.name.clone()),
                 why,
+                waits_for: to
+                    .is_none()
+                    .then(|| "no tier that may take it has room".to_owned()),
             });
         }
     }
     // What makes room goes before what needs it.
     moves.sort_by_key(|planned| match planned.why {
         Why::Drain | Why::Reserve => 0,
-        Why::Idle(_) => 1,
-        Why::Hits(_) => 2,
+        Why::Pinned | Why::PinnedPart => 1,
+        Why::Idle(_) => 2,
+        Why::Hits(_) => 3,
     });
     moves
 }
@@ -149,8 +216,10 @@ mod tests {
     use super::*;
     use crate::disk::DiskSpace;
     use crate::tier::TierPolicy;
+    use crate::tier::pins::PinnedSegment;
 
     const GIB: u64 = 1 << 30;
+    const NONE: PinnedSegments = PinnedSegments::new();
 
     fn tier(name: &str, free: u64, segments: &[u64], policy: TierPolicy) -> TierState {
         TierState {
@@ -201,7 +270,7 @@ mod tests {
             (6, 1000, 0.0),
             (7, 1, 9.9),
         ]);
-        let moves = plan(&tiers, &uses);
+        let moves = plan(&tiers, &uses, &NONE);
         let expected = [
             (3, Some("mid")),
             (2, Some("mid")),
@@ -224,11 +293,11 @@ mod tests {
             tier("mid", 2 * GIB, &[], keeps(GIB)),
             tier("slow", GIB / 2, &[], keeps(0)),
         ];
-        let moves = plan(&tiers, &uses(&[(3, 10, 0.0)]));
+        let moves = plan(&tiers, &uses(&[(3, 10, 0.0)]), &NONE);
         assert_eq!(shown(&moves), [(3, Some("mid")), (1, None)]);
         let mut away = tiers.clone();
         away[1].why_away = Some("gone".into());
-        let moves = plan(&away, &BTreeMap::new());
+        let moves = plan(&away, &BTreeMap::new(), &NONE);
         assert_eq!(shown(&moves), [(1, None), (2, None)]);
     }
 
@@ -252,11 +321,70 @@ mod tests {
             tier("home", 9 * GIB, &[1], aging),
             tier("slow", 9 * GIB, &[2], draining),
         ];
-        assert_eq!(shown(&plan(&tiers, &uses)), [(2, Some("home")), (1, None)]);
+        assert_eq!(
+            shown(&plan(&tiers, &uses, &NONE)),
+            [(2, Some("home")), (1, None)]
+        );
         let tiers = [
             tier("home", 9 * GIB, &[1], off),
             tier("slow", 9 * GIB, &[2], off),
         ];
-        assert_eq!(shown(&plan(&tiers, &uses)), []);
+        assert_eq!(shown(&plan(&tiers, &uses, &NONE)), []);
+    }
+
+    /// Catches: data that users want elsewhere and that stays, or that a policy takes away again;
+    /// a pin that nobody can follow and that is not told.
+    #[test]
+    fn what_users_want_on_a_tier_goes_there_and_stays() {
+        let aging = TierPolicy {
+            max_age_s: 1,
+            hits: 1,
+            ..TierPolicy::default()
+        };
+        let tiers = [
+            tier("home", 9 * GIB, &[1, 2, 3, 4, 5], aging),
+            tier("slow", 9 * GIB, &[6, 7], aging),
+        ];
+        let uses = uses(&[
+            (1, 9, 0.0),
+            (3, 9, 0.0),
+            (5, 0, 0.0),
+            (6, 0, 9.0),
+            (7, 0, 9.0),
+        ]);
+        let pin = |lens: &[(&str, u64)]| {
+            let lens = lens.iter().map(|(name, len)| ((*name).to_owned(), *len));
+            PinnedSegment {
+                live_len: GIB,
+                lens: lens.collect(),
+            }
+        };
+        let pinned = PinnedSegments::from([
+            (SegmentNo(1), pin(&[("home", GIB)])),
+            (SegmentNo(2), pin(&[("slow", GIB / 100 * 80)])),
+            (SegmentNo(3), pin(&[("home", GIB / 2)])),
+            (SegmentNo(4), pin(&[("gone", GIB / 2)])),
+            (SegmentNo(5), pin(&[("home", 1), ("slow", GIB / 2)])),
+            (SegmentNo(6), pin(&[("slow", GIB)])),
+            (SegmentNo(7), pin(&[("slow", 1)])),
+        ]);
+        let moves = plan(&tiers, &uses, &pinned);
+        let shown: Vec<_> = moves
+            .iter()
+            .map(|m| (m.number.0, m.to.as_deref(), m.why))
+            .collect();
+        let expected = [
+            (3, Some("home"), Why::PinnedPart),
+            (2, Some("slow"), Why::Pinned),
+            (4, None, Why::PinnedPart),
+            (5, Some("slow"), Why::PinnedPart),
+            (7, Some("slow"), Why::PinnedPart),
+        ];
+        assert_eq!(shown, expected);
+        let waits: Vec<_> = moves
+            .iter()
+            .filter_map(|m| m.waits_for.as_deref())
+            .collect();
+        assert_eq!(waits, ["data belongs on tier gone, and there is none"]);
     }
 }

@@ -48,6 +48,8 @@ pub struct Plan {
     pub bug: Option<PlantedBug>,
     /// Whether the store has two volumes that are open at the same time.
     has_two: bool,
+    /// Whether blocks are sorted in place of each collection.
+    sorts: bool,
 }
 
 impl Plan {
@@ -71,7 +73,13 @@ impl Plan {
             steps,
             bug,
             has_two,
+            sorts: false,
         }
+    }
+
+    /// The same steps, with sorts in place of collections.
+    pub fn with_sorts(self, sorts: bool) -> Self {
+        Self { sorts, ..self }
     }
 
     /// Runs it and returns the verdict and the history.
@@ -116,6 +124,7 @@ struct Side {
 
 struct Run {
     bug: Option<PlantedBug>,
+    sorts: bool,
     cache_len: u64,
     index_len: u64,
     log_len: u64,
@@ -165,6 +174,7 @@ impl Run {
         let sides = sides.collect();
         let mut run = Self {
             bug: plan.bug,
+            sorts: plan.sorts,
             cache_len: [0, 256 << 10, 64 << 20][random.below(3) as usize],
             index_len: [0, 400, 1 << 20][random.below(3) as usize],
             log_len: [0, 32 << 10, 128 << 10, 512 << 10][random.below(4) as usize],

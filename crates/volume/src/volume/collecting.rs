@@ -20,7 +20,7 @@ use parking_lot::MutexGuard;
 use std::sync::{Arc, Weak};
 use weald_format::{Error, ErrorKind, Result};
 use weald_store::faults::{Bug, Faults};
-use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy};
+use weald_store::{CollectOptions, Collected, Collection, Dead, NextCopy, Sorting, StoreWriter};
 
 /// Blocks without references that one step removes.
 const FORGET_COUNT: u64 = 1024;
@@ -91,6 +91,27 @@ impl Collecting {
         options: &CollectOptions,
         settles: bool,
     ) -> Result<Self> {
+        let mut collecting = Self::with(shared, |writer| Collection::begin(writer, options))?;
+        if settles {
+            collecting.phase = Phase::Settle;
+            let volumes = shared.volumes();
+            volumes.iter().for_each(|volume| volume.make_settling_due());
+        }
+        Ok(collecting)
+    }
+
+    /// Begins a sort of the store.
+    ///
+    /// # Errors
+    /// As [`Volume::begin_collection`].
+    pub(crate) fn begin_sort(shared: &Arc<OpenStore>, sorting: Sorting) -> Result<Self> {
+        Self::with(shared, |writer| Collection::sort(writer, sorting))
+    }
+
+    fn with(
+        shared: &Arc<OpenStore>,
+        begin: impl FnOnce(&StoreWriter) -> Collection,
+    ) -> Result<Self> {
         let mut writing = lock(shared)?.ok_or_else(|| {
             let what = "a volume of the store is being sealed, or an image is being added: try \
                         again when that has ended";
@@ -100,21 +121,10 @@ impl Collecting {
             let what = "the space of the store is being collected: try again when that has ended";
             Error::new(ErrorKind::Busy, what)
         })?;
-        let collection = Collection::begin(&writing.writer, options);
-        drop(writing);
-        let phase = if settles {
-            Phase::Settle
-        } else {
-            Phase::Choose
-        };
-        if phase == Phase::Settle {
-            let volumes = shared.volumes();
-            volumes.iter().for_each(|volume| volume.make_settling_due());
-        }
         Ok(Self {
             shared: Arc::downgrade(shared),
-            collection,
-            phase,
+            collection: begin(&writing.writer),
+            phase: Phase::Choose,
             error: None,
             _token: token,
         })

@@ -4,6 +4,7 @@ use crate::commands::store::import_target::open_lock;
 use crate::help::{DONE_OR_FAILED, Help, Item};
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
+use crate::named_volume::inner_path;
 use crate::open_store::{StoreDir, open, open_named};
 use crate::output::Output;
 use crate::progress::{bytes, count};
@@ -12,14 +13,17 @@ use crate::status::exit_code;
 use crate::writer_name::writer_name;
 use anyhow::bail;
 use clap::Args;
+use std::ops::Range;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use weald_daemon::RuntimeDir;
 use weald_format::ErrorKind;
-use weald_store::tier::{Mover, OwnWriter, PlannedMove, TierReport, Why};
+use weald_store::tier::{Mover, PlannedMove, TierReport, Why};
 use weald_store::{Store, WriteOptions};
+use weald_volume::{Part, TierMove};
 
 const MOVED: &[Item] = &[
     ("0", "The command did its work."),
@@ -30,9 +34,9 @@ const MOVED: &[Item] = &[
     ("2", "The command failed; standard error says why."),
 ];
 
-/// Moves what the policies of the tiers ask for, or what a name uses to a tier: here, or in the
+/// Moves what users and the policies of the tiers ask for, or what `wanted` names: here, or in the
 /// server that has a volume of the store mounted.
-fn moved(store: &Store, wanted: Option<(&str, &str)>) -> anyhow::Result<TierReport> {
+fn moved(store: &Store, wanted: Option<&TierMove>) -> anyhow::Result<TierReport> {
     let flag = interrupt_flag()?;
     let mut writer = match store.write(WriteOptions::new(writer_name("tier"))) {
         Err(busy) if busy.kind() == ErrorKind::Busy => {
@@ -45,19 +49,8 @@ fn moved(store: &Store, wanted: Option<(&str, &str)>) -> anyhow::Result<TierRepo
         }
         other => other?,
     };
-    let mut mover = Mover::new(store)?;
-    let numbers = match wanted {
-        Some((name, _)) => writer.segments_of(name)?,
-        None => Default::default(),
-    };
-    let mut host = OwnWriter {
-        writer: &mut writer,
-        should_stop: || flag.load(Ordering::Relaxed),
-    };
-    let report = match wanted {
-        Some((_, to)) => mover.move_all(&mut host, &numbers, to)?,
-        None => mover.run(&mut host)?,
-    };
+    let should_stop = || flag.load(Ordering::Relaxed);
+    let report = weald_volume::move_alone(&mut writer, wanted, should_stop)?;
     if flag.load(Ordering::Relaxed) {
         bail!("interrupted: what has moved until now has moved");
     }
@@ -98,7 +91,8 @@ pub const PLAN_HELP: Help = Help {
     notes: &[
         "Each line has the tier where a segment lies, the one where it should lie, its bytes, and \
          why. Nothing moves. A hyphen stands for no tier with room. Reads that a server has \
-         counted since its last run, at most 10 seconds ago, are not in it.",
+         counted since its last run, at most 10 seconds ago, are not in it, and paths that were \
+         pinned in the last minute may be missing while a volume is mounted.",
     ],
     examples: &[(
         "Show what would move, and why",
@@ -124,14 +118,32 @@ fn why(planned: &PlannedMove) -> String {
         Why::Reserve => "the tier keeps more space free".into(),
         Why::Idle(seconds) => format!("not used for {}", crate::progress::duration(seconds)),
         Why::Hits(hits) => format!("read {} times", count(hits)),
+        Why::Pinned => "pinned there".into(),
+        Why::PinnedPart => "a part of a segment is pinned there".into(),
     }
+}
+
+/// What should move by now. Where a server has the store open, pins are those that it has found in
+/// its last run.
+fn planned_moves(store: &Store) -> anyhow::Result<Vec<PlannedMove>> {
+    let mut mover = Mover::new(store)?;
+    mover.settle_again();
+    if store.has_tiers()
+        && let Ok(mut writer) = store.write(WriteOptions::new(writer_name("tier")))
+    {
+        weald_volume::look_for_pins(&mut mover, &mut writer)?;
+    }
+    Ok(mover.plan()?)
 }
 
 pub(super) fn plan(args: &PlanArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let mut output = Output::new();
-    for planned in Mover::new(&store)?.plan()? {
-        let why = why(&planned);
+    for planned in planned_moves(&store)? {
+        let mut why = why(&planned);
+        if let Some(waits_for) = &planned.waits_for {
+            why = format!("{why}; {}", weald_vfs::safe_line(waits_for));
+        }
         if args.json {
             let mut object = Object::new();
             object.insert("segment".into(), planned.number.0.into());
@@ -187,14 +199,21 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
 pub const MOVE_HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Whole segments move: all those with a block that the image or volume uses, and what else \
-         lies in them. What of it is written later lands at home again, and policies go on moving \
-         it.",
+        "Without a path, whole segments move: all those with a block that the image or volume \
+         uses, and what else lies in them. With the path of a file or directory of a volume, its \
+         data moves alone: where it lies among other data, it is copied into segments of its own \
+         first.",
+        "What is written later lands at home again, and policies go on moving it. weald volume set \
+         --tier lets the data of a path stay on a tier.",
     ],
     examples: &[
         (
             "Move an image to a tier",
             "weald tier move /srv/store:forest --to slow",
+        ),
+        (
+            "Move the files of a directory of a volume",
+            "weald tier move /srv/store:home . --to slow",
         ),
         (
             "Bring it back",
@@ -211,6 +230,12 @@ pub(super) struct MoveArgs {
     /// The image or volume
     #[arg(value_name = "STORE:NAME")]
     name: std::path::PathBuf,
+    /// A file or directory of the volume, from its root on
+    #[arg(value_name = "PATH")]
+    path: Option<std::path::PathBuf>,
+    /// Only these bytes of the file, such as 0-64M: from the first number on, up to the second
+    #[arg(long, value_name = "RANGE", value_parser = range, requires = "path")]
+    range: Option<Range<u64>>,
     /// Name of the tier, or home
     #[arg(long, value_name = "TIER")]
     to: String,
@@ -222,9 +247,33 @@ pub(super) struct MoveArgs {
     json: bool,
 }
 
+/// A range of bytes: START-END, or START- up to the end of the file.
+fn range(text: &str) -> Result<Range<u64>, String> {
+    let wrong = "expected the first byte and the one behind the last, such as 0-64M or 1G-";
+    let (start, end) = text.split_once('-').ok_or(wrong)?;
+    let start = crate::parse::size(start)?;
+    let end = match end {
+        "" => u64::MAX,
+        end => crate::parse::size(end)?,
+    };
+    if start < end {
+        Ok(start..end)
+    } else {
+        Err(wrong.to_owned())
+    }
+}
+
 pub(super) fn move_name(args: &MoveArgs) -> anyhow::Result<ExitCode> {
     let (store, name) = open_named(&args.name)?;
-    let report = moved(&store, Some((&name, &args.to)))?;
+    let part = match &args.path {
+        Some(path) => Some(Part {
+            path: inner_path(path)?.into_os_string().into_vec(),
+            range: args.range.clone(),
+        }),
+        None => None,
+    };
+    let to = args.to.clone();
+    let report = moved(&store, Some(&TierMove { name, to, part }))?;
     show(&report, args.quiet, args.json)
 }
 

@@ -1,7 +1,7 @@
 //! `weald volume set`: properties of files and quotas of directories.
 
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::named_volume::{Named, VolumePath};
+use crate::named_volume::{Named, VolumePath, inner_path};
 use crate::open_store::show_path;
 use crate::parse;
 use crate::progress::bytes;
@@ -9,20 +9,23 @@ use crate::reported_mounts::{Ask, place_of};
 use crate::writer_name::writer_name;
 use anyhow::{Context, anyhow, bail};
 use clap::{Args, ValueHint};
-use rustix::fs::{Mode, OFlags, ResolveFlags, XattrFlags};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, XattrFlags};
 use rustix::io::Errno;
+use std::ffi::OsString;
 use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
+use weald_format::FileKind;
 use weald_fuse::DeviceNo;
+use weald_store::tier::{HOME, check_tier_name};
 use weald_vfs::{Ino, WritableFs, XattrMode};
 use weald_volume::properties::{
     CHUNK, CHUNKING, COMPRESS, DEDUP, QUOTA, QUOTA_COUNT, QUOTA_COUNT_SHOWN, QUOTA_SHOWN,
-    SNAPSHOTS, USED, USED_COUNT, parse_codec,
+    SNAPSHOTS, TIER, USED, USED_COUNT, parse_codec,
 };
 use weald_volume::retention::SnapshotPolicy;
 use weald_volume::{OpenOptions, Volume};
@@ -45,6 +48,11 @@ pub const HELP: Help = Help {
          as it says: hourly, daily, weekly, monthly, yearly, last. The word every=20m gives \
          another time. They have names such as auto-2024-02-29T12.00.00Z; others are not removed. \
          It is the attribute user.weald.snapshots of the root directory.",
+        "--tier lets the data of a file lie on a tier of the store (weald tier), with that of \
+         everything below a directory, what is there already included; 'home' is the store's own \
+         directory. The data goes there within about a minute, and stays, whatever the policies of \
+         tiers say. New files take the tier from their directory. It is the attribute \
+         user.weald.tier. Of data that several files share, the fastest of their tiers counts.",
         "A quota limits the bytes (--quota) or the inodes (--quota-count) below a directory. Bytes \
          count as written: holes do not, repeats and compressed data do in full. At the limit, \
          writes fail with EDQUOT. A quota below what is used is refused. Names do not move \
@@ -75,6 +83,10 @@ pub const HELP: Help = Help {
         (
             "Take a snapshot each hour, and keep those of a day and the daily ones of a week",
             "weald volume set /srv/store:home . --snapshots 'hourly=24 daily=7'",
+        ),
+        (
+            "Keep a directory on the fast disk of a store with tiers",
+            "weald volume set /srv/store:home . --tier home",
         ),
         (
             "Lift the limit",
@@ -112,6 +124,9 @@ pub(super) struct SetArgs {
     /// Snapshots to take and keep, such as 'hourly=24 daily=7', or none
     #[arg(long, value_name = "POLICY", value_parser = snapshots)]
     snapshots: Option<Setting>,
+    /// Tier on which the data lies, with that of everything below, or default
+    #[arg(long, value_name = "TIER", value_parser = tier)]
+    tier: Option<Setting>,
     /// Most bytes below a directory, or none
     #[arg(long, value_name = "SIZE", value_parser = quota)]
     quota: Option<Setting>,
@@ -160,6 +175,17 @@ fn dedup(text: &str) -> Result<Setting, String> {
     }
 }
 
+fn tier(text: &str) -> Result<Setting, String> {
+    match text {
+        "default" => Ok(Setting(None)),
+        HOME => Ok(Setting(Some(text.to_owned()))),
+        _ => match check_tier_name(text) {
+            Ok(()) => Ok(Setting(Some(text.to_owned()))),
+            Err(error) => Err(error.to_string()),
+        },
+    }
+}
+
 fn snapshots(text: &str) -> Result<Setting, String> {
     match text {
         "none" => Ok(Setting(None)),
@@ -200,15 +226,23 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
         (CHUNK, &args.chunk),
         (CHUNKING, &args.chunking),
         (DEDUP, &args.dedup),
+        (TIER, &args.tier),
         (SNAPSHOTS, &args.snapshots),
         (QUOTA, &args.quota),
         (QUOTA_COUNT, &args.quota_count),
     ];
     if settings.iter().all(|(_, setting)| setting.is_none()) {
         bail!(
-            "nothing to set: add --compress, --chunk, --chunking, --dedup, --snapshots, --quota or \
-             --quota-count"
+            "nothing to set: add --compress, --chunk, --chunking, --dedup, --tier, --snapshots, \
+             --quota or --quota-count"
         );
+    }
+    if let Some(Setting(Some(tier))) = &args.tier {
+        let names = named.store.tier_names()?;
+        if !names.contains(tier) {
+            let store = named.store.shown();
+            bail!("--tier {tier}: no such tier: 'weald tier ls {store}' lists them");
+        }
     }
     let files = Files::open(&named, false)?;
     // A path that is missing is noticed before anything changes.
@@ -221,28 +255,16 @@ pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
             let Some(Setting(value)) = setting else {
                 continue;
             };
-            let set = files.set(&inner, name, value.as_deref());
+            let set = if name == TIER {
+                files.set_below(&inner, name, value.as_deref())
+            } else {
+                files.set(&inner, name, value.as_deref())
+            };
             set.map_err(|errno| explained(path, name, errno))?;
         }
     }
     files.close()?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// `path` from the root of the volume on, relative.
-fn inner_path(path: &Path) -> anyhow::Result<PathBuf> {
-    let mut inner = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::RootDir | Component::CurDir => {}
-            Component::Normal(name) => inner.push(name),
-            _ => bail!(
-                "{}: expected a path in the volume, from its root on, without '..'",
-                show_path(path)
-            ),
-        }
-    }
-    Ok(inner)
 }
 
 fn explained(path: &Path, name: &[u8], errno: Errno) -> anyhow::Error {
@@ -307,7 +329,7 @@ impl Files {
             ino = found.map_err(|failure| failure.errno)?.ino;
         }
         match volume.stat(ino).map_err(|failure| failure.errno)?.kind {
-            weald_format::FileKind::Symlink => Err(Errno::LOOP),
+            FileKind::Symlink => Err(Errno::LOOP),
             _ => Ok(ino),
         }
     }
@@ -353,6 +375,64 @@ impl Files {
         }
     }
 
+    /// As [`Files::set`], of everything below `path`, too; symlinks and special files are left out.
+    fn set_below(&self, path: &Path, name: &[u8], value: Option<&str>) -> Result<(), Errno> {
+        let mut paths = vec![path.to_owned()];
+        while let Some(path) = paths.pop() {
+            match self.set(&path, name, value) {
+                // It was removed meanwhile.
+                Err(Errno::NOENT) => continue,
+                other => other?,
+            }
+            for (name, kind) in self.names(&path)? {
+                if matches!(kind, FileKind::Directory | FileKind::Regular) {
+                    paths.push(path.join(name));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The names in a directory; none of a file.
+    fn names(&self, path: &Path) -> Result<Vec<(OsString, FileKind)>, Errno> {
+        match self {
+            Self::Mounted(dir) => {
+                let file = Self::open_file(dir, path)?;
+                let mut found = Vec::new();
+                let mode = rustix::fs::fstat(&file)?.st_mode;
+                if FileType::from_raw_mode(mode) != FileType::Directory {
+                    return Ok(found);
+                }
+                for entry in rustix::fs::Dir::read_from(&file)? {
+                    let entry = entry?;
+                    let kind = match entry.file_type() {
+                        FileType::Directory => FileKind::Directory,
+                        FileType::RegularFile => FileKind::Regular,
+                        _ => continue,
+                    };
+                    let name = entry.file_name().to_bytes();
+                    if !matches!(name, b"." | b".." | b".snapshots") {
+                        found.push((OsString::from_vec(name.to_vec()), kind));
+                    }
+                }
+                Ok(found)
+            }
+            Self::Own(volume) => {
+                let dir = Self::find(volume, path)?;
+                if volume.stat(dir).map_err(|failure| failure.errno)?.kind != FileKind::Directory {
+                    return Ok(Vec::new());
+                }
+                let mut found = Vec::new();
+                let listed = volume.list(dir, 0, &mut |entry| {
+                    found.push((OsString::from_vec(entry.name.to_vec()), entry.stat.kind));
+                    true
+                });
+                listed.map_err(|failure| failure.errno)?;
+                Ok(found)
+            }
+        }
+    }
+
     fn get(&self, path: &Path, name: &[u8]) -> Result<Option<String>, Errno> {
         let value = match self {
             Self::Mounted(dir) => {
@@ -387,6 +467,7 @@ impl Files {
             ("chunk", get(CHUNK)?),
             ("chunking", get(CHUNKING)?),
             ("dedup", get(DEDUP)?),
+            ("tier", get(TIER)?),
             ("quota", get(QUOTA_SHOWN)?),
             ("quota_count", get(QUOTA_COUNT_SHOWN)?),
             ("used", get(USED)?),
@@ -404,7 +485,7 @@ impl Files {
 }
 
 /// Properties by their words; `None` for those that are not set.
-pub(super) type Properties = [(&'static str, Option<String>); 8];
+pub(super) type Properties = [(&'static str, Option<String>); 9];
 
 #[cfg(test)]
 mod tests {

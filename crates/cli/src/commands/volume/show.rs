@@ -170,7 +170,9 @@ fn info_of_paths(named: &Named, args: &InfoArgs) -> anyhow::Result<ExitCode> {
             let shown = match (value, number) {
                 (_, Some(number)) if is_len => bytes(number),
                 (Some(value), _) => value,
-                (None, _) if matches!(word, "compress" | "chunk" | "chunking" | "dedup") => {
+                (None, _)
+                    if matches!(word, "compress" | "chunk" | "chunking" | "dedup" | "tier") =>
+                {
                     "default".into()
                 }
                 (None, _) => continue,

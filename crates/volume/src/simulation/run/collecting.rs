@@ -1,10 +1,12 @@
 //! Collections of the store of an open volume.
 
 use super::{Run, Verdict};
-use crate::CollectStep;
 use crate::simulation::steps::{Between, Collect, Step};
-use weald_format::ErrorKind;
-use weald_store::CollectOptions;
+use crate::{CollectStep, Collecting};
+use std::ops::ControlFlow;
+use weald_format::{BlockId, ErrorKind, SegmentNo};
+use weald_store::engine::{Engine, Table};
+use weald_store::{CollectOptions, Sorting};
 
 /// Steps of a collection that has an end.
 const STEP_COUNT_MAX: u64 = 10_000;
@@ -50,7 +52,12 @@ impl Run {
             copy_below_percent: step.copy_below_percent,
             copy_len_max: u64::MAX,
         };
-        let mut collecting = match self.volume().begin_collection(&options) {
+        let begun = if self.sorts {
+            self.begin_sort()
+        } else {
+            self.volume().begin_collection(&options)
+        };
+        let mut collecting = match begun {
             Ok(collecting) => collecting,
             Err(error) => return Ok(Err(error)),
         };
@@ -74,6 +81,30 @@ impl Run {
             }
         }
         Err("a collection has no end".to_owned())
+    }
+
+    /// Begins to sort the blocks of most segments into three classes.
+    fn begin_sort(&mut self) -> weald_format::Result<Collecting> {
+        let volume = self.volume();
+        let engine = volume.core.shared.reader.shared_engine();
+        let mut sorting = Sorting::default();
+        let random = &mut self.random;
+        engine.scan(Table::Segments, &[], &mut |key, _| {
+            let number = u64::from_be_bytes(key.try_into().unwrap_or_default());
+            if !random.is_one_in(4) {
+                sorting.segments.insert(SegmentNo(number));
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        engine.scan(Table::Blocks, &[], &mut |key, _| {
+            let id = u64::from_be_bytes(key.try_into().unwrap_or_default());
+            let class = random.below(3) as u8;
+            if class < 2 {
+                sorting.classes.insert(BlockId(id), class);
+            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Collecting::begin_sort(&volume.core.shared, sorting)
     }
 
     fn between(&mut self, what: Between) -> Verdict {
