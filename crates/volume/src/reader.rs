@@ -13,7 +13,7 @@ use weald_format::container::{Codec, RecordRef};
 use weald_format::limits::XATTR_SET_LEN_MAX;
 use weald_format::pages::{XATTR_SET_LEN_MIN, check_xattrs, xattr_len};
 use weald_format::store::Part;
-use weald_format::volume::{InodeRow, NameRow, VolumeRow};
+use weald_format::volume::{InodeRow, NameRow, VolumeRow, first_cookie, fold_case};
 use weald_format::{
     BlockId, Cookie, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet,
 };
@@ -211,6 +211,22 @@ impl VolumeReader {
             return Err(Error::corrupt("extents row", 0, "V-4.4", what));
         }
         Ok(extents)
+    }
+
+    /// The name `name` in a directory; nothing if there is none.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Option<Arc<NameRow>>> {
+        let folds = self.row.is_case_insensitive;
+        let slots = self
+            .tables
+            .slots(dir, first_cookie(&self.row.secret, name, folds))?;
+        let wanted = fold_case(name, folds);
+        let mut found = slots.iter().map(|(_, row)| row);
+        Ok(found
+            .find(|row| fold_case(&row.name, folds) == wanted)
+            .cloned())
     }
 
     /// Calls `visit` with the bytes of an extent that is no hole.

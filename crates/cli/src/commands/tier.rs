@@ -1,5 +1,6 @@
 //! `weald tier`: other disks on which data of a store lies.
 
+mod heat;
 mod manage;
 mod moving;
 pub mod show;
@@ -66,6 +67,7 @@ enum TierCommand {
     Ls(show::LsArgs),
     Stat(show::StatArgs),
     Set(manage::SetArgs),
+    Heat(heat::HeatArgs),
     Plan(moving::PlanArgs),
     Run(moving::RunArgs),
     Move(moving::MoveArgs),
@@ -81,6 +83,7 @@ pub fn run(args: &TierArgs) -> anyhow::Result<ExitCode> {
         TierCommand::Ls(args) => show::ls(args),
         TierCommand::Stat(args) => show::stat(args),
         TierCommand::Set(args) => manage::set(args),
+        TierCommand::Heat(args) => heat::heat(args),
         TierCommand::Plan(args) => moving::plan(args),
         TierCommand::Run(args) => moving::run(args),
         TierCommand::Move(args) => moving::move_name(args),
@@ -96,6 +99,7 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "ls" => &show::LS_HELP,
         "stat" => &show::STAT_HELP,
         "set" => &manage::SET_HELP,
+        "heat" => &heat::HELP,
         "plan" => &moving::PLAN_HELP,
         "run" => &moving::RUN_HELP,
         "move" => &moving::MOVE_HELP,

@@ -150,6 +150,24 @@ fn open_changed_of(
     ])
 }
 
+/// Calls `read` with the volume, mounted or not, as it is now.
+///
+/// # Errors
+/// As [`open`]; those of `read`.
+pub fn with_reader<T>(
+    named: &Named,
+    read: impl FnOnce(&VolumeReader) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    // Waits for a server that is closing the volume.
+    let _ = named.mounted(Ask::Mounts)?;
+    if let Some(held) = MountedState::find(named, &named.name)? {
+        return read(held.reader());
+    }
+    let writer = writer_of(named)?;
+    let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+    read(&VolumeReader::open(&writer, &named.name)?)
+}
+
 fn open_named(named: &Named, state: &str, options: &OpenOptions) -> anyhow::Result<Image> {
     // Waits for a server that is closing the volume.
     let _ = named.mounted(Ask::Mounts)?;

@@ -397,6 +397,12 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("tier set s@ @", Nothing),
             ("tier set s@ t --rate @", Nothing),
         ],
+        "tier heat" => &[
+            ("tier heat s@", Nothing),
+            ("tier heat --json s@", Nothing),
+            ("tier heat s@:@", Nothing),
+            ("tier heat s@:@ @", Nothing),
+        ],
         "tier plan" => &[
             ("tier plan s@", Nothing),
             ("tier plan --json s@", Nothing),
@@ -411,6 +417,8 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("tier move s@:@ --to t", Nothing),
             ("tier move s@:@ --to @", Nothing),
             ("tier move s@ --to t", Nothing),
+            ("tier move s@:@ @ --to t", Nothing),
+            ("tier move s@:@ @ --range 0-1 --to t", Nothing),
         ],
         "tier drain" => &[("tier drain s@ t", Nothing), ("tier drain s@ @", Nothing)],
         "tier remove" => &[("tier remove s@ @", Nothing), ("tier remove s@ t", Nothing)],

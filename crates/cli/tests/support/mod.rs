@@ -70,6 +70,7 @@ pub const COMMANDS: [&str; 93] = [
     "tier ls",
     "tier stat",
     "tier set",
+    "tier heat",
     "tier plan",
     "tier run",
     "tier move",
