@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [exports] [systemd] [verity] [servers] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [tier] [exports] [systemd] [verity] [servers] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -191,6 +191,10 @@ g++ g++
 pkg-config pkg-config
 /usr/include/fuse3 libfuse3-dev
 /usr/include/cxxopts.hpp libcxxopts-dev
+TABLE
+    tier) cat <<'TABLE' ;;
+mergerfs mergerfs
+lsblk util-linux
 TABLE
     servers) cat <<'TABLE' ;;
 nginx nginx-light
