@@ -14,7 +14,7 @@
 //! The steps are those of [`crate::collection`], which an open volume takes one at a time, and
 //! [`crate::collect_all`] all at once. Here is what they choose and rewrite.
 
-use crate::disk::Disk;
+use crate::disk::{Access, Disk};
 use crate::engine::{Batch, Engine, Table};
 use crate::faults::Bug;
 use crate::layout;
@@ -66,6 +66,25 @@ pub struct Collected {
     /// Number of images whose maps are damaged or missing. Nothing is copied then, because these
     /// maps cannot follow: only what needs no copying is collected.
     pub maps_damaged: u64,
+}
+
+impl Store {
+    /// Lets servers collect by themselves or not, those that have the store open included.
+    ///
+    /// # Errors
+    /// `Io`, `Full`.
+    pub fn pause_collection(&self, is_paused: bool) -> Result<()> {
+        if is_paused {
+            self.disk.write_file(layout::COLLECT_PAUSED, b"paused\n")
+        } else {
+            self.disk.remove_if_there(layout::COLLECT_PAUSED)
+        }
+    }
+
+    /// Whether servers do not collect by themselves.
+    pub fn is_collection_paused(&self) -> bool {
+        self.disk.open(layout::COLLECT_PAUSED, Access::Read).is_ok()
+    }
 }
 
 /// Bytes of all records of blocks in a segment.

@@ -110,6 +110,8 @@ pub const TIERS_HEAT: &str = "tiers.heat";
 pub const TIERS_PINS: &str = "tiers.pins";
 /// What the last moves between tiers did, and what they could not do.
 pub const TIERS_REPORT: &str = "tiers.report";
+/// It is there while servers do not collect by themselves.
+pub const COLLECT_PAUSED: &str = "collect.paused";
 /// What users want of the scrub: see [`crate::scrub`].
 pub const SCRUB: &str = "scrub";
 /// How far the scrub is, and what it has found.

@@ -48,16 +48,16 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-struct Place {
+pub struct Place {
     dir: TempDir,
 }
 
 impl Place {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(&VolumeOptions::default())
     }
 
-    fn with(options: &VolumeOptions) -> Self {
+    pub fn with(options: &VolumeOptions) -> Self {
         let dir = TempDir::new().expect("a directory");
         let path = dir.path().join("store");
         let disk = Arc::new(HostDisk::new(&path));
@@ -66,11 +66,11 @@ impl Place {
         Self { dir }
     }
 
-    fn store(&self) -> Store {
+    pub fn store(&self) -> Store {
         store_at(&self.dir.path().join("store"))
     }
 
-    fn open(&self) -> Arc<Volume> {
+    pub fn open(&self) -> Arc<Volume> {
         let options = OpenOptions {
             background: false,
             ..OpenOptions::default()
@@ -79,14 +79,14 @@ impl Place {
     }
 
     /// The store as a crash would leave it now, with all that reached the kernel.
-    fn crashed(&self) -> Place {
+    pub fn crashed(&self) -> Place {
         let dir = TempDir::new().expect("a directory");
         let to = dir.path().join("store");
         copy_dir(&self.dir.path().join("store"), &to);
         Place { dir }
     }
 
-    fn check(&self) {
+    pub fn check(&self) {
         let options = CheckOptions { reads_data: true };
         let report = check(&self.store(), "v", &options).expect("a check");
         assert!(report.findings.is_empty(), "{:#?}", report.findings);
@@ -105,7 +105,7 @@ pub(crate) fn new_inode(kind: FileKind) -> NewInode<'static> {
     }
 }
 
-fn file(volume: &Volume, dir: Ino, name: &str) -> Stat {
+pub fn file(volume: &Volume, dir: Ino, name: &str) -> Stat {
     let new = new_inode(FileKind::Regular);
     volume
         .create(dir, name.as_bytes(), &new, 10)
@@ -129,7 +129,7 @@ fn errno<T>(outcome: Outcome<T>) -> Option<Errno> {
     outcome.err().map(|failure| failure.errno)
 }
 
-fn noise(len: usize, seed: u64) -> Vec<u8> {
+pub fn noise(len: usize, seed: u64) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
         state ^= state << 13;

@@ -4,7 +4,8 @@
 //! ranges, and segments of which little is used. Once that is a share of the store, and again when
 //! it has grown, a collection copies what lives elsewhere. While volumes change, it works for a
 //! fifth of the time; a store that nobody uses is collected at full speed. A store without garbage
-//! costs a pass over the rows of segments, after changes.
+//! costs a pass over the rows of segments, after changes. While the file `collect.paused` is there,
+//! nothing is collected, and a collection that is under way comes to its end.
 
 use super::collecting::{CollectStep, Collecting};
 use crate::background;
@@ -43,6 +44,17 @@ struct Seen {
     left: u64,
 }
 
+impl Seen {
+    fn new() -> Self {
+        Self {
+            commit: CommitNo::default(),
+            since: Instant::now(),
+            counted: None,
+            left: 0,
+        }
+    }
+}
+
 impl OpenStore {
     /// Starts the thread that collects, until all volumes of the store are closed.
     ///
@@ -55,12 +67,7 @@ impl OpenStore {
 }
 
 fn run(weak: &Weak<OpenStore>) {
-    let mut seen = Seen {
-        commit: CommitNo::default(),
-        since: Instant::now(),
-        counted: None,
-        left: 0,
-    };
+    let mut seen = Seen::new();
     loop {
         // Nothing of the store is held meanwhile: it may be closed.
         thread::sleep(LOOK_TIME);
@@ -78,6 +85,9 @@ fn run(weak: &Weak<OpenStore>) {
 
 /// Collects the store if it is worth it.
 fn look(shared: &Arc<OpenStore>, seen: &mut Seen) -> Result<()> {
+    if shared.store.is_collection_paused() {
+        return Ok(());
+    }
     let commit = shared.writing.lock().writer.commit_no();
     if commit != seen.commit {
         (seen.commit, seen.since) = (commit, Instant::now());
@@ -123,10 +133,59 @@ fn collect(shared: &Arc<OpenStore>) -> Result<()> {
             CollectStep::Waiting => return Err(Error::new(ErrorKind::Busy, "a hold lasts")),
             CollectStep::More => {}
         }
-        if shared.is_closed() {
+        if shared.is_closed() || shared.store.is_collection_paused() {
             collecting.stop();
         } else if !is_idle(shared) {
             thread::sleep((begun.elapsed() * SLEEP_FACTOR).min(PAUSE_MAX));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::VolumeOptions;
+    use crate::tests::{Place, file, noise};
+    use weald_vfs::{Ino, WritableFs};
+
+    // Would catch: a store that is collected although users have paused that, and one that is not
+    // collected any more afterwards.
+    #[test]
+    fn a_pause_lasts_until_it_is_ended() {
+        // A block for each file, too short for its space to be freed in place.
+        let place = Place::with(&VolumeOptions {
+            chunk_len: 4096,
+            ..VolumeOptions::default()
+        });
+        let volume = place.open();
+        for number in 0..3000 {
+            let ino = file(&volume, Ino::ROOT, &format!("f{number}")).ino;
+            volume
+                .write(ino, 0, &noise(3000, number), 1)
+                .expect("write");
+        }
+        volume.commit().expect("commit");
+        for number in (0..3000).filter(|number| number % 10 > 0) {
+            let name = format!("f{number}");
+            let gone = volume
+                .unlink(Ino::ROOT, name.as_bytes(), 2)
+                .expect("unlink");
+            volume.forget(gone.ino).expect("forget");
+        }
+        volume.commit().expect("commit");
+        let shared = volume.core.shared.clone();
+        let garbage = || shared.reader.garbage_and_total().expect("figures").0;
+        let before = garbage();
+        assert!(before > GARBAGE_LEN_MIN, "{before}");
+        let mut seen = Seen::new();
+        shared.store.pause_collection(true).expect("paused");
+        look(&shared, &mut seen).expect("a look");
+        collect(&shared).expect("a collection that ends at once");
+        assert_eq!(garbage(), before);
+        shared.store.pause_collection(false).expect("resumed");
+        shared.store.pause_collection(false).expect("again");
+        look(&shared, &mut seen).expect("a look");
+        assert!(garbage() < before / 4, "{}", garbage());
+        volume.close().expect("close");
     }
 }

@@ -53,6 +53,8 @@ pub const GC_HELP: Help = Help {
          store, unless a mount has them. With --views gc empties the whole view cache and leaves \
          the blocks of the store alone. STORE may also be the directory of a --view-cache. Mounted \
          views stay, in whatever mount namespace they are.",
+        "The server of a mounted volume collects by itself, too. --pause ends that for this store, \
+         until --resume; segments without any used block still go. Gc works meanwhile.",
         "Gc can be interrupted or killed at any moment. Its work until then stays done, and \
          the next gc continues.",
     ],
@@ -72,6 +74,14 @@ pub const GC_HELP: Help = Help {
         (
             "Copy at most a gigabyte",
             "weald store gc --max-copy 1G /srv/store",
+        ),
+        (
+            "Let the servers of the store copy nothing for a while",
+            "weald store gc --pause /srv/store",
+        ),
+        (
+            "Let them collect again",
+            "weald store gc --resume /srv/store",
         ),
         (
             "Remove the views that no mount has",
@@ -118,6 +128,12 @@ pub(super) struct GcArgs {
     /// and their objects
     #[arg(long, conflicts_with_all = ["max_copy", "reencode_rate"])]
     views: bool,
+    /// Let the servers of mounted volumes not collect by themselves
+    #[arg(long, conflicts_with_all = ["max_copy", "reencode_rate", "views"])]
+    pause: bool,
+    /// Let them collect by themselves again
+    #[arg(long, conflicts_with_all = ["max_copy", "reencode_rate", "views", "pause"])]
+    resume: bool,
     /// With --views: keep views that were used last, within this limit of all views together
     #[arg(long, value_name = "SIZE", requires = "views", default_value = "0",
         value_parser = crate::parse::size)]
@@ -192,6 +208,10 @@ fn collect_views(args: &GcArgs) -> anyhow::Result<ExitCode> {
 pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
     if args.views {
         return collect_views(args);
+    }
+    if args.pause || args.resume {
+        open(&args.location.store)?.pause_collection(args.pause)?;
+        return Ok(ExitCode::SUCCESS);
     }
     let flag = interrupt_flag()?;
     let store = open(&args.location.store)?;
