@@ -26,4 +26,4 @@ pub use mover::{MoveHost, Mover, OwnWriter, PinAll, SegmentUse, TierReport};
 pub use moving::{Moved, SegmentMove};
 pub use pins::Pins;
 pub use plan::{PlannedMove, Use, Why};
-pub use record::{HOME, Tier, TierPolicy, check_tier_name};
+pub use record::{HOME, Hours, Tier, TierPolicy, check_tier_name};

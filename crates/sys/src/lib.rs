@@ -20,6 +20,8 @@
 //! cache. On other systems the rest is empty until somebody ports it.
 
 #[cfg(target_os = "linux")]
+mod clock;
+#[cfg(target_os = "linux")]
 mod descriptors;
 #[cfg(target_os = "linux")]
 mod dir;
@@ -64,6 +66,8 @@ mod xattr;
 mod zlib;
 mod zstd;
 
+#[cfg(target_os = "linux")]
+pub use clock::local_hour;
 #[cfg(target_os = "linux")]
 pub use descriptors::{close_all_on_exec, reserve_descriptors};
 #[cfg(target_os = "linux")]

@@ -2,11 +2,12 @@
 //! commit. And the blocks of a path, for those who move it by hand.
 
 use crate::properties::TIER;
+use crate::reader::find_name;
 use crate::tables::{Tables, of_piece};
 use std::collections::BTreeSet;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
-use weald_format::volume::{NameRow, Piece, VolumeRow, WindowPlace, first_cookie, fold_case};
+use weald_format::volume::{Piece, VolumeRow, WindowPlace};
 use weald_format::{BlockId, Cookie, Error, FileKind, Ino, Result, WindowNo};
 use weald_store::engine::{Engine, Table};
 use weald_store::tier::Pins;
@@ -85,18 +86,6 @@ fn each_piece(
     })
 }
 
-/// The name `name` in `dir`.
-fn find(tables: &Tables, row: &VolumeRow, dir: Ino, name: &[u8]) -> Result<Option<Arc<NameRow>>> {
-    let folds = row.is_case_insensitive;
-    let base = first_cookie(&row.secret, name, folds);
-    let slots = tables.slots(dir, base)?;
-    let wanted = fold_case(name, folds);
-    let mut found = slots.iter().map(|(_, row)| row);
-    Ok(found
-        .find(|row| fold_case(&row.name, folds) == wanted)
-        .cloned())
-}
-
 /// The blocks of a part of the volume `row`, as of the last commit.
 ///
 /// # Errors
@@ -117,12 +106,15 @@ pub fn blocks_of(
     Ok(blocks)
 }
 
-/// Visits the files of a part of the volume, each with the range that belongs to the part.
+/// Receives a file of a volume, and the range of it that belongs to the part.
+type VisitFile<'a> = dyn FnMut(&Tables, Ino, &Range<u64>) -> Result<()> + 'a;
+
+/// Visits the files of a part of the volume.
 fn each_file(
     engine: &Arc<dyn Engine>,
     row: &VolumeRow,
     part: &Part,
-    visit: &mut dyn FnMut(&Tables, Ino, &Range<u64>) -> Result<()>,
+    visit: &mut VisitFile<'_>,
 ) -> Result<()> {
     let tables = tables_of(engine, row);
     let (mut ino, mut kind) = (row.root, FileKind::Directory);
@@ -131,7 +123,7 @@ fn each_file(
             continue;
         }
         let found = match kind {
-            FileKind::Directory => find(&tables, row, ino, name)?,
+            FileKind::Directory => find_name(&tables, row, (ino, name))?,
             _ => None,
         };
         let found = found.ok_or_else(|| {

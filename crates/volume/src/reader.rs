@@ -23,6 +23,23 @@ use weald_store::{BlockReader, Store, StoreWriter, snapshot};
 /// Decoded blocks that a reader keeps, bytes.
 const READER_CACHE_LEN: u64 = 64 << 20;
 
+/// A name in a directory, as the volume `row` compares names.
+///
+/// # Errors
+/// `Io`, `Corrupt`.
+pub(crate) fn find_name(
+    tables: &Tables,
+    row: &VolumeRow,
+    (dir, name): (Ino, &[u8]),
+) -> Result<Option<Arc<NameRow>>> {
+    let folds = row.is_case_insensitive;
+    let slots = tables.slots(dir, first_cookie(&row.secret, name, folds))?;
+    let wanted = fold_case(name, folds);
+    let mut found = slots.iter().map(|(_, row)| row);
+    let found = found.find(|row| fold_case(&row.name, folds) == wanted);
+    Ok(found.cloned())
+}
+
 /// A range of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileExtent {
@@ -218,15 +235,7 @@ impl VolumeReader {
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn find(&self, dir: Ino, name: &[u8]) -> Result<Option<Arc<NameRow>>> {
-        let folds = self.row.is_case_insensitive;
-        let slots = self
-            .tables
-            .slots(dir, first_cookie(&self.row.secret, name, folds))?;
-        let wanted = fold_case(name, folds);
-        let mut found = slots.iter().map(|(_, row)| row);
-        Ok(found
-            .find(|row| fold_case(&row.name, folds) == wanted)
-            .cloned())
+        find_name(&self.tables, &self.row, (dir, name))
     }
 
     /// Calls `visit` with the bytes of an extent that is no hole.

@@ -417,7 +417,8 @@ impl Mover {
             pinned.to_mut().remove(&newest);
         }
         let mut uses: BTreeMap<SegmentNo, Use> = self.heat.uses(&tiers, now_s, &changed_at);
-        let planned = plan(&tiers, &uses, &pinned);
+        let hour = i64::try_from(now_s).ok().map(weald_sys::local_hour);
+        let planned = plan(&tiers, &uses, &pinned, hour);
         // A segment may have been written to since it was seen first.
         let mut is_newer = false;
         for old in &planned {
@@ -430,7 +431,7 @@ impl Mover {
             }
         }
         Ok(if is_newer {
-            plan(&tiers, &uses, &pinned)
+            plan(&tiers, &uses, &pinned, hour)
         } else {
             planned
         })

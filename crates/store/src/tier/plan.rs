@@ -54,15 +54,32 @@ pub struct PlannedMove {
 struct Room<'a> {
     tiers: &'a [TierState],
     free: Vec<u64>,
+    /// The hour of the day; `None` for all of them.
+    hour: Option<u32>,
 }
 
 impl Room<'_> {
+    /// Whether data moves to `tier` and away from it at this hour.
+    fn is_hour_of(&self, tier: &TierState) -> bool {
+        self.hour.is_none_or(|hour| tier.policy.hours.has(hour))
+    }
+
+    /// Why nothing takes a segment.
+    fn why_none_takes(&self) -> String {
+        if self.tiers.iter().all(|tier| self.is_hour_of(tier)) {
+            "no tier that may take it has room".into()
+        } else {
+            "no tier that may take it has room, or a tier has other hours".into()
+        }
+    }
+
     fn takes(&self, index: usize, len: u64) -> bool {
         let (Some(tier), Some(free)) = (self.tiers.get(index), self.free.get(index)) else {
             return false;
         };
         let policy = &tier.policy;
         let is_open = tier.why_away.is_none() && !policy.is_off && !policy.is_draining;
+        let is_open = is_open && self.is_hour_of(tier);
         is_open && *free >= len.saturating_add(policy.reserve)
     }
 
@@ -78,6 +95,9 @@ impl Room<'_> {
             Some(why) => format!("is not here: {why}"),
             None if tier.policy.is_draining => "is drained".into(),
             None if tier.policy.is_off => "is off".into(),
+            None if !self.is_hour_of(tier) => {
+                format!("waits for its hours, {}", tier.policy.hours.word())
+            }
             None => "has no room".into(),
         });
         Err(format!("tier {name} {}", why.unwrap_or_default()))
@@ -106,19 +126,23 @@ impl Room<'_> {
 /// The moves that users and the policies ask for, in the order in which they should be done.
 /// `tiers` has the home and the tiers in the order of readers. What has to move and cannot has no
 /// target. What users want on a tier stays there, whatever its policy, unless the tier is drained.
+/// At an hour that is none of a tier's, nothing moves there, or away unless it is drained.
 pub fn plan(
     tiers: &[TierState],
     uses: &BTreeMap<SegmentNo, Use>,
     pinned: &PinnedSegments,
+    hour: Option<u32>,
 ) -> Vec<PlannedMove> {
     let mut room = Room {
         tiers,
         free: tiers.iter().map(|tier| tier.space.free).collect(),
+        hour,
     };
     let mut moves = Vec::new();
     for (index, tier) in tiers.iter().enumerate() {
         let policy = tier.policy;
-        if tier.why_away.is_some() || (policy.is_off && !policy.is_draining) {
+        let is_quiet = policy.is_off || !room.is_hour_of(tier);
+        if tier.why_away.is_some() || (is_quiet && !policy.is_draining) {
             continue;
         }
         let use_of = |number: &SegmentNo| uses.get(number).copied().unwrap_or_default();
@@ -195,9 +219,7 @@ pub fn plan(
                     .and_then(|to| tiers.get(to))
                     .map(|tier| tier.name.clone()),
                 why,
-                waits_for: to
-                    .is_none()
-                    .then(|| "no tier that may take it has room".to_owned()),
+                waits_for: to.is_none().then(|| room.why_none_takes()),
             });
         }
     }
@@ -215,8 +237,8 @@ pub fn plan(
 mod tests {
     use super::*;
     use crate::disk::DiskSpace;
-    use crate::tier::TierPolicy;
     use crate::tier::pins::PinnedSegment;
+    use crate::tier::{Hours, TierPolicy};
 
     const GIB: u64 = 1 << 30;
     const NONE: PinnedSegments = PinnedSegments::new();
@@ -270,7 +292,7 @@ mod tests {
             (6, 1000, 0.0),
             (7, 1, 9.9),
         ]);
-        let moves = plan(&tiers, &uses, &NONE);
+        let moves = plan(&tiers, &uses, &NONE, None);
         let expected = [
             (3, Some("mid")),
             (2, Some("mid")),
@@ -293,11 +315,11 @@ mod tests {
             tier("mid", 2 * GIB, &[], keeps(GIB)),
             tier("slow", GIB / 2, &[], keeps(0)),
         ];
-        let moves = plan(&tiers, &uses(&[(3, 10, 0.0)]), &NONE);
+        let moves = plan(&tiers, &uses(&[(3, 10, 0.0)]), &NONE, None);
         assert_eq!(shown(&moves), [(3, Some("mid")), (1, None)]);
         let mut away = tiers.clone();
         away[1].why_away = Some("gone".into());
-        let moves = plan(&away, &BTreeMap::new(), &NONE);
+        let moves = plan(&away, &BTreeMap::new(), &NONE, None);
         assert_eq!(shown(&moves), [(1, None), (2, None)]);
     }
 
@@ -322,14 +344,14 @@ mod tests {
             tier("slow", 9 * GIB, &[2], draining),
         ];
         assert_eq!(
-            shown(&plan(&tiers, &uses, &NONE)),
+            shown(&plan(&tiers, &uses, &NONE, None)),
             [(2, Some("home")), (1, None)]
         );
         let tiers = [
             tier("home", 9 * GIB, &[1], off),
             tier("slow", 9 * GIB, &[2], off),
         ];
-        assert_eq!(shown(&plan(&tiers, &uses, &NONE)), []);
+        assert_eq!(shown(&plan(&tiers, &uses, &NONE, None)), []);
     }
 
     /// Catches: data that users want elsewhere and that stays, or that a policy takes away again;
@@ -368,7 +390,7 @@ mod tests {
             (SegmentNo(6), pin(&[("slow", GIB)])),
             (SegmentNo(7), pin(&[("slow", 1)])),
         ]);
-        let moves = plan(&tiers, &uses, &pinned);
+        let moves = plan(&tiers, &uses, &pinned, None);
         let shown: Vec<_> = moves
             .iter()
             .map(|m| (m.number.0, m.to.as_deref(), m.why))
@@ -386,5 +408,32 @@ mod tests {
             .filter_map(|m| m.waits_for.as_deref())
             .collect();
         assert_eq!(waits, ["data belongs on tier gone, and there is none"]);
+    }
+
+    /// Catches: moves outside of the hours of a tier, and a drain that waits for them.
+    #[test]
+    fn tiers_have_hours() {
+        let aging = |hours| TierPolicy {
+            max_age_s: 1,
+            hits: 1,
+            hours: Hours::parse(hours).expect("hours"),
+            ..TierPolicy::default()
+        };
+        let uses = uses(&[(1, 9, 0.0), (2, 0, 9.0)]);
+        let mut tiers = [
+            tier("home", 9 * GIB, &[1], aging("any")),
+            tier("slow", 9 * GIB, &[2], aging("22-6")),
+        ];
+        let at_night = plan(&tiers, &uses, &NONE, Some(23));
+        assert_eq!(shown(&at_night), [(1, Some("slow")), (2, Some("home"))]);
+        let by_day = plan(&tiers, &uses, &NONE, Some(6));
+        assert_eq!(shown(&by_day), [(1, None)]);
+        let why = by_day[0].waits_for.as_deref().unwrap_or_default();
+        assert!(why.contains("other hours"), "{why}");
+        tiers[1].policy.is_draining = true;
+        assert_eq!(
+            shown(&plan(&tiers, &uses, &NONE, Some(6))),
+            [(2, Some("home")), (1, None)]
+        );
     }
 }

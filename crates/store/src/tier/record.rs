@@ -39,6 +39,51 @@ pub struct TierPolicy {
     pub is_off: bool,
     /// Whether everything on the tier moves away, because it is to be removed.
     pub is_draining: bool,
+    /// Hours of the day at which data moves to the tier and away from it by itself.
+    pub hours: Hours,
+}
+
+/// Hours of the day, in the time zone of the machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Hours {
+    /// A bit for each hour; none for all of them.
+    bits: u32,
+}
+
+impl Hours {
+    /// Parses `any`, or `START-END`: from one full hour up to the other, such as 22-6.
+    pub fn parse(text: &str) -> Option<Self> {
+        if text == "any" {
+            return Some(Self::default());
+        }
+        let (start, end) = text.split_once('-')?;
+        let hour = |text: &str| text.parse::<u32>().ok().filter(|hour| *hour <= 24);
+        let (start, end) = (hour(start)? % 24, hour(end)? % 24);
+        let mut bits = 0;
+        let mut at = start;
+        loop {
+            bits |= 1 << at;
+            at = (at + 1) % 24;
+            if at == end {
+                return Some(Self { bits });
+            }
+        }
+    }
+
+    /// Whether this hour, 0 to 23, is one of them.
+    pub fn has(self, hour: u32) -> bool {
+        self.bits == 0 || self.bits & 1 << (hour % 24) != 0
+    }
+
+    /// As [`Hours::parse`] takes them.
+    pub fn word(self) -> String {
+        let begins = |hour: &u32| self.has(*hour) && !self.has(hour + 23);
+        let ends = |hour: &u32| !self.has(*hour) && self.has(hour + 23);
+        match ((0..24).find(begins), (0..24).find(ends)) {
+            (Some(start), Some(end)) => format!("{start}-{end}"),
+            _ => "any".into(),
+        }
+    }
 }
 
 /// A tier.
@@ -88,8 +133,14 @@ pub fn check_tier_name(name: &str) -> Result<()> {
 impl TierPolicy {
     fn words(&self) -> String {
         format!(
-            "policy {} {} {} {} {} {}",
-            self.max_age_s, self.reserve, self.hits, self.rate, self.is_off, self.is_draining
+            "policy {} {} {} {} {} {} {}",
+            self.max_age_s,
+            self.reserve,
+            self.hits,
+            self.rate,
+            self.is_off,
+            self.is_draining,
+            self.hours.word()
         )
     }
 
@@ -104,6 +155,8 @@ impl TierPolicy {
             rate,
             is_off: words.next()?.parse().ok()?,
             is_draining: words.next()?.parse().ok()?,
+            // Earlier versions wrote none.
+            hours: words.next().map_or(Some(Hours::default()), Hours::parse)?,
         })
     }
 }
@@ -286,6 +339,7 @@ mod tests {
                 policy: TierPolicy {
                     max_age_s: 60,
                     is_off: true,
+                    hours: Hours::parse("22-6").expect("hours"),
                     ..TierPolicy::default()
                 },
             }],
@@ -298,6 +352,31 @@ mod tests {
             assert_eq!(TiersRecord::parse(&bytes), None, "byte {at}");
             assert_eq!(TiersRecord::parse(&text.as_bytes()[..at]), None);
         }
+    }
+
+    // Would catch: hours over midnight that end there, and a record of an earlier version that is
+    // taken for damaged.
+    #[test]
+    fn hours_go_over_midnight() {
+        let hours = Hours::parse("22-6").expect("hours");
+        let found: Vec<u32> = (0..24).filter(|hour| hours.has(*hour)).collect();
+        assert_eq!(found, [0, 1, 2, 3, 4, 5, 22, 23]);
+        for text in ["22-6", "0-1", "23-0", "9-17", "any"] {
+            assert_eq!(Hours::parse(text).map(Hours::word).as_deref(), Some(text));
+        }
+        assert_eq!(
+            Hours::parse("0-24"),
+            Some(Hours::parse("7-7").expect("all"))
+        );
+        assert_eq!(
+            Hours::parse("0-24").map(Hours::word).as_deref(),
+            Some("any")
+        );
+        for text in ["", "6", "25-1", "a-b", "-", "1-2-3"] {
+            assert_eq!(Hours::parse(text), None, "{text}");
+        }
+        let policy = TierPolicy::parse("policy 1 2 3 4 true false").expect("a policy");
+        assert_eq!(policy.hours, Hours::default());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_store::tier::{NewTier, TierPolicy};
+use weald_store::tier::{Hours, NewTier, TierPolicy};
 
 /// A time, or 0 for none.
 fn seconds_or_none(text: &str) -> Result<u64, String> {
@@ -16,6 +16,10 @@ fn seconds_or_none(text: &str) -> Result<u64, String> {
         return Ok(0);
     }
     crate::parse::seconds(text)
+}
+
+fn hours(text: &str) -> Result<Hours, String> {
+    Hours::parse(text).ok_or_else(|| "expected two full hours, such as 22-6, or any".to_owned())
 }
 
 /// What moves by itself.
@@ -34,6 +38,9 @@ pub(super) struct PolicyArgs {
     /// Write at most this much a second when segments move there; 0 ends the limit
     #[arg(long, value_name = "SIZE", value_parser = crate::parse::size)]
     rate: Option<u64>,
+    /// Let data move there and away only at these hours of the day, such as 22-6, or any
+    #[arg(long, value_name = "HOURS", value_parser = hours)]
+    hours: Option<Hours>,
     /// Let nothing move there or away by itself, and no new segment land there
     #[arg(long)]
     off: bool,
@@ -45,6 +52,7 @@ impl PolicyArgs {
         policy.reserve = self.reserve.unwrap_or(policy.reserve);
         policy.hits = self.hits.unwrap_or(policy.hits);
         policy.rate = self.rate.unwrap_or(policy.rate);
+        policy.hours = self.hours.unwrap_or(policy.hours);
         policy.is_off |= self.off;
     }
 }
@@ -179,6 +187,10 @@ pub const SET_HELP: Help = Help {
         (
             "Write at most 50 MiB a second when data moves to a tier",
             "weald tier set /srv/store slow --rate 50M",
+        ),
+        (
+            "Move data there and back at night only",
+            "weald tier set /srv/store slow --hours 22-6",
         ),
     ],
     exit_status: DONE_OR_FAILED,

@@ -10,7 +10,7 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use weald_store::tier::{TierReport, TierState};
+use weald_store::tier::{Hours, TierReport, TierState};
 use weald_vfs::safe_line;
 
 /// Sections of the help.
@@ -151,6 +151,7 @@ pub(in crate::commands) fn json_of(tier: &TierState, report: &TierReport) -> Obj
     object.insert("reserve".into(), policy.reserve.into());
     object.insert("hits".into(), policy.hits.into());
     object.insert("rate".into(), policy.rate.into());
+    object.insert("hours".into(), policy.hours.word().into());
     object.insert("is_off".into(), policy.is_off.into());
     object.insert("is_draining".into(), policy.is_draining.into());
     let sum: u64 = waiting(tier, report).map(|(len, _)| len).sum();
@@ -193,6 +194,9 @@ fn text_of(tier: &TierState, report: &TierReport) -> String {
     }
     if policy.rate > 0 {
         words.push(format!("at most {} a second", bytes(policy.rate)));
+    }
+    if policy.hours != Hours::default() {
+        words.push(format!("at the hours {}", policy.hours.word()));
     }
     if policy.is_off {
         words.push("off".into());
