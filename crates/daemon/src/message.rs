@@ -106,7 +106,7 @@ pub(crate) enum Request {
     MoveTiers {
         wanted: Option<(String, String)>,
         #[serde(default)]
-        part: Option<(Vec<u8>, Option<(u64, u64)>)>,
+        part: Option<(Vec<u8>, ByteRange)>,
     },
     /// Sent with the same file: do something with the snapshots of the volume of this name. The
     /// answer is `Snapshots`.
@@ -115,6 +115,9 @@ pub(crate) enum Request {
         work: SnapshotWork,
     },
 }
+
+/// First byte and the one behind the last; `None` for all bytes.
+pub(crate) type ByteRange = Option<(u64, u64)>;
 
 /// Answer of a server about moves between tiers: [`TierReport`].
 #[derive(Debug, Serialize, Deserialize)]

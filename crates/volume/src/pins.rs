@@ -26,13 +26,17 @@ fn tables_of(engine: &Arc<dyn Engine>, row: &VolumeRow) -> Tables {
     Tables::new(engine.clone(), row.volume_no, row.chunk_len, row.next_ino)
 }
 
-/// Pins all blocks of files with a tier, of all volumes.
+/// Pins all blocks of files with a tier, of all volumes. `check` is called for each of them.
 ///
 /// # Errors
-/// `Io`, `Corrupt`.
+/// `Io`, `Corrupt`; those of `check`.
 /// # Cost
 /// Reads the attributes of all files, and the extents of those with a tier.
-pub fn pin_all(engine: &Arc<dyn Engine>, pins: &mut Pins) -> Result<()> {
+pub fn pin_all(
+    engine: &Arc<dyn Engine>,
+    pins: &mut Pins,
+    check: &dyn Fn() -> Result<()>,
+) -> Result<()> {
     let mut volumes = Vec::new();
     engine.scan(Table::Volumes, &[], &mut |_, value| {
         // A damaged row is told when the store is opened.
@@ -50,6 +54,7 @@ pub fn pin_all(engine: &Arc<dyn Engine>, pins: &mut Pins) -> Result<()> {
             }
         })?;
         for (ino, tier) in wanted {
+            check()?;
             let all = 0..u64::MAX;
             each_piece(&tables, ino, &all, &mut |piece| {
                 pins.pin(piece.block, &tier);

@@ -3,6 +3,7 @@
 use crate::ground::Ground;
 use crate::tiers::{len, stat, with_tier};
 use std::path::Path;
+use weald_testkit::rng::Rng;
 
 /// A store with the tier `slow`, and the volume `home` with the directories `cold` and `hot`, whose
 /// files were written by turns, of 300 KB that no codec makes shorter. The same tree is in `kept`.
@@ -211,6 +212,43 @@ fn paths_and_ranges_move_by_hand() {
             ground.refused(&[&["tier", "move"], args].concat(), &[word]);
         }
     }
+    assert_whole(&ground);
+    ground.sh("umount slow");
+}
+
+/// Would catch: a sort that loses something when its server is killed, or after which the next
+/// server does not find its way.
+#[test]
+fn a_server_may_be_killed_while_it_sorts() {
+    let ground = with_mixed_data();
+    unmount(&ground);
+    let kills = std::env::var("WEALD_KILLS").ok();
+    let kills = kills.and_then(|count| count.parse().ok()).unwrap_or(8u64);
+    let mut random = Rng::new(kills);
+    for round in 0..kills {
+        ground
+            .0
+            .mount(Path::new("store:home"), &ground.at("home"), &[]);
+        let (path, tier) = [
+            ("hot", "slow"),
+            ("cold", "home"),
+            ("hot", "home"),
+            ("cold", "slow"),
+        ][(round % 4) as usize];
+        let pause = random.below(400) as f64 / 1000.0;
+        ground.sh(&format!(
+            "$WEALD volume set store:home {path} --tier {tier}
+             $WEALD tier run -q store > /dev/null 2>&1 &
+             sleep {pause}; cmp kept/hot/3 home/hot/3
+             kill -KILL $(sed 's/process \\([0-9]*\\).*/\\1/' store/lock); wait; umount -l home"
+        ));
+        assert_whole(&ground);
+    }
+    ground.weald(&["volume", "set", "store:home", "cold", "--tier", "slow"]);
+    ground.weald(&["volume", "set", "store:home", "hot", "--tier", "home"]);
+    ground.weald(&RUN);
+    assert_eq!(ground.weald(&["tier", "plan", "store"]), "");
+    assert!(len(&ground, "slow") >= 1_800_000);
     assert_whole(&ground);
     ground.sh("umount slow");
 }

@@ -311,6 +311,7 @@ fn sixteen_damaged_bytes_in_any_file_of_a_tier_cost_nothing_else() {
         "store/tiers",
         "store/tiers.copy",
         "store/tiers.report",
+        "store/tiers.pins",
         "slow/tier/tier",
         "slow/tier/tier.copy",
     ] {

@@ -93,7 +93,14 @@ impl MoveHost for Host {
     }
 
     fn pin_all(&mut self, engine: &Arc<dyn Engine>, pins: &mut Pins) -> Result<()> {
-        pin_all(engine, pins)
+        let check = || {
+            if self.should_stop() {
+                Err(closed())
+            } else {
+                Ok(())
+            }
+        };
+        pin_all(engine, pins, &check)
     }
 
     fn sort(&mut self, sorting: Sorting) -> Result<bool> {
@@ -151,11 +158,14 @@ fn run(weak: &Weak<OpenStore>) {
             continue;
         }
         settings = found;
-        if let Err(error) = run_once(&shared, true) {
-            log::warn!(
-                "{}: nothing moves between tiers: {error}",
-                shared.store.shown()
-            );
+        match run_once(&shared, true) {
+            // A user's request goes first, or the store is being closed.
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            Err(error) => {
+                let shown = shared.store.shown();
+                log::warn!("{shown}: nothing moves between tiers: {error}");
+            }
+            Ok(_) => {}
         }
         last = Some(Instant::now());
     }
@@ -223,7 +233,7 @@ pub fn move_alone(
     let store = writer.store().clone();
     let mut host = OwnWriter {
         writer,
-        pin_all: &pin_all,
+        pin_all: &|engine, pins| pin_all(engine, pins, &|| Ok(())),
         should_stop,
     };
     match wanted {
@@ -245,7 +255,7 @@ pub fn move_alone(
 pub fn look_for_pins(mover: &mut Mover, writer: &mut StoreWriter) -> Result<()> {
     let mut host = OwnWriter {
         writer,
-        pin_all: &pin_all,
+        pin_all: &|engine, pins| pin_all(engine, pins, &|| Ok(())),
         should_stop: || false,
     };
     mover.look_for_pins(&mut host, true).map(drop)

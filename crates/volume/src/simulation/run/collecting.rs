@@ -5,7 +5,7 @@ use crate::simulation::steps::{Between, Collect, Step};
 use crate::{CollectStep, Collecting};
 use std::ops::ControlFlow;
 use weald_format::{BlockId, ErrorKind, SegmentNo};
-use weald_store::engine::{Engine, Table};
+use weald_store::engine::Table;
 use weald_store::{CollectOptions, Sorting};
 
 /// Steps of a collection that has an end.
