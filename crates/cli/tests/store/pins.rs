@@ -248,7 +248,9 @@ fn a_server_may_be_killed_while_it_sorts() {
     ground.weald(&["volume", "set", "store:home", "hot", "--tier", "home"]);
     ground.weald(&RUN);
     assert_eq!(ground.weald(&["tier", "plan", "store"]), "");
-    assert!(len(&ground, "slow") >= 1_800_000);
+    // The ends of files that were written together share blocks, which lie on the fastest tier.
+    let on_slow = len(&ground, "slow");
+    assert!(on_slow >= 1_500_000, "{on_slow}");
     assert_whole(&ground);
     ground.sh("umount slow");
 }

@@ -112,8 +112,12 @@ impl Pins {
 }
 
 impl PinnedSegment {
-    /// The tier on which all of the segment belongs, because most of it does.
+    /// The tier on which all of the segment belongs, because most of it does, and nothing belongs
+    /// on another one.
     pub fn owner(&self) -> Option<&str> {
+        if self.lens.len() > 1 {
+            return None;
+        }
         let is_most = |len: u64| {
             u128::from(len) * 100 >= u128::from(self.live_len) * u128::from(WHOLE_PERCENT)
         };
@@ -199,15 +203,17 @@ mod tests {
     fn places_survive_and_damage_costs_nothing() {
         let disk = SimDisk::new(1);
         assert_eq!(read(&disk), None);
-        let segment = PinnedSegment {
+        let mut segment = PinnedSegment {
             live_len: 100,
             lens: BTreeMap::from([("home".into(), 24), ("slow".into(), 76)]),
         };
         let segments = PinnedSegments::from([(SegmentNo(3), segment.clone())]);
         write(&disk, CommitNo(7), &segments).expect("written");
         assert_eq!(read(&disk), Some((CommitNo(7), segments)));
-        assert_eq!(segment.owner(), Some("slow"));
+        assert_eq!(segment.owner(), None);
         assert_eq!(segment.misplaced("slow"), Some(("home", 24)));
+        segment.lens.remove("home");
+        assert_eq!(segment.owner(), Some("slow"));
         let len = disk.contents()[layout::TIERS_PINS].len();
         for at in 0..len {
             disk.flip(layout::TIERS_PINS, at, 6);
