@@ -230,6 +230,32 @@ pub fn with_checksum(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Stops a salvage of a large tree.
+struct Stop(std::sync::atomic::AtomicU64);
+
+impl weald_builder::Observer for Stop {
+    fn is_cancelled(&self) -> bool {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed) > NAMES_MAX as u64
+    }
+}
+
+/// Salvages what is left of an image. Errors are fine; panics, hangs and unbounded memory are not.
+pub fn salvage(bytes: Vec<u8>) {
+    let options = OpenOptions {
+        cache_len: ByteLen(4 << 20),
+        ..OpenOptions::default()
+    };
+    let mut watch = |_| std::ops::ControlFlow::Continue(());
+    let Ok(damaged) = weald_image::Damaged::open(Arc::new(bytes), &options, &mut watch) else {
+        return;
+    };
+    if damaged.image.summary().content_len <= CONTENT_LEN_MAX {
+        let (digests, _) = damaged.image.left_content_digests(1);
+        let stop = Stop(0.into());
+        let _ = weald_builder::salvage(&damaged, &digests, &|_, _| {}, &options, &stop);
+    }
+}
+
 /// Opens, checks, walks and reads an image. Errors are fine; panics, hangs and unbounded memory are
 /// not.
 pub fn examine(bytes: Vec<u8>) {

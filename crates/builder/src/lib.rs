@@ -12,7 +12,7 @@
 //! 7. `compress` turns blocks into records.
 //! 8. `write` writes the records, then the directories, and seals the image.
 //! 9. `pipeline` calls these stages: [`build_image`], [`stream::build_stream`],
-//!    [`rewrite_image`], [`recover_image`], [`build_into_store`].
+//!    [`rewrite_image`], [`recover_image`], [`salvage()`], [`build_into_store`].
 //!
 //! Each stage hands its results to the next. All of them use `threads`, and report to the caller
 //! through `progress`.
@@ -35,6 +35,7 @@ pub use options::{filter, mode, script};
 pub use pipeline::build::{build_from_image, build_image};
 pub use pipeline::recover::{Recovered, recover_image};
 pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};
+pub use pipeline::salvage::{Lost, Salvaged, TellLost, salvage};
 pub use pipeline::stored::{
     Added, ReencodeOptions, Reencoded, StoreSource, StoreTarget, build_into_store,
     image_to_continue, not_continued, reencode,

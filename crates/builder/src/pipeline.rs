@@ -5,8 +5,9 @@
 //! ones, and `previous` keeps old entries of files that cannot be read. `changes` compares an
 //! appended tree with the one before. `report` collects the figures. `stream` packs an input
 //! stream, `rewrite` writes an image again in other blocks, and `recover` truncates an interrupted
-//! append. `destination` opens the file or the store that an image goes to; `stored` builds images
-//! of a store and encodes its half-used blocks again.
+//! append. `salvage` makes an image of what is left of a damaged one. `destination` opens the file
+//! or the store that an image goes to; `stored` builds images of a store and encodes its half-used
+//! blocks again.
 
 pub mod build;
 mod changes;
@@ -18,6 +19,7 @@ mod previous;
 pub mod recover;
 mod report;
 pub mod rewrite;
+pub mod salvage;
 mod state;
 pub mod stored;
 pub mod stream;

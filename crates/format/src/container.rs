@@ -187,6 +187,8 @@ codes! {
         Recipes = 13 "recipes",
         /// A page of fs-verity digests.
         Fsverity = 14 "fsverity",
+        /// Second copies of superblock, footer, directory and records near the root.
+        Copies = 15 "copies",
     }
 }
 

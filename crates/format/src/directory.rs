@@ -158,7 +158,7 @@ pub struct Directory {
 /// Maximum raw length of a record of this type, bytes.
 pub fn raw_len_max(record_type: RecordType) -> u64 {
     match record_type {
-        RecordType::Data => BLOCK_LEN_MAX,
+        RecordType::Data | RecordType::Copies => BLOCK_LEN_MAX,
         RecordType::Dictionary => DICTIONARY_LEN_MAX,
         RecordType::Directory => DIRECTORY_LEN_MAX,
         _ => PAGE_LEN_MAX,
@@ -447,7 +447,12 @@ fn parse_stream(cursor: &mut Cursor<'_>) -> Result<Stream> {
 fn parse_section(cursor: &mut Cursor<'_>) -> Result<Section> {
     let code = cursor.byte()?;
     let record_type = RecordType::from_code(code)
-        .filter(|t| !matches!(t, RecordType::Index | RecordType::Directory))
+        .filter(|t| {
+            !matches!(
+                t,
+                RecordType::Index | RecordType::Directory | RecordType::Copies
+            )
+        })
         .ok_or_else(|| cursor.error("F-7.6", format!("section type: found {code}")))?;
     let stream = cursor.bounded(STREAMS_MAX as u64, "stream")?;
     let has_streams = matches!(record_type, RecordType::Data | RecordType::Dictionary);

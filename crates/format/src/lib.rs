@@ -22,6 +22,7 @@ pub mod acl;
 pub mod bucket;
 pub mod column;
 pub mod container;
+pub mod copies;
 pub mod cursor;
 pub mod directory;
 pub mod entries;

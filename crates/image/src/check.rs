@@ -16,6 +16,7 @@ mod templates;
 mod tree_digest;
 
 use crate::image::Image;
+use crate::open::mended;
 use findings::{CheckOptions, CheckReport, Checker, Finding};
 use parallel::{in_parallel, threads_for};
 use std::collections::BTreeMap;
@@ -59,6 +60,8 @@ impl Image {
             true => {}
             false => checker.check_tree(),
         }
+        // What a later step met first, such as damage that came meanwhile.
+        checker.report_mended();
         self.records.remember_failures(false);
         checker.report
     }
@@ -117,6 +120,11 @@ impl Checker<'_> {
         if !is_bounded {
             return false;
         }
+        if let Some((record, error)) = mended::verify(&*image.mended, footer) {
+            spans.push((record.offset, record.end()));
+            error.into_iter().for_each(|error| self.found(error));
+        }
+        self.report_mended();
         spans.sort_unstable();
         let neighbours = spans.windows(2).filter_map(|w| match w {
             [(_, end), (start, _)] if end != start => Some((*end, *start)),
@@ -124,9 +132,11 @@ impl Checker<'_> {
         });
         // An unreadable index page leaves gaps, and so do records that only older generations use.
         let gaps_count = self.report.structure_count == 0 && footer.generation == 1;
+        // Before the directory there are copies, or the last new record.
+        let is_before_directory = |start: u64| start == footer.directory_offset;
         let wrong = neighbours
             .into_iter()
-            .find(|(end, start)| end > start || gaps_count);
+            .find(|(end, start)| end > start || gaps_count || is_before_directory(*start));
         if let Some((end, start)) = wrong {
             let what = format!(
                 "bytes {} to {} belong to no record, or to two",
@@ -142,6 +152,12 @@ impl Checker<'_> {
             return end < start;
         }
         true
+    }
+
+    /// Reports everything that was read from second copies.
+    fn report_mended(&mut self) {
+        let damage = self.image.mended.damage();
+        damage.into_iter().for_each(|error| self.found(error));
     }
 
     /// Lists every record and what is wrong with their lists. Returns false if the records are

@@ -7,6 +7,7 @@ use crate::cached_records::records::{BaseStreams, CachedRecords};
 use crate::open::bases::{self, Found};
 use crate::open::directory::{find_start, open_directory};
 use crate::open::generations;
+use crate::open::mended::Mended;
 use crate::open::options::{ImageStart, OpenOptions};
 use crate::read::contents::{Client, Contents, FileBytes};
 use crate::read::decode_ahead::{DecodeJob, DecodePlanner};
@@ -40,6 +41,7 @@ pub struct Image {
     pub(crate) contents: Arc<Contents>,
     pub(crate) base_streams: BaseStreams<Self>,
     pub(crate) summary: Summary,
+    pub(crate) mended: Arc<Mended>,
 }
 
 /// An open directory: its position in the tree, which saves a walk the descent from the root.
@@ -88,6 +90,8 @@ impl Image {
 
     /// Opens an image that is a base image of `depth` others, one on another.
     fn open_at_depth(source: Arc<dyn ReadAt>, options: &OpenOptions, depth: usize) -> Result<Self> {
+        let mended = Arc::new(Mended::new(source)?);
+        let source: Arc<dyn ReadAt> = mended.clone();
         let (superblock_digest, footer) = generations::open_footer(&*source)?;
         let footer = generations::choose(&*source, footer, options)?;
         let image_len = footer.footer_offset.saturating_add(FOOTER_LEN as u64);
@@ -132,6 +136,7 @@ impl Image {
             contents,
             base_streams,
             summary,
+            mended,
         })
     }
 
@@ -302,6 +307,11 @@ impl Image {
         }
         Self::open_at_depth(Arc::new(source), &options, depth)
             .map_err(|e| e.context(path.display()))
+    }
+
+    /// Whether anything was read from second copies, because the originals are damaged.
+    pub fn is_mended(&self) -> bool {
+        self.mended.is_used()
     }
 
     /// Numbers about the image that are known without a read.

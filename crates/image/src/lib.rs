@@ -16,6 +16,7 @@
 //! 8. `image` is [`Image`], which joins all of these.
 //! 9. `warmup` records and replays hotness; `check` verifies an image; `inspect` reports on it and
 //!    gives raw access to programs that write another image from it.
+//! 10. `salvage` opens a damaged image, and reads what is left of its tree.
 #![forbid(unsafe_code)]
 // Untrusted bytes never cause a panic.
 #![cfg_attr(
@@ -41,6 +42,7 @@ mod inspect;
 mod open;
 mod read;
 mod records;
+mod salvage;
 mod tree;
 mod warmup;
 
@@ -63,5 +65,9 @@ pub use read::decode_ahead::{
 };
 pub use read::decode_cost::DecodeCost;
 pub use read::extent_map::Run;
+pub use salvage::overlay::Overlay;
+pub use salvage::remains::Left;
+pub use salvage::repair::Damaged;
+pub use salvage::survey::{Remnant, Survey, WatchSurvey};
 pub use tree::inode::{Inode, VisitEntry, kind_name};
 pub use warmup::replay::{PrefetchHandle, PrefetchReport, PrefetchSet};

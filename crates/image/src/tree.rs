@@ -26,7 +26,7 @@ use view::DirectoryView;
 use weald_format::container::RecordType;
 use weald_format::entries::{EntryBlock, EntryKind};
 use weald_format::limits::DEPTH_MAX;
-use weald_format::pages::Template;
+use weald_format::pages::{Link, Template};
 use weald_format::{EntryIndex, Error, Result, Timestamp, XattrSet, XattrSetId};
 
 /// Called with the index of an entry in the image, its block, and its index in the block.
@@ -497,6 +497,14 @@ impl Tree {
     /// `Io`, `Corrupt`.
     pub fn mtime(&self, no: u64, block: &EntryBlock, place: usize) -> Result<Timestamp> {
         Ok(self.assembler().times(no, block, place)?.mtime)
+    }
+
+    /// The link of name `no`, whose inode has names in several directories.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn link(&self, no: u64) -> Result<Link> {
+        self.assembler().link(no)
     }
 
     /// The target of the symlink whose entry is `entry`.

@@ -151,6 +151,14 @@ impl OpenedImages {
         };
         if is_appended {
             let appended = open(target, options, threads)?;
+            if appended.image.is_mended() {
+                let what = format!(
+                    "{}: is damaged, and only read by its second copies: 'weald salvage --image' \
+                     writes a whole image, to which this can be appended",
+                    target.display()
+                );
+                return Err(Error::invalid(what));
+            }
             if !takes_more(&appended.image) {
                 let what =
                     "cannot be appended to: its streams differ from those that this program writes";

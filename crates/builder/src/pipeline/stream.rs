@@ -13,6 +13,7 @@ mod source;
 mod tree;
 mod walk;
 
+use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
 use crate::options::plan::Plan;
 use crate::pipeline::plan::{self, TreeSize};
@@ -106,6 +107,27 @@ pub fn build_stream(
     )?;
     seal(image, stored, &emitted, overwrite)
 }
+
+/// Writes the tree of `source`, whose contents `image` has already; `table` has their digests.
+///
+/// # Errors
+/// As [`build_stream`].
+pub fn write_salvaged(
+    source: &mut dyn TreeSource,
+    writers: (&mut ImageWriter, &mut MetadataWriter),
+    (table, options, check): (&ContentTable, &BuildOptions, CheckTree<'_>),
+    observer: &dyn Observer,
+) -> Result<Emitted> {
+    let size = source.size();
+    check(&tree_size(&size))?;
+    let mut reporter = ProgressReporter::new(observer, &size);
+    reporter.begin(Stage::Tree, 0);
+    let rules = Rules::new(table, options, check);
+    write_tree(source, writers, &rules, 1, &mut reporter)
+}
+
+/// Refuses trees that take too much memory.
+type CheckTree<'a> = &'a dyn Fn(&TreeSize) -> Result<()>;
 
 fn tree_size(size: &StreamSize) -> TreeSize {
     TreeSize {

@@ -1,6 +1,7 @@
 //! Writes records one after the other, keeps the figures for the directory record, and seals the
 //! image.
 
+use crate::write::second_copies::SecondCopies;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -65,6 +66,10 @@ pub struct Sealed {
     pub generation: u64,
 }
 
+fn copies_of(sink: &Sink) -> Option<SecondCopies> {
+    matches!(sink, Sink::File(_)).then(SecondCopies::default)
+}
+
 #[derive(Default)]
 struct OpenSection {
     refs: Vec<RecordRef>,
@@ -86,6 +91,10 @@ pub struct ImageWriter {
     verified: Option<Vec<Option<Digest>>>,
     /// Range of the raw bytes of each new block of a stream; `None` for blocks that are compressed.
     raw_ranges: BTreeMap<u8, Vec<Option<Range<u64>>>>,
+    /// Offset at which the generation begins.
+    start: u64,
+    /// What gets a second copy; `None` outside of files. A store keeps blocks in its own way.
+    copies: Option<SecondCopies>,
 }
 
 /// An encoded record that is ready to be written.
@@ -157,6 +166,8 @@ impl ImageWriter {
     /// `Io`, `Full`.
     pub fn begin(sink: Sink) -> Result<Self> {
         let mut writer = Self {
+            copies: copies_of(&sink),
+            start: 0,
             sink,
             position: 0,
             generation: 1,
@@ -190,6 +201,8 @@ impl ImageWriter {
             (key, section)
         };
         Self {
+            copies: copies_of(&sink),
+            start: summary.image_len,
             sink,
             position: summary.image_len,
             generation: summary.generation + 1,
@@ -201,6 +214,22 @@ impl ImageWriter {
             verified: None,
             raw_ranges: BTreeMap::new(),
         }
+    }
+
+    /// Appends a generation to `image` that keeps its contents and nothing of its tree.
+    pub fn resume_contents(sink: Sink, image: &Image) -> Self {
+        let mut writer = Self::resume(sink, image);
+        writer.sections.retain(|(record_type, _), _| {
+            matches!(
+                record_type,
+                RecordType::Data
+                    | RecordType::Dictionary
+                    | RecordType::Contents
+                    | RecordType::Extents
+                    | RecordType::Recipes
+            )
+        });
+        writer
     }
 
     /// Lets [`ImageWriter::seal`] check the structure of what it wrote, whose contents have these
@@ -274,16 +303,35 @@ impl ImageWriter {
             .sum()
     }
 
-    fn append_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
-        let reference = RecordRef {
+    /// Writes the record of second copies.
+    fn put_copies(&mut self, stored: Vec<u8>) -> Result<()> {
+        let raw_len = stored.len() as u64;
+        let encoded = Encoded {
+            codec: Codec::None,
+            stored,
+        };
+        let record = Outgoing::new(RecordType::Copies, 0, encoded, raw_len, 0);
+        self.append_record(&record).map(|_| ())
+    }
+
+    /// The reference to `record` if it is written next.
+    fn reference_to(&self, record: &Outgoing) -> RecordRef {
+        RecordRef {
             record_type: record.record_type,
             codec: record.encoded.codec,
             offset: self.position,
             stored_len: record.encoded.stored.len() as u64,
             raw_len: record.raw_len,
             digest: record.digest,
-        };
+        }
+    }
+
+    fn append_record(&mut self, record: &Outgoing) -> Result<RecordRef> {
+        let reference = self.reference_to(record);
         self.put_stored(&reference, &record.encoded.stored)?;
+        if let Some(copies) = &mut self.copies {
+            copies.note(&reference, record.stream, &record.encoded.stored);
+        }
         Ok(reference)
     }
 
@@ -422,22 +470,26 @@ impl ImageWriter {
         );
         let encoded = Encoder::new(CodecSpec::Zstd(19), raw.len() as u64)?.encode(&raw)?;
         let record = Outgoing::new(RecordType::Directory, 0, encoded, raw.len() as u64, 0);
-        let directory_offset = self.position;
-        let reference = self.append_record(&record)?;
-        let mut hasher = blake3::Hasher::new();
-        hasher
-            .update(reference.header().as_bytes())
-            .update(&record.encoded.stored);
-        let image_digest = Digest(*hasher.finalize().as_bytes());
-        let footer = Footer {
+        let mut bytes = self.reference_to(&record).header().as_bytes().to_vec();
+        bytes.extend_from_slice(&record.encoded.stored);
+        let image_digest = Digest::of(&bytes);
+        let previous_footer = self.previous_footer;
+        let footer_for = |directory_offset: u64| Footer {
             generation: directory.generation,
             directory_offset,
-            directory_len: self.position - directory_offset,
-            footer_offset: self.position,
-            previous_footer: self.previous_footer,
+            directory_len: bytes.len() as u64,
+            footer_offset: directory_offset + bytes.len() as u64,
+            previous_footer,
             image_digest,
             tree_digest: directory.tree_digest,
         };
+        let range = (self.start, self.position);
+        let copies = self.copies.take();
+        if let Some(stored) = copies.and_then(|c| c.encode(range, &bytes, &footer_for)) {
+            self.put_copies(stored)?;
+        }
+        let footer = footer_for(self.position);
+        self.append_record(&record)?;
         let bytes = footer.encode();
         Footer::parse(bytes.as_bytes(), self.position)
             .map_err(|e| Error::invalid("footer does not parse as written").with_source(e))?;

@@ -174,6 +174,14 @@ impl MetadataWriter {
         })
     }
 
+    /// Creates a writer at zstd `level` that trains no dictionary.
+    pub fn without_dictionary(level: i32) -> Self {
+        Self {
+            is_released: true,
+            ..Self::new(level)
+        }
+    }
+
     /// Creates a writer at zstd `level` for an image with base images. `places` lists each base
     /// once.
     pub fn with_bases(level: i32, sections: Vec<HistorySource>) -> Self {

@@ -15,5 +15,6 @@ mod pcm;
 mod png;
 mod reproducible;
 mod rewrite;
+mod salvage;
 mod store;
 mod support;

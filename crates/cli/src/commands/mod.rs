@@ -27,6 +27,7 @@ pub mod recover;
 mod remount;
 pub mod replica;
 pub mod rewrite;
+pub mod salvage;
 pub mod scrub;
 mod sent_image;
 pub mod serve;

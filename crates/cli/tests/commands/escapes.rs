@@ -146,6 +146,13 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
         ],
         "generations" => &[("generations i@", Nothing), ("generations @", Nothing)],
         "recover" => &[("recover -n i@", Nothing), ("recover @", Nothing)],
+        "salvage" => &[
+            ("salvage i@ sv@", Nothing),
+            ("salvage --json i@ sv@", Nothing),
+            ("salvage --image i@ svi@", Nothing),
+            ("salvage @gone sv2@", Nothing),
+            ("salvage @ sv2@", Nothing),
+        ],
         "publish" => &[
             ("publish i@ s3://@/x", Nothing),
             ("publish i@ s3://@/x:@", Nothing),

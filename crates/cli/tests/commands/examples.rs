@@ -31,7 +31,8 @@ const PREPARE: &str = "
     weald build -q forest forest.weald; mkfs.erofs --quiet root.erofs forest
     weald build -q versions versions.weald; weald build -q versions v1.weald
     mkdir srv
-    cp v1.weald untrusted.weald; cp v1.weald monday.weald; weald build -q v2 tuesday.weald
+    cp v1.weald untrusted.weald; cp v1.weald monday.weald; cp v1.weald damaged.weald
+    weald build -q v2 tuesday.weald
     cp v1.weald backup/; cp forest.weald backup/; cp v1.weald forest-2.weald
     weald export oci -q forest.weald layout:v1; echo '{}' > config.json
     tar -cf saved.tar -C layout .

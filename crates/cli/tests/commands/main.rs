@@ -17,6 +17,7 @@ mod outputs;
 mod parts;
 mod read;
 mod rewrite;
+mod salvage;
 #[path = "../support/mod.rs"]
 mod support;
 mod tar;

@@ -33,6 +33,7 @@ pub const COMMANDS: [&str; 93] = [
     "check",
     "generations",
     "recover",
+    "salvage",
     "rewrite",
     "publish",
     "store",

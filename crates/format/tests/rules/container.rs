@@ -64,7 +64,7 @@ fn headers() {
     let mut bytes = good.as_bytes().to_vec();
     bytes[63] ^= 1;
     assert_eq!(rule(RecordRef::parse_header(&bytes, 64)), "F-3.3");
-    assert_eq!((edited(4, 0), edited(4, 15)), ("F-3.4", "F-3.4"));
+    assert_eq!((edited(4, 0), edited(4, 16)), ("F-3.4", "F-3.4"));
     assert_eq!(edited(5, 200), "F-3.5");
     assert_eq!((edited(6, 1), edited(7, 1)), ("F-3.6", "F-3.6"));
 }

@@ -1,8 +1,10 @@
 //! Generations: successive states of a tree in one file, each with its own footer.
 
 use super::directory::read_directory;
+use super::mended::{Mended, finished_by_copies};
 use super::options::OpenOptions;
 use std::path::Path;
+use std::sync::Arc;
 use weald_format::container::{
     FOOTER_LEN, FOOTER_MAGIC, Footer, HEADER_LEN, RecordRef, SUPERBLOCK_LEN, SuperblockRecord,
 };
@@ -60,7 +62,12 @@ fn read_superblock(source: &dyn ReadAt) -> Result<Digest> {
 fn read_footer(source: &dyn ReadAt, offset: u64) -> Result<Footer> {
     let mut footer = [0; FOOTER_LEN];
     source.read_exact_at(&mut footer, offset)?;
-    Footer::parse(&footer, offset)
+    let parsed = Footer::parse(&footer, offset);
+    // A copy may be damaged, and the original not, or the other way round.
+    if parsed.is_err() && source.read_again_at(&mut footer, offset)? {
+        return Footer::parse(&footer, offset);
+    }
+    parsed
 }
 
 /// Reads the superblock and the last footer; returns the digest of the former, and the latter.
@@ -146,12 +153,16 @@ fn other_digest(expected: &Digest, found: &Digest) -> Error {
 pub fn generations(path: &Path) -> Result<Vec<Generation>> {
     if let Some(location) = Location::parse(path) {
         let location = location?;
-        let listed = RemoteSource::open(&location).and_then(|source| list(&source));
+        let source = RemoteSource::open(&location);
+        let listed = source.and_then(|source| list(&Mended::new(Arc::new(source))?));
         return listed.map_err(|e| e.context(location.shown()));
     }
     let listed = match weald_store::find(path) {
         Ok(Some(image)) => list(&image),
-        Ok(None) => FileSource::open(path, 0).and_then(|source| list(&source)),
+        Ok(None) => {
+            let source = FileSource::open(path, 0);
+            source.and_then(|source| list(&Mended::new(Arc::new(source))?))
+        }
         // Its text names the image.
         Err(error) => return Err(error),
     };
@@ -205,6 +216,13 @@ pub fn last_whole_generation(source: &dyn ReadAt) -> Result<Generation> {
                  'weald check' tells the damage, --generation reads older ones"
             ))
         });
+    }
+    if let Some(number) = finished_by_copies(source) {
+        let what = format!(
+            "generation {number} was finished and its footer is damaged: its second copy is whole, \
+             and 'weald salvage' writes a whole image"
+        );
+        return Err(Error::corrupt("footer", source.len(), "F-4.3", what));
     }
     let mut found: Option<Footer> = None;
     let mut at = SUPERBLOCK_LEN as u64;

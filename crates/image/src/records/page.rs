@@ -58,6 +58,28 @@ impl Page {
         }
     }
 
+    /// Items of the record of type `record_type` with these raw bytes, as its section counts them,
+    /// without the index.
+    ///
+    /// # Errors
+    /// `Corrupt` if the bytes are no such page, and for pages that cannot be counted alone: of
+    /// links, whose items depend on the page before, and of extents that refer to base images.
+    pub fn count_items(record_type: RecordType, raw: &[u8]) -> Result<u64> {
+        let count = match record_type {
+            RecordType::Entries => EntryBlock::parse(raw)?.count(),
+            RecordType::Templates => TemplatePage::parse(raw)?.count(),
+            RecordType::Contents => ContentPage::parse(raw)?.count(),
+            RecordType::Attributes => pages::parse_attributes(raw)?.len(),
+            RecordType::Xattrs => pages::parse_xattrs(raw)?.len(),
+            RecordType::Times => TimesPage::parse(raw)?.count(),
+            RecordType::Fsverity => pages::parse_fsverity(raw)?.len(),
+            RecordType::Extents => return Ok(ExtentPage::parse(raw)?.logical_len()),
+            RecordType::Recipes => return Ok(RecipePage::parse(raw)?.made_len()),
+            other => return Err(missing(other, "page of type", 0)),
+        };
+        Ok(count as u64)
+    }
+
     /// Parses the raw bytes of record `no` of type `record_type`, which has `item_count` items;
     /// `parse_extents` parses an extent page, which may refer to base images.
     ///

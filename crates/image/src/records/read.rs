@@ -34,6 +34,9 @@ const STORED_KEPT_MAX: usize = 8 << 20;
 /// Bytes of an uncompressed record that are read at a time.
 const PLAIN_STEP_LEN: usize = 256 << 10;
 
+/// Bytes that are read at once where the storage fails: a page of the kernel, and a sector.
+const RETRY_LEN: usize = 4096;
+
 /// Reads, verifies and decodes a record whose codec needs no history, into a buffer whose old bytes
 /// are overwritten: its first `wanted` bytes or more. The digest covers all stored bytes, so that
 /// all are read, however few are decoded.
@@ -177,4 +180,22 @@ fn check_digest(record: &RecordRef, digest: Digest) -> Result<()> {
     let what = format!("digest: expected {}, found {digest}", record.digest);
     let name = record.record_type.name();
     Err(Error::corrupt(name, record.offset, "F-3.15", what))
+}
+
+/// Fills `buf` from `offset` on; bytes that the storage cannot read become zeros. Returns whether
+/// all could be read.
+pub fn read_or_zeros(source: &dyn ReadAt, buf: &mut [u8], offset: u64) -> bool {
+    if source.read_exact_at(buf, offset).is_ok() {
+        return true;
+    }
+    let mut at = offset;
+    let mut is_whole = true;
+    for piece in buf.chunks_mut(RETRY_LEN) {
+        if source.read_exact_at(piece, at).is_err() {
+            piece.fill(0);
+            is_whole = false;
+        }
+        at = at.saturating_add(piece.len() as u64);
+    }
+    is_whole
 }

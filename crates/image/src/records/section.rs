@@ -77,7 +77,7 @@ pub fn missing(record_type: RecordType, what: &str, no: u64) -> Error {
         RecordType::Links => "F-14.2",
         RecordType::Times => "F-15.2",
         RecordType::Fsverity => "F-28.2",
-        RecordType::Index | RecordType::Directory => "F-7.9",
+        RecordType::Index | RecordType::Directory | RecordType::Copies => "F-7.9",
     };
     Error::corrupt(
         "directory",

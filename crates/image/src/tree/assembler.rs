@@ -143,7 +143,11 @@ impl<'a> Assembler<'a> {
         .ok_or_else(|| bad("F-9.2", format!("no template {id}")))
     }
 
-    fn link(&mut self, no: u64) -> Result<Link> {
+    /// The link of name `no`.
+    ///
+    /// # Errors
+    /// `Corrupt` if the link table does not have the name; `Io`.
+    pub fn link(&mut self, no: u64) -> Result<Link> {
         match self.links.get(self.records, no)? {
             (Page::Links(links), _) => links
                 .binary_search_by_key(&no, |l| l.name_no)

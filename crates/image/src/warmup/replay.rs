@@ -132,7 +132,10 @@ impl Work {
 
     fn item(&self, image: &Image, item: HotItem) -> Result<()> {
         match item {
-            HotItem::Page(RecordType::Data | RecordType::Index | RecordType::Directory, _) => {
+            HotItem::Page(
+                RecordType::Data | RecordType::Index | RecordType::Directory | RecordType::Copies,
+                _,
+            ) => {
                 return Err(Error::not_found("no page"));
             }
             HotItem::Page(record_type, no) => {
