@@ -79,7 +79,8 @@ fn the_root_of_an_image_survives() {
     for at in [0, 40, -16, -100, -200, -400] {
         damage(&bench, at);
         says(bench.weald(["diff", "damaged", "source"]), 0, copy);
-        says(bench.weald(["generations", "damaged"]), 0, copy);
+        // It reads footers only.
+        assert_eq!(bench.weald(["generations", "damaged"]).code, Some(0));
         let check = says(bench.weald(["check", "damaged"]), 1, copy);
         assert!(
             check.text().contains("their second copy is whole"),
