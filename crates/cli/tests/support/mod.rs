@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 93] = [
+pub const COMMANDS: [&str; 95] = [
     "build",
     "mount",
     "umount",
