@@ -3,11 +3,12 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use weald_format::log_record::{encode_record, read_record, record_len};
 use weald_format::sync_log::{
-    ALIGN, DELTA_HEADER_LEN, DELTA_MAGIC, DeltaBuilder, DeltaItem, HALF_LEN_MAX, SYNC_LOG_MAGIC,
+    ALIGN, DELTA_HEADER_LEN, DELTA_MAGIC, DeltaBuilder, DeltaHeader, DeltaItem, HALF_LEN_MAX, SYNC_LOG_MAGIC,
     SYNC_LOG_SUPERBLOCK_LEN, SYNC_LOG_VERSION, SyncLogId, delta_len, parse_body,
 };
-use weald_format::{Result, VolumeNo};
+use weald_format::{RecordNo, Result, VolumeNo};
 use weald_fuzz::with_checksum;
 
 const ID: SyncLogId = SyncLogId {
@@ -19,9 +20,10 @@ fuzz_target!(|data: &[u8]| {
     let Some((&which, bytes)) = data.split_first() else {
         return;
     };
-    match which % 3 {
+    match which % 4 {
         0 => body(bytes),
         1 => header(bytes),
+        2 => record(bytes),
         _ => superblock(bytes),
     }
 });
@@ -69,6 +71,29 @@ fn header(bytes: &[u8]) {
     }
 }
 
+/// A whole record of which a part is overwritten: it is read as it was, or not at all.
+fn record(bytes: &[u8]) {
+    let Some((&[at, len, part, _], body)) = bytes.split_first_chunk() else {
+        return;
+    };
+    let header = DeltaHeader {
+        sequence: RecordNo(1),
+        ..DeltaHeader::default()
+    };
+    let mut whole = encode_record(&ID, &header, body);
+    assert_eq!(whole.len() as u64, record_len(body.len() as u64));
+    let at = whole.len() / 256 * usize::from(at);
+    let damaged = whole.iter_mut().skip(at).take(usize::from(len));
+    damaged.for_each(|byte| *byte ^= part);
+    let found = read_record(&ID, &whole, &|_| true);
+    assert!(len > 65 || found.is_some());
+    if let Some(found) = found {
+        assert_eq!(found.body, body);
+    }
+    // Any answer, but no panic.
+    let _ = read_record(&ID, body, &|_| true);
+}
+
 fn superblock(bytes: &[u8]) {
     let Some(bytes) = bytes.get(..SYNC_LOG_SUPERBLOCK_LEN) else {
         return;
@@ -78,8 +103,8 @@ fn superblock(bytes: &[u8]) {
     bytes[8..12].copy_from_slice(&SYNC_LOG_VERSION.to_le_bytes());
     bytes[16..32].copy_from_slice(&ID.uuid);
     bytes[32..36].copy_from_slice(&ID.volume_no.0.to_le_bytes());
-    if let Ok(half_len) = ID.check_superblock(&with_checksum(&bytes)) {
-        assert!((ALIGN..=HALF_LEN_MAX).contains(&half_len));
-        assert_eq!(half_len % ALIGN, 0);
+    if let Ok(shape) = ID.check_superblock(&with_checksum(&bytes)) {
+        assert!((ALIGN..=HALF_LEN_MAX).contains(&shape.half_len));
+        assert_eq!(shape.half_len % ALIGN, 0);
     }
 }

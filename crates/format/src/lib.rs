@@ -32,6 +32,8 @@ mod ids;
 pub mod inode_flags;
 pub mod journal;
 pub mod limits;
+mod log_parity;
+pub mod log_record;
 pub mod names;
 pub mod pages;
 pub mod recipes;

@@ -19,7 +19,11 @@ pub const SYNC_LOG_MAGIC: [u8; 8] = *b"\x89WSLOG\r\n";
 /// First bytes of each of its records.
 pub const DELTA_MAGIC: [u8; 8] = *b"\x89WDELTA\n";
 /// Version of the sync log that this code writes and reads.
-pub const SYNC_LOG_VERSION: u32 = 1;
+pub const SYNC_LOG_VERSION: u32 = 2;
+/// Version whose records have no parity, which this code reads.
+pub const SYNC_LOG_WITHOUT_PARITY: u32 = 1;
+/// Where the superblock lies once more, from version 2 on.
+pub const SYNC_LOG_COPY_AT: u64 = ALIGN / 2;
 /// Records begin at multiples of this, bytes: disks write this much completely or not at all, or
 /// damage only this much of what was there.
 pub const ALIGN: u64 = 4096;
@@ -91,6 +95,15 @@ fn bad(rule: &'static str, what: impl Into<std::borrow::Cow<'static, str>>) -> E
     Error::corrupt("sync log", 0, rule, what)
 }
 
+/// What the superblock of a log says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SyncLogShape {
+    /// Bytes of each half.
+    pub half_len: u64,
+    /// Whether its records have parity: it has version 2.
+    pub has_parity: bool,
+}
+
 /// Which sync log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SyncLogId {
@@ -116,11 +129,11 @@ impl SyncLogId {
         record.with_checksum()
     }
 
-    /// Checks a superblock. Returns the bytes of each half.
+    /// Checks a superblock.
     ///
     /// # Errors
     /// `Corrupt`; `Unsupported` if a newer Weald wrote it.
-    pub fn check_superblock(&self, bytes: &[u8]) -> Result<u64> {
+    pub fn check_superblock(&self, bytes: &[u8]) -> Result<SyncLogShape> {
         let record = SyncLogRecord::ref_from_bytes(bytes)
             .map_err(|_| bad("V-6.1", "shorter than its superblock"))?;
         if record.magic != SYNC_LOG_MAGIC {
@@ -130,7 +143,8 @@ impl SyncLogId {
             return Err(bad("V-6.1", "the checksum of the superblock differs"));
         }
         let version = record.version.get();
-        if version != SYNC_LOG_VERSION {
+        let has_parity = version == SYNC_LOG_VERSION;
+        if !has_parity && version != SYNC_LOG_WITHOUT_PARITY {
             return Err(Error::newer_version(
                 "the sync log",
                 version,
@@ -142,7 +156,10 @@ impl SyncLogId {
         }
         let half_len = record.half_len.get();
         if half_len.is_multiple_of(ALIGN) && (ALIGN..=HALF_LEN_MAX).contains(&half_len) {
-            Ok(half_len)
+            Ok(SyncLogShape {
+                half_len,
+                has_parity,
+            })
         } else {
             Err(bad("V-6.3", format!("a half has {half_len} bytes")))
         }
@@ -150,6 +167,15 @@ impl SyncLogId {
 
     /// The header of the record `delta` with this body.
     pub fn encode_header(&self, delta: &DeltaHeader, body: &[u8]) -> DeltaRecord {
+        self.encode_parsed(&DeltaHeader {
+            body_len: body.len() as u64,
+            body_checksum: checksum(body),
+            ..*delta
+        })
+    }
+
+    /// A header as it was parsed.
+    pub fn encode_parsed(&self, delta: &DeltaHeader) -> DeltaRecord {
         let record = DeltaRecord {
             magic: DELTA_MAGIC,
             uuid: self.uuid,
@@ -159,9 +185,9 @@ impl SyncLogId {
             base: U64::new(delta.base.0),
             sequence: U64::new(delta.sequence.0),
             before: U64::new(delta.before),
-            body_len: U64::new(body.len() as u64),
+            body_len: U64::new(delta.body_len),
             base_chain: delta.base_chain,
-            body_checksum: checksum(body),
+            body_checksum: delta.body_checksum,
             unsynced: U64::new(delta.unsynced),
             checksum: [0; 16],
         };
@@ -224,7 +250,8 @@ impl DeltaHeader {
     }
 }
 
-/// Bytes of the log that a record with a body of `body_len` bytes takes.
+/// Bytes that a record with a body of `body_len` bytes takes in a log of version 1: header, body,
+/// and zeros up to the next page.
 pub fn delta_len(body_len: u64) -> u64 {
     let len = body_len.saturating_add(DELTA_HEADER_LEN as u64);
     len.div_ceil(ALIGN).saturating_mul(ALIGN)

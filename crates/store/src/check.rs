@@ -11,7 +11,7 @@ use crate::layout;
 use crate::named_rows::NamedRows;
 use crate::segment;
 use crate::store::{ENGINE_CACHE_LEN, Store};
-use crate::sync_log::DAMAGED_LOG_HINT;
+use crate::sync_log::{DAMAGED_LOG_HINT, REPAIRED_LOG_HINT};
 use crate::volume::NEXT_VOLUME_NO;
 use crate::writer::{self, StoreWriter, WriteOptions, counter};
 pub(crate) use counts::{WrongNote, wrong_in_map, wrong_live_lens, wrong_notes, wrong_references};
@@ -26,7 +26,7 @@ use weald_format::store::{
     check_segment_superblock,
 };
 use weald_format::volume::VolumeRow;
-use weald_format::{BlockId, Digest, Error, ErrorKind, Result, SegmentNo, VolumeNo};
+use weald_format::{BlockId, Digest, ErrorKind, Result, SegmentNo, VolumeNo};
 
 /// A defect that the check found.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -627,10 +627,10 @@ impl StoreWriter {
             let blocks = &state.of_blocks.blocks;
             let raw_len = |id: BlockId| Ok(blocks.get(&id).map(|row| row.record.raw_len));
             match self.check_log(&row, &raw_len) {
-                Ok((count, damage)) => {
-                    state.checked.log_record_count += count;
-                    for what in damage {
-                        state.find(Some(&name), format!("{what}: {DAMAGED_LOG_HINT}"));
+                Ok(log) => {
+                    state.checked.log_record_count += log.record_count;
+                    for what in log.findings() {
+                        state.find(Some(&name), what);
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Unsupported => {
@@ -643,11 +643,11 @@ impl StoreWriter {
     }
 
     /// Verifies the records of the sync log of the volume with this row whose changes the tables do
-    /// not have. Returns their number, and what is wrong.
+    /// not have.
     ///
     /// # Errors
     /// `Unsupported`, `Io`.
-    pub fn check_sync_log(&self, row: &VolumeRow) -> Result<(u64, Vec<String>)> {
+    pub fn check_sync_log(&self, row: &VolumeRow) -> Result<CheckedLog> {
         self.check_log(row, &|id| match self.find_block_row(id) {
             Ok(row) => Ok(row.map(|row| row.record.raw_len)),
             Err(error) if error.kind() == ErrorKind::Corrupt => Ok(None),
@@ -655,21 +655,30 @@ impl StoreWriter {
         })
     }
 
-    fn check_log(&self, row: &VolumeRow, raw_len: &RawLen<'_>) -> Result<(u64, Vec<String>)> {
+    fn check_log(&self, row: &VolumeRow, raw_len: &RawLen<'_>) -> Result<CheckedLog> {
         let records = self.read_sync_log(row, &|log| log)?;
-        let mut wrong: Vec<String> = records.damage.iter().map(Error::to_string).collect();
-        let mut count = 0;
+        let damage = records.damage.iter();
+        let damage = damage.map(|what| format!("{what}: {DAMAGED_LOG_HINT}"));
+        let repaired = records.repaired.iter();
+        let repaired = repaired.map(|what| format!("{what}: {REPAIRED_LOG_HINT}"));
+        let mut checked = CheckedLog {
+            record_count: 0,
+            lost: damage.collect(),
+            repaired: repaired.collect(),
+        };
         for body in records.first.iter().chain(&records.second) {
-            count += 1;
+            checked.record_count += 1;
             match check_body(body, row.volume_no, raw_len) {
                 Err(error) if error.kind() == ErrorKind::Corrupt => {
                     let path = layout::sync_log(row.volume_no);
-                    wrong.push(format!("{path}: record {count}: {error}"));
+                    let no = checked.record_count;
+                    let what = format!("{path}: record {no}: {error}: {DAMAGED_LOG_HINT}");
+                    checked.lost.push(what);
                 }
                 other => other?,
             }
         }
-        Ok((count, wrong))
+        Ok(checked)
     }
 
     /// Reports files without a row.
@@ -690,6 +699,24 @@ impl StoreWriter {
             }
         }
         Ok(())
+    }
+}
+
+/// What a check finds of a sync log, each with what to do about it.
+#[derive(Debug, Default)]
+pub struct CheckedLog {
+    /// Records whose changes the tables do not have.
+    pub record_count: u64,
+    /// Damage that costs synced changes.
+    pub lost: Vec<String>,
+    /// Damage that costs nothing.
+    pub repaired: Vec<String>,
+}
+
+impl CheckedLog {
+    /// All that is wrong.
+    pub fn findings(self) -> impl Iterator<Item = String> {
+        self.lost.into_iter().chain(self.repaired)
     }
 }
 

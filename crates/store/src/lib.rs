@@ -68,7 +68,7 @@ mod writer;
 mod writer_lock;
 
 pub use addition::{Addition, NewPart, PartsParser, PartsWriter};
-pub use check::{BlockStates, Checked, Finding};
+pub use check::{BlockStates, Checked, CheckedLog, Finding};
 pub use collect::{CollectOptions, Collected};
 pub use collection::{Collection, NextCopy, Sorting};
 pub use held_blocks::HeldBlocks;

@@ -13,9 +13,10 @@ use crate::layout;
 use crate::store::Store;
 use crate::writer::StoreWriter;
 use std::sync::Arc;
+use weald_format::log_record::{LogRecord, body_len_max, encode_record, read_record, record_len};
 use weald_format::sync_log::{
-    ALIGN, DELTA_HEADER_LEN, DeltaHeader, HALF_LEN_MAX, SYNC_LOG_SUPERBLOCK_LEN, SyncLogId,
-    chain_start, delta_len,
+    ALIGN, DELTA_HEADER_LEN, DeltaHeader, HALF_LEN_MAX, SYNC_LOG_COPY_AT, SYNC_LOG_SUPERBLOCK_LEN,
+    SyncLogId, SyncLogShape, chain_start, delta_len,
 };
 use weald_format::volume::{LogRow, VolumeRow, commit_key};
 use weald_format::{Error, ErrorKind, RecordNo, Result, VolumeCommitNo, VolumeNo};
@@ -27,6 +28,9 @@ pub const SYNCS_MAX: usize = 2;
 /// The way out of a damaged log, for messages.
 pub const DAMAGED_LOG_HINT: &str = "mount the volume read-only to see what is left, or with \
                                     '-o log=drop' to go on with it";
+/// What to do with a log that was damaged and could be read all the same, for messages.
+pub const REPAIRED_LOG_HINT: &str = "nothing is lost: the next mount for writing puts its changes \
+                                     into the tables";
 /// Name of a new log until it is complete.
 const LOG_NEW: &str = "log.new";
 /// Byte that a new log is filled with. File systems that take zeros for a hole keep its space.
@@ -43,6 +47,10 @@ pub struct SyncLog {
     shown: String,
     id: SyncLogId,
     half_len: u64,
+    /// Whether its records have parity.
+    has_parity: bool,
+    /// Whether its superblock or the copy is damaged.
+    is_damaged: bool,
     /// The next record, but for its sequence: the layer that receives changes, the last commit.
     next: DeltaHeader,
     /// Number of records of the layer.
@@ -89,6 +97,8 @@ pub struct SyncLogRecords {
     pub has_rest: bool,
     /// The damage, if acknowledged changes behind these are damaged.
     pub damage: Option<Error>,
+    /// Places that are damaged, in words, and whose bytes were made good.
+    pub repaired: Vec<String>,
 }
 
 impl SyncLogRecords {
@@ -136,6 +146,21 @@ struct Found {
     damaged_at: Option<u64>,
     /// Whether there are later headers.
     has_rest: bool,
+    /// Damaged records that were made good: their number, and where they begin.
+    repaired: Vec<(RecordNo, u64)>,
+    /// Records that headers count as durable.
+    synced: u64,
+}
+
+impl Found {
+    /// Where records begin that were made good, and are damaged, not torn. All that is durable if
+    /// `is_durable`.
+    fn repaired_at(&self, is_durable: bool) -> impl Iterator<Item = u64> {
+        let synced = self.synced;
+        let damaged = self.repaired.iter();
+        let damaged = damaged.filter(move |(no, _)| is_durable || no.0 <= synced);
+        damaged.map(|(_, at)| *at)
+    }
 }
 
 impl Store {
@@ -154,7 +179,7 @@ impl Store {
         &self,
         first: Box<dyn LocalFile>,
         volume_no: VolumeNo,
-        half_len: u64,
+        (shape, is_damaged): (SyncLogShape, bool),
     ) -> Result<SyncLog> {
         let mut files = vec![Arc::from(first)];
         while files.len() < SYNCS_MAX {
@@ -165,7 +190,9 @@ impl Store {
             files,
             shown: self.shown_sync_log(volume_no),
             id: self.sync_log_id(volume_no),
-            half_len,
+            half_len: shape.half_len,
+            has_parity: shape.has_parity,
+            is_damaged,
             next: DeltaHeader::default(),
             count: 0,
             at: 0,
@@ -194,12 +221,21 @@ impl Store {
             return Err(short(0));
         }
         file.read_at(&mut superblock, 0)?;
-        let half_len = self.sync_log_id(volume_no).check_superblock(&superblock);
-        let half_len = half_len.map_err(|error| error.context(&shown))?;
-        if len >= ALIGN + 2 * half_len {
-            self.sync_log_of(file, volume_no, half_len).map(Some)
+        let mut copy = [0; SYNC_LOG_SUPERBLOCK_LEN];
+        file.read_at(&mut copy, SYNC_LOG_COPY_AT)?;
+        let id = self.sync_log_id(volume_no);
+        let found = id.check_superblock(&superblock);
+        let found = match (found, id.check_superblock(&copy)) {
+            (Err(error), Ok(shape)) if error.kind() == ErrorKind::Corrupt => Ok(shape),
+            (found, _) => found,
+        };
+        let shape = found.map_err(|error| error.context(&shown))?;
+        let is_damaged = shape.has_parity && superblock != copy;
+        if len >= ALIGN + 2 * shape.half_len {
+            let log = self.sync_log_of(file, volume_no, (shape, is_damaged));
+            log.map(Some)
         } else {
-            Err(short(half_len))
+            Err(short(shape.half_len))
         }
     }
 
@@ -254,6 +290,7 @@ impl Store {
         file.sync()?;
         let superblock = self.sync_log_id(volume_no).encode_superblock(half_len);
         file.write_at(superblock.as_bytes(), 0)?;
+        file.write_at(superblock.as_bytes(), SYNC_LOG_COPY_AT)?;
         file.sync()?;
         Ok(file)
     }
@@ -267,8 +304,7 @@ impl Store {
         let Some(old) = self.open_sync_log(row.volume_no)? else {
             return Ok(());
         };
-        let len = delta_len(body.len() as u64);
-        let half_len = old.half_len.max(len);
+        let half_len = old.half_len.max(record_len(body.len() as u64));
         if half_len > HALF_LEN_MAX {
             return Ok(());
         }
@@ -286,10 +322,7 @@ impl Store {
             ..DeltaHeader::default()
         };
         let at = half_start(header.layer, half_len);
-        let header = self.sync_log_id(row.volume_no).encode_header(&header, body);
-        let mut bytes = header.as_bytes().to_vec();
-        bytes.extend_from_slice(body);
-        bytes.resize(len as usize, 0);
+        let bytes = encode_record(&self.sync_log_id(row.volume_no), &header, body);
         file.write_at(&bytes, at)?;
         file.sync()?;
         drop(file);
@@ -299,12 +332,14 @@ impl Store {
 }
 
 impl StoreWriter {
-    /// Opens the sync log of the volume `volume_no`, if it has one.
+    /// Opens the sync log of the volume `volume_no` for new records, if it has one that can take
+    /// them: none of an older version, and none with damage.
     ///
     /// # Errors
     /// `Corrupt` if the file is no whole log of this volume; `Unsupported`, `Io`.
     pub fn open_sync_log(&self, volume_no: VolumeNo) -> Result<Option<SyncLog>> {
-        self.store().open_sync_log(volume_no)
+        let found = self.store().open_sync_log(volume_no)?;
+        Ok(found.filter(|log| log.has_parity && !log.is_damaged))
     }
 
     /// Reads the sync log of the volume with this row. No record counts unless the row says that
@@ -335,7 +370,11 @@ impl StoreWriter {
             let _left = self.remove_sync_log(volume_no);
         }
         let file = created?;
-        self.store().sync_log_of(file, volume_no, half_len)
+        let shape = SyncLogShape {
+            half_len,
+            has_parity: true,
+        };
+        self.store().sync_log_of(file, volume_no, (shape, false))
     }
 
     fn write_sync_log(&self, volume_no: VolumeNo, half_len: u64) -> Result<Box<dyn LocalFile>> {
@@ -389,8 +428,7 @@ impl SyncLog {
 
     /// Longest body that the layer has room for, bytes.
     pub fn free_len(&self) -> u64 {
-        let free_len = self.half_len - self.at;
-        free_len.saturating_sub(DELTA_HEADER_LEN as u64)
+        body_len_max(self.half_len - self.at)
     }
 
     /// Whether most of the half is taken.
@@ -413,19 +451,13 @@ impl SyncLog {
         if self.faults.has(Bug::LogAheadCounted) {
             self.next.unsynced = 0;
         }
-        let header = self.id.encode_header(&self.next, body);
-        let len = delta_len(body.len() as u64);
-        let mut bytes = Vec::with_capacity(len as usize);
-        bytes.extend_from_slice(header.as_bytes());
-        bytes.extend_from_slice(body);
-        // Whole pages: the kernel need not read the rest of one.
-        bytes.resize(len as usize, 0);
+        let bytes = encode_record(&self.id, &self.next, body);
         let at = self.half(self.next.layer) + self.at;
         let turn = self.count as usize % self.files.len();
         let file = self.files.get(turn).unwrap_or(&self.files[0]).clone();
         file.write_at(&bytes, at)?;
         let is_skipped = self.faults.has(Bug::LogUnsynced);
-        self.at += len;
+        self.at += bytes.len() as u64;
         self.count += 1;
         Ok(WrittenRecord { file, is_skipped })
     }
@@ -462,6 +494,16 @@ impl SyncLog {
         let first = self.read_layer(layer, &bases)?;
         let mut second = self.read_layer(layer.next(), &[now])?;
         let mut damage = first.damaged_at.or(second.damaged_at);
+        let places = first.repaired_at(second.before.is_some());
+        let places = places.chain(second.repaired_at(false));
+        let places = places.map(|at| format!("a record at byte {at}"));
+        let superblock = self.is_damaged.then(|| "its superblock".to_owned());
+        let repaired = superblock.into_iter().chain(places);
+        let repaired = repaired.map(|place| {
+            let shown = &self.shown;
+            format!("{shown}: {place} is damaged, and could be read by its copy")
+        });
+        let repaired: Vec<_> = repaired.collect();
         let count = first.bodies.len() as u64;
         let is_short = second.before.is_some_and(|before| before != count);
         if first.damaged_at.is_some() || is_short {
@@ -472,6 +514,7 @@ impl SyncLog {
             first: first.bodies,
             second: second.bodies,
             has_rest: first.has_rest || second.has_rest,
+            repaired,
             damage: damage.map(|at| {
                 let what = format!(
                     "{}: a record at byte {at} is damaged, and later ones are there: synced \
@@ -495,26 +538,37 @@ impl SyncLog {
             };
             any || header.layer == layer && bases.contains(&base)
         };
-        let header_at = |at: u64| {
-            let bytes = bytes.get(at as usize..)?;
-            let header = self.id.parse_header(bytes).filter(is_ours)?;
-            Some((header, bytes))
+        // A record has its header at both ends: of one that is torn, either may be there.
+        let headers_of = |page: u64| {
+            let end = page + ALIGN - DELTA_HEADER_LEN as u64;
+            let ends = [Some(page), self.has_parity.then_some(end)];
+            let found = ends.map(|at| {
+                let header = self.id.parse_header(bytes.get(at? as usize..)?);
+                header.filter(is_ours)
+            });
+            found.into_iter().flatten()
         };
         let mut found = Found::default();
         let mut at = 0;
-        while let Some((header, rest)) = header_at(at) {
+        while let Some(rest) = bytes.get(at as usize..) {
             let next = RecordNo::after(found.bodies.len() as u64);
-            let Some(body) = self.body(&header, rest).filter(|_| header.sequence == next) else {
+            let is_next = |header: &DeltaHeader| is_ours(header) && header.sequence == next;
+            let Some(record) = self.record(rest, &is_next) else {
                 break;
             };
-            found.before = found.before.max(Some(header.before));
-            found.bodies.push(body.to_vec());
-            at += delta_len(header.body_len);
+            found.before = found.before.max(Some(record.header.before));
+            found.bodies.push(record.body);
+            if record.is_repaired {
+                found.repaired.push((next, start + at));
+            }
+            found.synced = found.synced.max(record.header.synced());
+            at += record.len;
         }
         let next = RecordNo::after(found.bodies.len() as u64);
         let behind = (at..self.half_len).step_by(ALIGN as usize);
-        for (header, _) in behind.filter(|_| !any).filter_map(header_at) {
+        for header in behind.filter(|_| !any).flat_map(headers_of) {
             found.before = found.before.max(Some(header.before));
+            found.synced = found.synced.max(header.synced());
             found.has_rest |= header.sequence > next;
             if header.synced() >= next.0 {
                 found.damaged_at = Some(start + at);
@@ -523,10 +577,28 @@ impl SyncLog {
         Ok(found)
     }
 
-    fn body<'a>(&self, header: &DeltaHeader, bytes: &'a [u8]) -> Option<&'a [u8]> {
-        if self.faults.has(Bug::LogTornRead) {
-            return bytes.get(DELTA_HEADER_LEN..DELTA_HEADER_LEN + header.body_len as usize);
+    /// The record at the front of `bytes`, if it is whole or can be made good.
+    fn record(&self, bytes: &[u8], is_next: &dyn Fn(&DeltaHeader) -> bool) -> Option<LogRecord> {
+        let has_bug = self.faults.has(Bug::LogTornRead);
+        if self.has_parity && !has_bug {
+            return read_record(&self.id, bytes, is_next);
         }
-        header.body(bytes)
+        let header = self.id.parse_header(bytes).filter(is_next)?;
+        let body = if has_bug {
+            bytes.get(DELTA_HEADER_LEN..DELTA_HEADER_LEN + header.body_len as usize)
+        } else {
+            header.body(bytes)
+        };
+        let len = if self.has_parity {
+            record_len(header.body_len)
+        } else {
+            delta_len(header.body_len)
+        };
+        Some(LogRecord {
+            header,
+            body: body?.to_vec(),
+            len,
+            is_repaired: false,
+        })
     }
 }

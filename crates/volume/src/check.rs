@@ -20,7 +20,7 @@ use std::ops::ControlFlow;
 use weald_format::volume::{VolumeRow, counted_xattr_len, split_key};
 use weald_format::{ErrorKind, Result, VolumeNo};
 use weald_store::engine::{Engine, Table};
-use weald_store::{BlockReader, DAMAGED_LOG_HINT, Store, StoreWriter};
+use weald_store::{BlockReader, Store, StoreWriter};
 
 /// Bytes that a volume uses.
 #[derive(Debug, Clone, Copy, Default)]
@@ -121,11 +121,9 @@ pub fn check(store: &Store, name: &str, options: &CheckOptions) -> Result<Report
 /// Verifies the sync log of a volume.
 fn check_log(writer: &StoreWriter, row: &VolumeRow, report: &mut Report) -> Result<()> {
     match writer.check_sync_log(row) {
-        Ok((count, damage)) => {
-            report.log_record_count = count;
-            let findings = damage.into_iter();
-            let findings = findings.map(|what| Finding::new(format!("{what}: {DAMAGED_LOG_HINT}")));
-            report.findings.extend(findings);
+        Ok(log) => {
+            report.log_record_count = log.record_count;
+            report.findings.extend(log.findings().map(Finding::new));
         }
         Err(error) if error.kind() == ErrorKind::Unsupported => {
             report.findings.push(Finding::new(error.to_string()));

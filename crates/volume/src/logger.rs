@@ -89,6 +89,9 @@ impl Replay {
     /// `Io`, `Unsupported`.
     pub fn read(writer: &StoreWriter, row: &VolumeRow, options: &OpenOptions) -> Result<Self> {
         let records = writer.read_sync_log(row, &|log| with_bug(log, options))?;
+        for what in &records.repaired {
+            log::warn!("{what}: nothing is lost");
+        }
         let has_rest = records.has_rest && !options.faults.has(PlantedBug::LogRestKept);
         let mut replay = Self {
             layers: Vec::new(),

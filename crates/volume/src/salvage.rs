@@ -2,9 +2,7 @@
 
 use weald_format::{ByteLen, Result};
 use weald_image::{CheckOptions, Finding, Image, OpenOptions};
-use weald_store::{
-    DAMAGED_LOG_HINT, DamagedImage, Loss, SalvageOptions, Salvaged, Store, WriteOptions,
-};
+use weald_store::{DamagedImage, Loss, SalvageOptions, Salvaged, Store, WriteOptions};
 
 /// Memory for an image that is opened, bytes.
 const IMAGE_CACHE_LEN: u64 = 64 << 20;
@@ -23,12 +21,11 @@ pub fn salvage_store(store: &Store, options: &SalvageOptions) -> Result<Salvaged
     let mut salvaged = store.salvage(options)?;
     let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
     for (name, row) in writer.volume_rows()? {
-        let (_, damage) = writer.check_sync_log(&row)?;
-        for why in damage {
+        for why in writer.check_sync_log(&row)?.lost {
             salvaged.add_loss(
                 &name,
                 Loss {
-                    why: format!("{why}: {DAMAGED_LOG_HINT}"),
+                    why,
                     ..Loss::new("synced changes in its log")
                 },
             );

@@ -62,10 +62,10 @@ fn lost(whole: &Trees, damaged: &Trees) -> BTreeSet<(String, String)> {
 pub fn faults(report: &ScrubReport, whole: &Trees, damaged: &Trees) -> Vec<String> {
     let mut wrong = Vec::new();
     let lost = lost(whole, damaged);
-    let users = report
-        .findings
-        .iter()
-        .flat_map(|f| f.users.iter().flatten());
+    // Damage that was made good is told, and costs nothing.
+    let costly = report.findings.iter();
+    let costly = costly.filter(|finding| !finding.what.contains("nothing is lost"));
+    let users = costly.flat_map(|finding| finding.users.iter().flatten());
     let named: BTreeSet<(String, Option<String>)> = users
         .map(|user| {
             let path = user.path.as_ref();

@@ -3,7 +3,7 @@
 use crate::{rule, sum};
 use weald_format::cursor::put_varint;
 use weald_format::limits::BLOCK_LEN_MAX;
-use weald_format::sync_log::{DeltaBuilder, DeltaStart, SyncLogId, parse_body};
+use weald_format::sync_log::{DeltaBuilder, DeltaStart, SyncLogId, SyncLogShape, parse_body};
 use weald_format::{ErrorKind, Ino, VolumeNo};
 use zerocopy::IntoBytes;
 
@@ -21,13 +21,18 @@ fn sync_logs() {
         sum(&mut bytes, 16);
         id.check_superblock(&bytes)
     };
-    assert_eq!(edited(63, 0).unwrap(), 8192);
+    let shape = |has_parity| SyncLogShape {
+        half_len: 8192,
+        has_parity,
+    };
+    assert_eq!(edited(63, 0).unwrap(), shape(true));
+    assert_eq!(edited(8, 1).unwrap(), shape(false));
     assert_eq!(rule(id.check_superblock(&good.as_bytes()[..63])), "V-6.1");
     assert_eq!(rule(edited(0, 0)), "V-6.1");
     let mut torn = good.as_bytes().to_vec();
     torn[63] ^= 1;
     assert_eq!(rule(id.check_superblock(&torn)), "V-6.1");
-    assert_eq!(edited(8, 2).unwrap_err().kind(), ErrorKind::Unsupported);
+    assert_eq!(edited(8, 3).unwrap_err().kind(), ErrorKind::Unsupported);
     assert_eq!(rule(edited(16, 0)), "V-6.2");
     assert_eq!(rule(edited(32, 0)), "V-6.2");
     assert_eq!(rule(edited(40, 1)), "V-6.3");

@@ -13,7 +13,6 @@ use crate::layout;
 use crate::segment::{self, read_record};
 use crate::steps::Steps;
 use crate::store::Store;
-use crate::sync_log::DAMAGED_LOG_HINT;
 use crate::writer::StoreWriter;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::ControlFlow;
@@ -295,16 +294,20 @@ impl Scrub {
         for (name, row) in idle {
             let found = host.with_writer(|writer| match writer.check_sync_log(&row) {
                 // It may have been removed, or mounted, which truncates the log.
-                Ok((_, damage)) if damage.is_empty() => Ok(damage),
-                Ok((_, damage)) => match writer.keyed_volume_row(&name) {
-                    Ok(now) if now == row => Ok(damage),
-                    _ => Ok(Vec::new()),
-                },
+                Ok(log) => {
+                    let found: Vec<_> = log.findings().collect();
+                    let is_same = || writer.keyed_volume_row(&name).is_ok_and(|now| now == row);
+                    if found.is_empty() || is_same() {
+                        Ok(found)
+                    } else {
+                        Ok(Vec::new())
+                    }
+                }
                 Err(error) if error.kind() == ErrorKind::Unsupported => Ok(vec![error.to_string()]),
                 Err(error) => Err(error),
             })?;
             for what in found {
-                self.find_of(&name, format!("{what}: {DAMAGED_LOG_HINT}"));
+                self.find_of(&name, what);
             }
         }
         Ok(())
