@@ -5,8 +5,8 @@
 use libfuzzer_sys::fuzz_target;
 use weald_format::log_record::{encode_record, read_record, record_len};
 use weald_format::sync_log::{
-    ALIGN, DELTA_HEADER_LEN, DELTA_MAGIC, DeltaBuilder, DeltaHeader, DeltaItem, HALF_LEN_MAX, SYNC_LOG_MAGIC,
-    SYNC_LOG_SUPERBLOCK_LEN, SYNC_LOG_VERSION, SyncLogId, delta_len, parse_body,
+    ALIGN, DELTA_HEADER_LEN, DELTA_MAGIC, DeltaBuilder, DeltaHeader, DeltaItem, HALF_LEN_MAX,
+    SYNC_LOG_MAGIC, SYNC_LOG_SUPERBLOCK_LEN, SYNC_LOG_VERSION, SyncLogId, delta_len, parse_body,
 };
 use weald_format::{RecordNo, Result, VolumeNo};
 use weald_fuzz::with_checksum;

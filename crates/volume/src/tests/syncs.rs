@@ -426,8 +426,8 @@ fn damage_is_reported_but_for_the_two_records_under_way_last() {
     }
 }
 
-// Would catch: a byte of a record that a check does not read, a place at which 16 damaged bytes cost
-// a record, and damage of what nobody uses that is told.
+// Would catch: a byte of a record that a check does not read, a place at which 16 damaged bytes
+// cost a record, and damage of what nobody uses that is told.
 #[test]
 fn a_check_of_the_store_reads_every_byte_of_the_log() {
     let place = Place::new();
