@@ -17,7 +17,7 @@ pub fn unit_len(len: usize) -> usize {
 
 /// Bytes of the parity of `len` bytes.
 pub fn parity_len(len: usize) -> usize {
-    2 * unit_len(len)
+    unit_len(len).saturating_mul(2)
 }
 
 fn add(to: &mut [u8], bytes: &[u8]) {
@@ -51,7 +51,7 @@ pub fn repair(bytes: &mut [u8], parity: &[u8], is_whole: &dyn Fn(&[u8]) -> bool)
     let (even, odd) = differs.split_at(unit_len);
     let count = bytes.len().div_ceil(unit_len);
     for first in 0..count {
-        let start = first * unit_len;
+        let start = first.saturating_mul(unit_len);
         let Some(units) = bytes.get_mut(start..) else {
             break;
         };

@@ -33,8 +33,9 @@ pub fn record_len(body_len: u64) -> u64 {
 
 /// Longest body of a record that takes at most `len` bytes of the log.
 pub fn body_len_max(len: u64) -> u64 {
-    let units = usize::try_from(len).map_or(u64::MAX / 4, |len| unit_len(len) as u64);
-    len.saturating_sub(2 * (DELTA_HEADER_LEN as u64 + units))
+    let units = usize::try_from(len).map_or(u64::MAX, |len| unit_len(len) as u64);
+    let ends = units.saturating_add(DELTA_HEADER_LEN as u64);
+    len.saturating_sub(ends.saturating_mul(2))
 }
 
 /// A record, as it lies in the log.
@@ -46,7 +47,8 @@ pub fn encode_record(id: &SyncLogId, header: &DeltaHeader, body: &[u8]) -> Vec<u
     let parity = parity(&bytes);
     // Whole pages: the kernel need not read the rest of one.
     let len = record_len(body.len() as u64) as usize;
-    bytes.resize(len.saturating_sub(parity.len() + DELTA_HEADER_LEN), 0);
+    let ends_len = parity.len().saturating_add(DELTA_HEADER_LEN);
+    bytes.resize(len.saturating_sub(ends_len), 0);
     bytes.extend_from_slice(&parity);
     bytes.extend_from_slice(header.as_bytes());
     bytes
@@ -69,8 +71,7 @@ pub fn read_record(
     {
         return Some(record);
     }
-    let ends = (1..).map(|count| count * ALIGN as usize);
-    let mut ends = ends.take_while(|end| *end <= bytes.len());
+    let mut ends = (ALIGN as usize..=bytes.len()).step_by(ALIGN as usize);
     ends.find_map(|end| {
         let copy = bytes.get(end.checked_sub(DELTA_HEADER_LEN)?..end)?;
         let header = id.parse_header(copy).filter(|header| is_next(header))?;
@@ -88,8 +89,8 @@ fn read_with(id: &SyncLogId, bytes: &[u8], header: DeltaHeader) -> Option<LogRec
     let mut data = bytes.get(..data_len)?.to_vec();
     let is_whole = |data: &[u8]| header.body(data).is_some();
     if !is_whole(&data) {
-        let at = len.checked_sub(DELTA_HEADER_LEN + parity_len(data_len))?;
-        let parity = bytes.get(at..len - DELTA_HEADER_LEN)?;
+        let end = len.checked_sub(DELTA_HEADER_LEN)?;
+        let parity = bytes.get(end.checked_sub(parity_len(data_len))?..end)?;
         // The header is known, and a part of the parity.
         let known = id.encode_parsed(&header);
         data.get_mut(..DELTA_HEADER_LEN)?
@@ -153,7 +154,7 @@ mod tests {
             assert_eq!(first_len, record(0).len());
             assert!(body_len_max(first_len as u64) >= len as u64 || len > 3500);
             assert!(record_len(body_len_max(first_len as u64)) <= first_len as u64);
-            for start in (0..end + 16).step_by((end / 600 | 1).max(13)) {
+            for start in (0..end + 16).step_by((end / 600).max(13)) {
                 let mut bytes = whole.clone();
                 bytes[start..start + 16]
                     .iter_mut()
@@ -177,7 +178,7 @@ mod tests {
     /// Would catch: a record that counts without one of the pages of its body.
     #[test]
     fn a_torn_record_is_none() {
-        let body: Vec<u8> = (0..20_000u32).map(|at| (at * at >> 7) as u8).collect();
+        let body: Vec<u8> = (0..20_000u32).map(|at| ((at * at) >> 7) as u8).collect();
         let whole = encode_record(&ID, &header(1), &body);
         let pages = (DELTA_HEADER_LEN + body.len()) / ALIGN as usize;
         for page in 0..pages {

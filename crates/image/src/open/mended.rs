@@ -209,7 +209,9 @@ fn search(source: &dyn ReadAt) -> Option<Copies> {
     while end > first {
         let start = end.saturating_sub(PIECE_LEN).max(first);
         // The magic may lie across two pieces.
-        let stop = end.saturating_add(FOOTER_MAGIC.len() as u64 - 1).min(len);
+        let stop = end
+            .saturating_add((FOOTER_MAGIC.len() as u64).saturating_sub(1))
+            .min(len);
         let mut piece = vec![0; usize::try_from(stop.saturating_sub(start)).ok()?];
         read_or_zeros(source, &mut piece, start);
         let windows = piece.windows(FOOTER_MAGIC.len()).enumerate().rev();
