@@ -195,8 +195,9 @@ run_stress() {
         locka mknod open rename seek symlink touch utime xattr; do
         stressors+=("--$stressor" 1)
     done
-    stress-ng --temp-path "$work/stress" --timeout "${STRESS_SECONDS:-20}s" --verify --hdd-bytes 16M \
-        --copy-file-bytes 128M --seek-size 16M "${stressors[@]}" >"$work/stress.log" 2>&1 || {
+    # Some stressors leave files in the working directory, whatever --temp-path says.
+    (cd "$work" && stress-ng --temp-path "$work/stress" --timeout "${STRESS_SECONDS:-20}s" --verify \
+        --hdd-bytes 16M --copy-file-bytes 128M --seek-size 16M "${stressors[@]}") >"$work/stress.log" 2>&1 || {
         grep -v "^stress-ng: info" "$work/stress.log" | tail -n 40 >&2
         die "stress-ng failed"
     }
