@@ -119,7 +119,7 @@ def test_matrix_of_cpu_time(tmp_path: Path, browser: webdriver.Chrome) -> None:
     assert CliRunner().invoke(main, words).exit_code == 0
     show(browser, 1100, "light")
     open_page(browser, tmp_path / "p.html")
-    assert "load 3.5 at the median" in browser.find_element(By.TAG_NAME, "body").text
+    assert "load 3.5 at the median" in browser.page_source
     assert browser.find_element(By.CSS_SELECTOR, "#cpuwall svg.marks").is_displayed()
     assert browser.find_element(By.CSS_SELECTOR, "#matrix-body").text == "a 1.00\nb 2.00"
     Select(browser.find_element(By.ID, "value")).select_by_value("cpu_s")

@@ -12,7 +12,7 @@ import click
 from rich.console import Console
 
 from weald_lab import compare as comparison
-from weald_lab import devices, judge, outputs, page, protocols2015, record, trust
+from weald_lab import devices, judge, outputs, page, protocols2015, record, trust, whole
 from weald_lab import spent as spending
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.runner import STATE, Interrupted, Runner, State
@@ -76,8 +76,10 @@ def report(sources: tuple[Path, ...], html: Path | None, csv: Path | None,
             raise record.LabError("the records have no successful repetition: nothing to judge")
         if html:
             headers = [row for row in rows if row["type"] == "run"]
-            text = page.render(headers, judgements, judge.repeats(rows),
-                               judge.conditions(rows), title)
+            repeats = judge.repeats(rows)
+            standings = [whole.rank(table, rows, repeats, rounds) for table in judgements]
+            text = page.render(headers, judgements, repeats, judge.conditions(rows), title,
+                               standings)
             html.write_text(text, "utf-8")
         if csv:
             outputs.csv(judgements, csv)

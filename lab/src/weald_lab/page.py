@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from weald_lab import chartdata, charts
+from weald_lab import chartdata, charts, front, whole
 from weald_lab.judge import Judgement, Repeat
 from weald_lab.outputs import number, span
 from weald_lab.record import Row
@@ -174,7 +174,7 @@ LEGEND = ("$MNT is where the steps run, $DIR the directory of the stack, $DEV a 
           "the tree that images pack.")
 
 
-def _section(judgement: Judgement) -> str:
+def _section(judgement: Judgement, standings: whole.Standings | None) -> str:
     rows = [[r.stack, str(r.rounds), f"{r.old:g}", f"{r.low:.3g}–{r.high:.3g}",
              str(r.overall), f"{r.rank_median:g}", f"{r.ratio_to_best:.2f}"]
             for r in judgement.ratings]
@@ -185,9 +185,11 @@ def _section(judgement: Judgement) -> str:
     return "\n".join([
         _tag("h2", escape(f"{judgement.name}: {len(judgement.stacks)} stacks, "
                           f"{len(judgement.steps)} steps"), id=f"table-{judgement.name}"),
+        front.section(judgement, standings),
+        f"<details class='cells'><summary>What the repetitions support</summary>"
         f"<ul class='verdict'>{text}</ul>",
         _table(["stack", "rounds", "rating as in 2015", "95 % interval", "shared rank, all steps",
-                "median of shared step ranks", "× best"], rows, "sortable cards"),
+                "median of shared step ranks", "× best"], rows, "sortable cards"), "</details>",
         f"<p>Failed repetitions, left out above:</p><ul>{failed}</ul>" if failed else "",
         f"<details class='cells'><summary>All {len(judgement.cells)} cells</summary>",
         _cells(judgement), "</details>",
@@ -260,7 +262,8 @@ def _resource(name: str) -> str:
 
 
 def render(headers: list[Row], judgements: list[Judgement], repeats: list[Repeat],
-           conditions: list[str], title: str) -> str:
+           conditions: list[str], title: str,
+           standings: list[whole.Standings | None]) -> str:
     """Returns the page."""
     noise = "".join(f"<li>{escape(_repeat_text(repeat))}</li>" for repeat in repeats)
     busy = "".join(f"<li>{escape(text)}</li>" for text in conditions)
@@ -270,12 +273,14 @@ def render(headers: list[Row], judgements: list[Judgement], repeats: list[Repeat
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<link rel="icon" href="data:,">',
         _tag("title", escape(title)), _tag("style", _resource("page.css")), "</head><body>",
-        _tag("h1", escape(title)), _origin(headers), _stacks(headers),
-        f"<p>How busy the machine was:</p><ul>{busy}</ul>" if busy else "",
+        _tag("h1", escape(title)),
+        *[_section(*both) for both in zip(judgements, standings, strict=True)],
         f"<h2 id='noise'>The same thing measured twice</h2><ul>{noise}</ul>" if noise else "",
-        *[_section(judgement) for judgement in judgements],
         _INTERACTIVE,
         f"<h2 id='method'>How it is judged</h2><ul>{METHOD}</ul>",
+        "<details class='cells' id='machine'><summary>Machine, versions and commands</summary>",
+        _origin(headers), _stacks(headers),
+        f"<p>How busy the machine was:</p><ul>{busy}</ul>" if busy else "", "</details>",
         f"<script>{charts.script()}</script>",
         f"<script>const DATA={_embedded(_data(judgements))};"
         f"const SPECS={_embedded(charts.all_specs())};</script>",
