@@ -159,7 +159,7 @@ impl Image {
             let store = StoreLocation::Path(dir).open()?;
             return Self::open_stored(store, &name, start, options);
         }
-        let file = File::open(path).map_err(|e| Error::io(path.display().to_string(), e))?;
+        let file = weald_io::open_to_read(path)?;
         Self::open_file(file, path, start, options)
     }
 

@@ -1,7 +1,9 @@
 //! Positioned reads from any storage of an image: a file, a part of a file, a buffer, faulty
 //! storage in tests.
 
+use rustix::fs::OFlags;
 use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use weald_format::{Error, Result};
 
@@ -76,6 +78,18 @@ fn short(offset: u64, len: usize) -> Error {
     )
 }
 
+/// Opens the file at `path` for reading. Does not wait for the writer of a named pipe.
+///
+/// # Errors
+/// `NotFound`, `Io`.
+pub fn open_to_read(path: &Path) -> Result<File> {
+    let flags = OFlags::NONBLOCK | OFlags::NOCTTY;
+    let mut options = File::options();
+    options.read(true).custom_flags(flags.bits().cast_signed());
+    let file = options.open(path);
+    file.map_err(|e| Error::io(format!("{}", path.display()), e))
+}
+
 /// A file, or the part of one that starts at an offset.
 pub struct FileSource {
     file: File,
@@ -84,24 +98,33 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens the regular file or block device at `path`, skipping its first `start` bytes.
+    /// Opens the regular file or block device at `path`, skipping its first `start` bytes. Does not
+    /// wait for the writer of a named pipe.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Invalid` if `start` lies behind the end.
+    /// `NotFound`, `Io`; `Invalid` for a file of another kind, and if `start` lies behind the end.
     pub fn open(path: &Path, start: u64) -> Result<Self> {
-        let file = File::open(path).map_err(|e| Error::io(format!("{}", path.display()), e))?;
-        Self::new(file, path, start)
+        Self::new(open_to_read(path)?, path, start)
     }
 
     /// As [`FileSource::open`], of a file that is open already; `path` names it in errors.
     ///
     /// # Errors
-    /// `Io`; `Invalid` where `start` lies behind the end.
+    /// `Io`; `Invalid` for a file of another kind, and where `start` lies behind the end.
     pub fn new(mut file: File, path: &Path, start: u64) -> Result<Self> {
         use std::io::{Seek, SeekFrom};
-        let end = file
-            .seek(SeekFrom::End(0))
-            .map_err(|e| Error::io(format!("{}", path.display()), e))?;
+        let failed = |e| Error::io(format!("{}", path.display()), e);
+        let kind = file.metadata().map_err(failed)?.file_type();
+        // The end of a directory of ext4 is at 2^63 - 1, that of a terminal at 0.
+        if !kind.is_file() && !kind.is_block_device() {
+            let what = if kind.is_dir() {
+                "is a directory"
+            } else {
+                "is neither a file nor a block device"
+            };
+            return Err(Error::invalid(format!("{}: {what}", path.display())));
+        }
+        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let len = end.checked_sub(start);
         let len = len
             .ok_or_else(|| Error::invalid(format!("offset {start} lies behind the end, {end}")))?;

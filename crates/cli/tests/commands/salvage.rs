@@ -119,3 +119,21 @@ fn the_target_leads_nowhere_else() {
     assert_eq!(out.code, Some(1), "{}", out.stderr);
     assert_eq!(bench.sh("ls elsewhere; cat elsewhere/x"), "x\nmine\n");
 }
+
+/// Would catch: a salvage without end, since the end of a directory of ext4 is at 2^63 - 1, and a
+/// command that waits for the writer of a named pipe.
+#[test]
+fn what_is_no_file_is_refused_at_once() {
+    let bench = Bench::new();
+    bench.sh("mkdir tree; mkfifo pipe");
+    for name in ["tree", "pipe", "/dev/zero"] {
+        for command in ["salvage", "check", "ls", "generations", "recover", "info"] {
+            let out = if command == "salvage" { "out" } else { "" };
+            let words = format!("timeout 20 \"$WEALD\" {command} {name} {out}");
+            let status = bench.sh(&format!("{words} >said 2>&1 && echo 0 || echo $?"));
+            let said = fs::read_to_string(bench.at("said")).unwrap();
+            assert_eq!(status.trim(), "2", "{words}: {said}");
+            assert!(!bench.at("out").exists(), "{words}");
+        }
+    }
+}
