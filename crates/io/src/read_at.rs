@@ -102,7 +102,8 @@ impl FileSource {
     /// wait for the writer of a named pipe.
     ///
     /// # Errors
-    /// `NotFound`, `Io`; `Invalid` for a file of another kind, and if `start` lies behind the end.
+    /// `NotFound`; `Io`, also for a directory; `Invalid` for another kind of file, and if
+    /// `start` lies behind the end.
     pub fn open(path: &Path, start: u64) -> Result<Self> {
         Self::new(open_to_read(path)?, path, start)
     }
@@ -110,18 +111,17 @@ impl FileSource {
     /// As [`FileSource::open`], of a file that is open already; `path` names it in errors.
     ///
     /// # Errors
-    /// `Io`; `Invalid` for a file of another kind, and where `start` lies behind the end.
+    /// `Io`, also for a directory; `Invalid` for another kind of file, and where `start` lies behind the end.
     pub fn new(mut file: File, path: &Path, start: u64) -> Result<Self> {
         use std::io::{Seek, SeekFrom};
         let failed = |e| Error::io(format!("{}", path.display()), e);
         let kind = file.metadata().map_err(failed)?.file_type();
         // The end of a directory of ext4 is at 2^63 - 1, that of a terminal at 0.
+        if kind.is_dir() {
+            return Err(failed(std::io::ErrorKind::IsADirectory.into()));
+        }
         if !kind.is_file() && !kind.is_block_device() {
-            let what = if kind.is_dir() {
-                "is a directory"
-            } else {
-                "is neither a file nor a block device"
-            };
+            let what = "is neither a file nor a block device";
             return Err(Error::invalid(format!("{}: {what}", path.display())));
         }
         let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
