@@ -111,7 +111,8 @@ impl FileSource {
     /// As [`FileSource::open`], of a file that is open already; `path` names it in errors.
     ///
     /// # Errors
-    /// `Io`, also for a directory; `Invalid` for another kind of file, and where `start` lies behind the end.
+    /// `Io`, also for a directory; `Invalid` for another kind of file, and where `start` lies
+    /// behind the end.
     pub fn new(mut file: File, path: &Path, start: u64) -> Result<Self> {
         use std::io::{Seek, SeekFrom};
         let failed = |e| Error::io(format!("{}", path.display()), e);
