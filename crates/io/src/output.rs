@@ -65,6 +65,8 @@ enum FinalMode {
     Unchanged,
     /// The mode of a new file.
     New(u16),
+    /// Those of another file.
+    Like(OwnedFd),
     /// Those of the replaced file (`O_PATH`); the mode is for a file that replaces nothing after
     /// all.
     Of(OwnedFd, u16),
@@ -330,6 +332,39 @@ impl OutputFile {
         Ok(())
     }
 
+    /// Makes the output `len` bytes longer. They are zeros until [`OutputFile::rewrite_at`] writes
+    /// them.
+    ///
+    /// # Errors
+    /// `Full`, `Io`; `Invalid` for an output that is not atomic.
+    pub fn extend(&mut self, len: u64) -> Result<()> {
+        self.flush()?;
+        if !matches!(self.place, Place::Unnamed { .. } | Place::Hidden { .. }) {
+            return Err(Error::invalid(format!("{}: is no new file", self.shown)));
+        }
+        let end = self.written_len.saturating_add(len);
+        let extended = self.file.set_len(end);
+        let moved = extended.and_then(|()| self.file.seek(SeekFrom::Start(end)));
+        if let Err(error) = moved {
+            self.is_dead = true;
+            return Err(Error::io(format!("{}: {end} bytes", self.shown), error));
+        }
+        self.written_len = end;
+        Ok(())
+    }
+
+    /// Gives the complete file the owner, group, mode and POSIX ACL of `file`, for an output that
+    /// tells what is in it. What cannot be kept is not granted to others.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn take_access_of(&mut self, file: &File) -> Result<()> {
+        let of = file.as_fd().try_clone_to_owned();
+        let of = of.map_err(|e| Error::io(self.shown.clone(), e))?;
+        self.mode = FinalMode::Like(of);
+        Ok(())
+    }
+
     /// Bytes that the operating system has, and that [`OutputFile::reader`] can read.
     pub fn written_len(&self) -> u64 {
         self.written_len
@@ -408,6 +443,7 @@ impl OutputFile {
         };
         let mut difference = None;
         match &self.mode {
+            FinalMode::Like(of) => difference = access::keep(of, &self.file)?,
             FinalMode::Of(old, _) if overwrite => difference = access::keep(old, &self.file)?,
             FinalMode::New(mode) | FinalMode::Of(_, mode) => access::set_mode(&self.file, *mode)?,
             FinalMode::Unchanged => {}

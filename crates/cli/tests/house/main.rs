@@ -18,7 +18,7 @@ const ROWS: [&[&str]; 11] = [
     &["format"],
     &["sys"],
     &["codec", "io", "forest", "erofs"],
-    &["remote"],
+    &["remote", "parity"],
     &["store"],
     &["image"],
     &["builder"],
