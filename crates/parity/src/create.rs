@@ -2,8 +2,8 @@
 
 use crate::batches::Batches;
 use crate::code::ColumnEncoder;
-use crate::layout::Layout;
-use crate::table::{self, PAYLOAD_LEN};
+use crate::layout::{Layout, PAYLOAD_LEN};
+use crate::table;
 use crate::{SECTOR, Watch, sectors};
 use parking_lot::Mutex;
 use std::fs::{File, Metadata};

@@ -1,11 +1,19 @@
 //! Where everything lies in a parity file, which follows from the length of the file and the number
 //! of recovery sectors of a column.
 
-use crate::table::ENTRIES_PER_BLOCK;
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes of a sector of the file and of a block of the parity file.
 pub const SECTOR: usize = 4096;
+
+/// Bytes of a block of the table before its digest and its number.
+pub const PAYLOAD_LEN: usize = SECTOR - 64;
+
+/// Bytes of a digest in the table: a wrong sector passes once in 2^128 times.
+pub const ENTRY_LEN: usize = 16;
+
+/// Digests in a block.
+pub const ENTRIES_PER_BLOCK: usize = PAYLOAD_LEN / ENTRY_LEN;
 
 /// Most rows of a code. Many make chance even: of 4096 sectors of which 3% are damaged at random,
 /// more than 5% are damaged once in 10^13 times. Few keep memory small.

@@ -4,20 +4,11 @@
 
 use crate::batches::stopped;
 use crate::code::ColumnDecoder;
-use crate::layout::{Code, Layout};
+use crate::layout::{Code, ENTRIES_PER_BLOCK, ENTRY_LEN, Layout, PAYLOAD_LEN};
 use crate::{SECTOR, Watch, sectors};
 use std::collections::BTreeMap;
 use std::fs::File;
 use weald_format::Result;
-
-/// Bytes of a block before its digest and its number.
-pub const PAYLOAD_LEN: usize = SECTOR - 64;
-
-/// Bytes of a digest in the table: a wrong sector passes once in 2^128 times.
-const ENTRY_LEN: usize = 16;
-
-/// Digests in a block.
-pub const ENTRIES_PER_BLOCK: usize = PAYLOAD_LEN / ENTRY_LEN;
 
 /// Blocks that one read takes.
 const READ_BLOCKS: u64 = 256;
