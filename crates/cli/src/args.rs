@@ -98,6 +98,7 @@ pub enum Command {
     Generations(commands::generations::GenerationsArgs),
     Recover(commands::recover::RecoverArgs),
     Salvage(commands::salvage::SalvageArgs),
+    Parity(commands::parity::ParityArgs),
     Rewrite(commands::rewrite::RewriteArgs),
     Publish(commands::publish::PublishArgs),
     Store(commands::store::StoreArgs),
@@ -136,6 +137,7 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Generations(args) => commands::generations::run(&args),
         Command::Recover(args) => commands::recover::run(&args),
         Command::Salvage(args) => commands::salvage::run(&args),
+        Command::Parity(args) => commands::parity::run(&args),
         Command::Rewrite(args) => commands::rewrite::run(&args),
         Command::Publish(args) => commands::publish::run(&args),
         Command::Store(args) => commands::store::run(&args),
@@ -183,6 +185,7 @@ fn help_of(name: &str) -> Option<&'static Help> {
         "generations" => &commands::generations::HELP,
         "recover" => &commands::recover::HELP,
         "salvage" => &commands::salvage::HELP,
+        "parity" => &commands::parity::HELP,
         "rewrite" => &commands::rewrite::HELP,
         "publish" => &commands::publish::HELP,
         "store" => &commands::store::HELP,
@@ -202,6 +205,7 @@ fn help_of(name: &str) -> Option<&'static Help> {
 /// Sections of the help of the command `name` of the group `group`.
 fn help_in_group(group: &str, name: &str) -> Option<&'static Help> {
     match group {
+        "parity" => commands::parity::help_of(name),
         "store" => commands::store::help_of(name),
         "replica" => commands::replica::help_of(name),
         "tier" => commands::tier::help_of(name),

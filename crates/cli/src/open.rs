@@ -1,8 +1,9 @@
 //! Arguments that all reading commands share, and how these open the image.
 
+use crate::place::Place;
 use crate::{foreign, volume_state};
 use clap::{Args, ValueHint};
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,8 @@ pub struct ImageArgs {
 /// The tree to read and how to open it.
 #[derive(Args, Debug, Clone)]
 pub struct SourceArgs {
-    /// Image file, STORE:NAME of an image or a volume, or STORE:VOLUME@SNAPSHOT
+    /// Image file, STORE:NAME of an image or a volume, or STORE:VOLUME@SNAPSHOT; with @2 a
+    /// generation of an image, and with :/DIR a directory in it
     #[arg(value_hint = ValueHint::FilePath)]
     pub image: PathBuf,
     #[command(flatten)]
@@ -65,19 +67,87 @@ impl ImageArgs {
 
 impl SourceArgs {
     /// Opens the tree for a few lookups.
-    pub fn open(&self) -> anyhow::Result<Image> {
-        self.trust.open_tree(&self.image, 0)
+    pub fn open(&self) -> anyhow::Result<Source> {
+        self.open_with(self.trust.options(0))
     }
 
     /// Opens the tree for long sequential reads, with prefetch threads.
-    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Image> {
-        self.trust.open_tree(&self.image, thread_count)
+    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Source> {
+        self.open_with(self.trust.options(thread_count))
     }
 
     /// Opens the tree to read everything in it, with prefetch threads.
-    pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<Image> {
-        let options = self.trust.for_everything(thread_count);
-        self.trust.open_tree_with(&self.image, options)
+    pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<Source> {
+        self.open_with(self.trust.for_everything(thread_count))
+    }
+
+    fn open_with(&self, options: OpenOptions) -> anyhow::Result<Source> {
+        let place = Place::parse(&self.image);
+        let image = self.trust.open_place_with(&place, options)?;
+        Ok(Source {
+            image,
+            place,
+            here: OsString::new(),
+        })
+    }
+}
+
+/// An open tree, or a directory in one.
+pub struct Source {
+    image: Image,
+    place: Place,
+    /// The path of the place itself.
+    here: OsString,
+}
+
+impl std::ops::Deref for Source {
+    type Target = Image;
+
+    fn deref(&self) -> &Image {
+        &self.image
+    }
+}
+
+impl Source {
+    /// The inode at `path`, which is relative to the place that the name of the source means; an
+    /// empty path is that place.
+    pub fn locate(&self, path: &OsStr, follow: Follow) -> weald_format::Result<Located> {
+        let path = self.place.join(path);
+        weald_vfs::resolve(&self.image, path.as_bytes(), follow)
+    }
+
+    /// `paths`, or the root if there are none.
+    pub fn paths_or_root<'a>(&'a self, paths: &'a [OsString]) -> &'a [OsString] {
+        if paths.is_empty() {
+            std::slice::from_ref(&self.here)
+        } else {
+            paths
+        }
+    }
+
+    /// `paths`, or the place itself if its name has a path in the tree.
+    ///
+    /// # Errors
+    /// If there are none.
+    pub fn paths_or_place<'a>(&'a self, paths: &'a [OsString]) -> anyhow::Result<&'a [OsString]> {
+        if paths.is_empty() && self.place.path.is_empty() {
+            anyhow::bail!("which path? Name one behind the image, or as IMAGE:/PATH");
+        }
+        Ok(self.paths_or_root(paths))
+    }
+
+    /// The whole tree, for a command that takes patterns.
+    ///
+    /// # Errors
+    /// If the name has a path in the tree.
+    pub fn whole(self) -> anyhow::Result<Image> {
+        if !self.place.path.is_empty() {
+            anyhow::bail!(
+                "{}: names a directory in an image: name the image, and the directory as a pattern",
+                shown(self.place.path.as_bytes())
+            );
+        }
+        Ok(self.image)
     }
 }
 
@@ -92,9 +162,21 @@ impl TrustArgs {
         self.open_with(path, self.for_everything(threads))
     }
 
-    /// Opens what `path` names: an image, a volume, or a snapshot of a volume.
-    pub fn open_tree(&self, path: &Path, prefetch_threads: usize) -> anyhow::Result<Image> {
-        self.open_tree_with(path, self.options(prefetch_threads))
+    /// Opens the tree of a place: an image, a volume, or a snapshot of a volume.
+    fn open_place_with(&self, place: &Place, options: OpenOptions) -> anyhow::Result<Image> {
+        let named = place.generation()?;
+        if named.is_some() && self.generation.is_some() {
+            anyhow::bail!(
+                "{}: the name tells a generation, and so does --generation: leave one out",
+                shown(place.image.as_os_str().as_bytes())
+            );
+        }
+        let generation = named.or(options.generation);
+        let options = OpenOptions {
+            generation,
+            ..options
+        };
+        self.open_tree_with(&place.image, options)
     }
 
     /// Opens what differs between two states of a volume, if the paths name such.
@@ -139,6 +221,17 @@ impl TrustArgs {
     }
 }
 
+/// Refuses STORE:NAME and a URL, which `of_store` and `of_object` are about.
+pub fn refuse_all_but_files(path: &Path, of_object: &str, of_store: &str) -> anyhow::Result<()> {
+    if weald_remote::is_url(path) {
+        anyhow::bail!("{}: {of_object}", weald_remote::shown(path));
+    }
+    if weald_store::split(path).is_some() {
+        anyhow::bail!("{}: {of_store}", shown(path.as_os_str().as_bytes()));
+    }
+    Ok(())
+}
+
 /// Refuses STORE:NAME, and a URL, as the file that a command writes.
 pub fn refuse_stored_target(path: &Path) -> anyhow::Result<()> {
     if weald_remote::is_url(path) {
@@ -173,11 +266,6 @@ pub fn default_cache_len() -> ByteLen {
 const CACHE_SHARE: u64 = 16;
 const CACHE_LEAST: u64 = 256 << 20;
 const CACHE_MOST: u64 = 2 << 30;
-
-/// Resolves a path of the command line in the image; an empty path is the root.
-pub fn locate(image: &Image, path: &OsStr, follow: Follow) -> weald_format::Result<Located> {
-    weald_vfs::resolve(image, path.as_bytes(), follow)
-}
 
 /// Number of threads: `asked`, or one per processor for 0.
 pub fn thread_count(asked: usize) -> usize {

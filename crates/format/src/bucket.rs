@@ -221,6 +221,7 @@ mod tests {
                 image_no: ImageNo(0),
                 image_digest: Digest([1; 32]),
                 tree_digest: Digest([2; 32]),
+                added: 0,
                 parts: vec![Part::Inline(vec![1, 2, 3]), block],
             },
         }

@@ -6,7 +6,7 @@
 use crate::container::{Codec, RecordRef, RecordType, record};
 use crate::cursor::{Cursor, put_varint, unzigzag, zigzag};
 use crate::{BlockId, CommitNo, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
-use zerocopy::little_endian::{U32, U64};
+use zerocopy::little_endian::{I64, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First bytes of a store's superblock.
@@ -107,8 +107,10 @@ record! {
         image_digest: [u8; 32] = 96,
         /// Logical identity of the image's tree.
         tree_digest: [u8; 32] = 128,
+        /// When the image came into the store: nanoseconds since 1970, 0 if that is not known.
+        added: I64 = 160,
         /// Zero.
-        reserved: [u8; 16] = 160,
+        reserved: [u8; 8] = 168,
         /// First 16 bytes of the BLAKE3 digest of the bytes before.
         checksum: [u8; 16] = 176,
     }
@@ -322,6 +324,8 @@ pub struct ImageMap {
     pub image_digest: Digest,
     /// Logical identity of its tree.
     pub tree_digest: Digest,
+    /// When the image came into the store, in nanoseconds since 1970; 0 if that is not known.
+    pub added: i64,
     /// The image's bytes, in order.
     pub parts: Vec<Part>,
 }
@@ -393,7 +397,8 @@ impl ImageMap {
             body_digest: Digest::of(&body).0,
             image_digest: self.image_digest.0,
             tree_digest: self.tree_digest.0,
-            reserved: [0; 16],
+            added: I64::new(self.added),
+            reserved: [0; 8],
             checksum: [0; 16],
         };
         let mut bytes = header.with_checksum().as_bytes().to_vec();
@@ -434,6 +439,7 @@ impl ImageMap {
             image_no: ImageNo(header.image_no.get()),
             image_digest: Digest(header.image_digest),
             tree_digest: Digest(header.tree_digest),
+            added: header.added.get(),
             parts: parse_parts(body, header.part_count.get())?,
         };
         if map.image_len() == header.image_len.get() {

@@ -334,7 +334,7 @@ fn without_unit_tests(text: &str) -> &str {
 fn every_rule_is_enforced_and_every_enforced_rule_is_documented() {
     let document = document();
     let documented = ids(&document, 'F', "**");
-    let sources = texts(&["format", "codec", "image"], "src");
+    let sources = texts(&["format", "codec", "image", "parity"], "src");
     let enforced: BTreeSet<String> = sources
         .values()
         .flat_map(|t| ids(without_unit_tests(t), 'F', "\""))
@@ -398,7 +398,7 @@ fn every_rule_is_documented_once() {
 #[test]
 fn every_rule_has_a_test() {
     let document = document();
-    let tests = texts(&["format", "codec", "image", "builder"], "tests");
+    let tests = texts(&["format", "codec", "image", "builder", "parity"], "tests");
     let tested = |letter| -> BTreeSet<String> {
         tests.values().flat_map(|t| ids(t, letter, "\"")).collect()
     };

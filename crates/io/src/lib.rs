@@ -10,7 +10,7 @@ mod spool;
 
 pub use access::{are_new_files_private, keep_new_files_private, remove_acl};
 pub use hidden_name::with_hidden_name;
-pub use output::{OutputFile, TargetKind, refuse_existing, truncate};
+pub use output::{OutputFile, TargetKind, open_to_update, refuse_existing, truncate};
 pub use place::{Named, locate, locate_dir, open_or_make_dir};
 pub use read_at::{FileSource, ReadAt, open_to_read};
 pub use spool::{Spool, SpoolReader, WriteBehind};

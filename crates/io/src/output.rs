@@ -158,16 +158,9 @@ impl OutputFile {
     /// `NotFound`; `Io`, also for a symlink of another user.
     pub fn append(path: &Path, old_len: u64) -> Result<Self> {
         let shown = format!("{}", path.display());
-        let failed = |e| Error::io(shown.clone(), e);
-        let mut file = open_to_append(path).map_err(failed)?;
-        file.try_lock().map_err(|e| match e {
-            std::fs::TryLockError::WouldBlock => Error::new(
-                ErrorKind::Busy,
-                format!("{shown}: another process appends to it"),
-            ),
-            std::fs::TryLockError::Error(e) => failed(e),
-        })?;
-        let end = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let mut file = open_to_update(path)?;
+        let end = file.seek(SeekFrom::End(0));
+        let end = end.map_err(|e| Error::io(shown.clone(), e))?;
         if end != old_len {
             let what = format!("{shown}: {end} bytes long, was {old_len} when it was read");
             return Err(Error::new(ErrorKind::Busy, what));
@@ -546,8 +539,25 @@ pub fn truncate(path: &Path, len: u64, old_len: u64) -> Result<()> {
     cut.map_err(|e| Error::io(output.shown.clone(), e))
 }
 
-/// Opens the regular file at `path` for appending.
-fn open_to_append(path: &Path) -> std::io::Result<File> {
+/// Opens the regular file at `path` for reading and writing. A lock keeps other writers out until
+/// it is closed.
+///
+/// # Errors
+/// `Busy` if another process has the lock; `NotFound`; `Io`, also for a symlink of another user.
+pub fn open_to_update(path: &Path) -> Result<File> {
+    let failed = |e| Error::io(format!("{}", path.display()), e);
+    let file = open_writable(path).map_err(failed)?;
+    file.try_lock().map_err(|e| match e {
+        std::fs::TryLockError::WouldBlock => Error::new(
+            ErrorKind::Busy,
+            format!("{}: another process appends to it", path.display()),
+        ),
+        std::fs::TryLockError::Error(e) => failed(e),
+    })?;
+    Ok(file)
+}
+
+fn open_writable(path: &Path) -> std::io::Result<File> {
     let node = match resolve(path, false)? {
         Target::Dir(_) => return Err(std::io::ErrorKind::IsADirectory.into()),
         Target::Opened(node) => Some(node),

@@ -7,29 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use weald_io::{OutputFile, TargetKind};
 use weald_parity::{Layout, Parity, Report, SECTOR, Share, create};
-
-/// A small generator of numbers (xorshift64*): the same damage for the same seed.
-struct Rng(u64);
-
-impl Rng {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.next() % end
-    }
-
-    fn bytes(&mut self, len: usize) -> Vec<u8> {
-        (0..len.div_ceil(8))
-            .flat_map(|_| self.next().to_le_bytes())
-            .take(len)
-            .collect()
-    }
-}
+use weald_testkit::Rng;
 
 /// A file and its parity, which can be damaged and made whole.
 struct Bench {
@@ -42,7 +20,7 @@ struct Bench {
 impl Bench {
     fn new(len: usize, share: &str, seed: u64) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let whole = Rng(seed + 1).bytes(len);
+        let whole = Rng::new(seed + 1).bytes(len);
         fs::write(dir.path().join("file"), &whole).unwrap();
         let share: Share = share.parse().unwrap();
         let layout = Layout::for_share(len as u64, share).unwrap();
@@ -152,7 +130,7 @@ fn whole_files_are_clean() {
 /// Would catch: a burst that hits a column more often than its recovery sectors can repair.
 #[test]
 fn bursts_of_the_promised_length_are_repaired() {
-    let mut rng = Rng(7);
+    let mut rng = Rng::new(7);
     for (len, share) in [
         (300_000, "5%"),
         (1 << 20, "10%"),
@@ -182,7 +160,7 @@ fn three_percent_of_random_sectors_are_repaired() {
     let bench = Bench::new(40 << 20, "5%", 11);
     for seed in 1..5 {
         bench.restore();
-        let mut rng = Rng(seed * 77);
+        let mut rng = Rng::new(seed * 77);
         for (name, bytes) in [("file", &bench.whole), ("parity", &bench.whole_parity)] {
             let count = (bytes.len() / SECTOR) as u64;
             let mut sectors = std::collections::BTreeSet::new();
@@ -204,7 +182,7 @@ fn three_percent_of_random_sectors_are_repaired() {
 fn what_a_comparison_says_is_what_a_repair_does() {
     let (mut whole_count, mut lost_count) = (0, 0);
     for seed in 1..=150 {
-        let mut rng = Rng(seed * 1_000_003);
+        let mut rng = Rng::new(seed * 1_000_003);
         let len = 1 + rng.below(3_000_000) as usize;
         let share = ["1%", "5%", "20%"][rng.below(3) as usize];
         let bench = Bench::new(len, share, seed);
@@ -249,7 +227,11 @@ fn what_a_comparison_says_is_what_a_repair_does() {
 #[test]
 fn what_is_no_parity_is_refused() {
     let dir = tempfile::tempdir().unwrap();
-    for bytes in [Vec::new(), Rng(1).bytes(100), Rng(2).bytes(100_000)] {
+    for bytes in [
+        Vec::new(),
+        Rng::new(1).bytes(100),
+        Rng::new(2).bytes(100_000),
+    ] {
         fs::write(dir.path().join("x"), &bytes).unwrap();
         let refused = Parity::open(File::open(dir.path().join("x")).unwrap()).err();
         let error = refused.expect("a refusal");

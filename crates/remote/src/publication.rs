@@ -342,6 +342,7 @@ impl Publication {
                 image_no: ImageNo(0),
                 image_digest,
                 tree_digest,
+                added: 0,
                 parts,
             },
         }

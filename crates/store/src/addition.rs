@@ -5,6 +5,7 @@
 //! row of an image that is being added says how many of its parts are counted.
 
 use crate::incoming::{Imported, PartSink, Taken};
+use crate::journal::now;
 use crate::layout;
 use crate::store::Store;
 use crate::writer::StoreWriter;
@@ -245,6 +246,7 @@ impl Addition {
                     image_no: writer.take_image_no(),
                     image_digest,
                     tree_digest,
+                    added: now(),
                     parts: std::mem::take(&mut self.taken.parts),
                 };
                 let row = ImageRow {

@@ -92,6 +92,8 @@ pub enum Bug {
     RemovalNotNoted,
     /// The map of a replaced image is not kept under its hidden name.
     ReplacedMapNotKept,
+    /// The map of an image that gets another name keeps the old one until the commit.
+    RenamedMapNotHidden,
     /// A group of rows that is divided loses its last rows.
     DividedRowsLost,
     /// A note names the blocks of its records in another order.

@@ -126,6 +126,7 @@ impl StoredImage {
             image_no: ImageNo(u64::MAX),
             image_digest: Digest::default(),
             tree_digest: Digest::default(),
+            added: 0,
             parts,
         };
         Self::unlisted(store, &map)

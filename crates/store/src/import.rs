@@ -3,6 +3,7 @@
 use crate::engine::{Batch, Table};
 use crate::faults::{Bug, Faults};
 use crate::incoming::{Imported, PartSink, Taken};
+use crate::journal::now;
 use crate::layout;
 use crate::writer::{Count, StoreWriter};
 use weald_format::container::{
@@ -214,6 +215,7 @@ impl StoreWriter {
             image_no: self.take_image_no(),
             image_digest,
             tree_digest,
+            added: now(),
             parts: taken.parts,
         };
         let image_len = map.image_len();

@@ -2,6 +2,7 @@
 
 use crate::engine::Batch;
 use crate::image::StoredImage;
+use crate::journal::now;
 use crate::layout;
 use crate::replace::ImageLock;
 use crate::store::Store;
@@ -217,6 +218,7 @@ impl Incoming {
             image_no: ImageNo(u64::MAX),
             image_digest: Digest::default(),
             tree_digest: Digest::default(),
+            added: 0,
             parts: self.taken.parts.clone(),
         };
         Ok((StoredImage::unlisted(self.store().clone(), &map), map))
@@ -236,6 +238,7 @@ impl Incoming {
             image_no: self.writer.take_image_no(),
             image_digest,
             tree_digest,
+            added: now(),
             parts: std::mem::take(&mut self.taken.parts),
         };
         let image_len = map.image_len();

@@ -40,6 +40,7 @@ mod named_rows;
 mod newest_snapshots;
 mod recover;
 mod remove;
+mod rename;
 mod replace;
 mod replica;
 mod reserve;
@@ -79,6 +80,7 @@ pub use layout::{LOCK as LOCK_FILE, ObjectKind, ObjectName, check_name};
 pub use location::StoreLocation;
 pub use name::{find, is_store, split, split_state};
 pub use remove::Removal;
+pub use rename::IfTaken;
 pub use replace::ImageLock;
 pub use replica::{
     AsOf, BucketObjects, BucketPlace, DirPlace, FollowOptions, Followed, Place, PlaceLocation,

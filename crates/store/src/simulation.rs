@@ -16,7 +16,7 @@ mod tiers;
 use crate::disk::LocalFiles;
 use crate::faults::{Bug, Faults};
 use crate::simulated_disk::{Fault, Random, SimDisk};
-use crate::{CollectOptions, Steps, Store, StoreWriter, StoredImage, WriteOptions};
+use crate::{CollectOptions, IfTaken, Steps, Store, StoreWriter, StoredImage, WriteOptions};
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -82,6 +82,7 @@ enum Operation {
     Import(String, Vec<u8>),
     Replace(String, Vec<u8>),
     Remove(String),
+    Rename(String, String, IfTaken),
     Collect(CollectOptions),
     Reopen,
 }
@@ -150,10 +151,16 @@ impl Run {
     fn choose(&mut self) -> Operation {
         let names: Vec<&String> = self.model.keys().collect();
         let pick = |random: &mut Random| names[random.below(names.len() as u64) as usize].clone();
-        match self.random.below(12) {
+        match self.random.below(13) {
             10..=11 if !names.is_empty() => {
                 let name = pick(&mut self.random);
                 Operation::Replace(name, random_image(&mut self.random, &mut self.pool))
+            }
+            12 if !names.is_empty() => {
+                let name = pick(&mut self.random);
+                let new = format!("image{}", self.random.below(8));
+                let if_taken = [IfTaken::Fail, IfTaken::Replace];
+                Operation::Rename(name, new, if_taken[self.random.below(2) as usize])
             }
             0..=4 => {
                 let name = format!("image{}", self.random.below(8));
@@ -168,6 +175,16 @@ impl Run {
         }
     }
 
+    /// Whether an image would get a name that is taken, or that it has.
+    fn is_refused(model: &Model, operation: &Operation) -> bool {
+        match operation {
+            Operation::Rename(old, new, if_taken) => {
+                old == new || *if_taken == IfTaken::Fail && model.contains_key(new)
+            }
+            _ => false,
+        }
+    }
+
     fn apply(model: &mut Model, operation: &Operation) {
         match operation {
             Operation::Import(name, image) => {
@@ -175,6 +192,11 @@ impl Run {
             }
             Operation::Replace(name, image) => drop(model.insert(name.clone(), image.clone())),
             Operation::Remove(name) => drop(model.remove(name)),
+            rename if Self::is_refused(model, rename) => {}
+            Operation::Rename(old, new, _) => {
+                let image = model.remove(old);
+                model.extend(image.map(|image| (new.clone(), image)));
+            }
             Operation::Collect(_) | Operation::Reopen => {}
         }
     }
@@ -202,6 +224,14 @@ impl Run {
             }
             Operation::Replace(name, image) => writer.import_over(name, image).map(drop),
             Operation::Remove(name) => writer.remove(name, false),
+            Operation::Rename(old, new, if_taken) => {
+                let done = writer.rename(old, new, *if_taken);
+                if Self::is_refused(&self.model, operation) {
+                    done.expect_err("an image gets a name that is taken");
+                    return Ok(());
+                }
+                done
+            }
             Operation::Collect(options) => writer
                 .collect(options, &mut |_| ControlFlow::Continue(()))
                 .map(drop),
@@ -284,10 +314,11 @@ impl Run {
                 self.trace.push(format!("{fault:?} after {count} calls"));
                 self.disk.fail_after(count, fault);
             }
-            let is_held = matches!(
-                (&operation, &old),
-                (Operation::Remove(a) | Operation::Replace(a, _), Some((_, b))) if a == b
-            );
+            let is_held = old.as_ref().is_some_and(|(_, read)| match &operation {
+                Operation::Remove(name) | Operation::Replace(name, _) => name == read,
+                Operation::Rename(old, new, _) => old == read || new == read,
+                _ => false,
+            });
             let done = if is_held {
                 // A reader has the image open, so that its removal or replacement is skipped.
                 self.perform(&mut writer, &Operation::Reopen)
@@ -377,6 +408,7 @@ fn planted_bugs_are_found_within_thousands_of_seeds() {
         Bug::LostDecrement,
         Bug::SegmentRemovedBeforeMaps,
         Bug::ReplacedMapNotKept,
+        Bug::RenamedMapNotHidden,
         Bug::DividedRowsLost,
         Bug::NoteNamesOthers,
         Bug::MarkBeforeCommit,

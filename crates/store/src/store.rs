@@ -369,6 +369,8 @@ pub struct ImageInfo {
     pub image_digest: weald_format::Digest,
     /// Tree digest: identity of names, attributes and contents.
     pub tree_digest: weald_format::Digest,
+    /// When the image came into the store, in nanoseconds since 1970; `None` if that is not known.
+    pub added: Option<i64>,
     /// Length of the image as a file, in bytes.
     pub image_len: u64,
     /// Number of records.
@@ -420,6 +422,7 @@ impl Store {
                 name,
                 image_digest: map.image_digest,
                 tree_digest: map.tree_digest,
+                added: (map.added != 0).then_some(map.added),
                 image_len: map.image_len(),
                 block_count,
                 own_len: 0,

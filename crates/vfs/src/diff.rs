@@ -28,17 +28,55 @@ const EQUAL_COUNT_MAX: usize = 1 << 20;
 /// A difference at one path.
 #[derive(Debug)]
 pub enum Difference {
-    /// Only the first tree has the path, and everything below it, which is not reported.
-    OnlyLeft(FileKind),
-    /// Only the second tree has the path, and everything below it, which is not reported.
-    OnlyRight(FileKind),
+    /// Only the first tree has the path, and everything below it.
+    OnlyLeft(Only),
+    /// Only the second tree has the path, and everything below it.
+    OnlyRight(Only),
     /// Both trees have the path, with differences.
-    Changed(Vec<Change>),
+    Changed(Changed),
     /// The path could not be compared.
     Failed(Error),
 }
 
-/// Compares two trees except for the aspects in `ignored`. Passes each path that differs to
+/// What one tree has and the other has not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Only {
+    /// What it is.
+    pub kind: FileKind,
+    /// Bytes of its content.
+    pub len: u64,
+}
+
+impl Only {
+    fn of(facts: &Facts) -> Self {
+        Self {
+            kind: facts.kind,
+            len: facts.size,
+        }
+    }
+}
+
+/// How two entries with one path differ.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Changed {
+    /// Each aspect in which they do.
+    pub changes: Vec<Change>,
+    /// Bytes of the contents in both trees.
+    pub lens: [u64; 2],
+    /// Whether both are regular files.
+    pub is_file: bool,
+}
+
+/// What [`compare`] leaves out.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct CompareOptions<'a> {
+    /// Aspects that do not count.
+    pub ignored: &'a [Aspect],
+    /// Whether everything below a directory that one tree lacks is reported, too.
+    pub lists_all: bool,
+}
+
+/// Compares two trees. Passes each path that differs to
 /// `report` in the order of a depth-first walk, until it breaks. An unreadable path is reported,
 /// and the rest is compared.
 ///
@@ -51,7 +89,7 @@ pub enum Difference {
 pub fn compare<L: Tree, R: Tree>(
     left: &L,
     right: &R,
-    ignored: &[Aspect],
+    options: &CompareOptions<'_>,
     report: &mut dyn FnMut(&[u8], Difference) -> ControlFlow<()>,
 ) -> Result<()> {
     let (left_root, right_root) = (left.root()?, right.root()?);
@@ -62,7 +100,8 @@ pub fn compare<L: Tree, R: Tree>(
     let mut comparer = Comparer {
         left,
         right,
-        ignored,
+        ignored: options.ignored,
+        lists_all: options.lists_all,
         links: Links::default(),
         path: Vec::new(),
         report,
@@ -75,7 +114,7 @@ pub fn compare<L: Tree, R: Tree>(
     if flow.is_break() {
         return Ok(());
     }
-    levels.push(Level::new(left_dir, right_dir, 0));
+    levels.push(Level::new(Some(left_dir), Some(right_dir), 0));
     while let Some(level) = levels.last_mut() {
         match comparer.step(level) {
             ControlFlow::Break(()) => break,
@@ -102,25 +141,29 @@ struct Level<L: Tree, R: Tree> {
 }
 
 struct Side<T: Tree> {
-    dir: T::Dir,
+    /// `None` if this tree has not the directory.
+    dir: Option<T::Dir>,
     next: Option<Child<T::Node>>,
     is_at_end: bool,
 }
 
 impl<T: Tree> Side<T> {
-    fn new(dir: T::Dir) -> Self {
+    fn new(dir: Option<T::Dir>) -> Self {
         Self {
+            is_at_end: dir.is_none(),
             dir,
             next: None,
-            is_at_end: false,
         }
     }
 
     /// Sets `next` to the next entry, if there is one; a failed listing is at its end.
     fn advance(&mut self, tree: &T) -> Result<()> {
-        if self.next.is_none() && !self.is_at_end {
+        if self.next.is_none()
+            && !self.is_at_end
+            && let Some(dir) = &mut self.dir
+        {
             self.is_at_end = true;
-            self.next = tree.next_child(&mut self.dir)?;
+            self.next = tree.next_child(dir)?;
             self.is_at_end = self.next.is_none();
         }
         Ok(())
@@ -128,7 +171,7 @@ impl<T: Tree> Side<T> {
 }
 
 impl<L: Tree, R: Tree> Level<L, R> {
-    fn new(left: L::Dir, right: R::Dir, path_len: usize) -> Self {
+    fn new(left: Option<L::Dir>, right: Option<R::Dir>, path_len: usize) -> Self {
         Self {
             left: Side::new(left),
             right: Side::new(right),
@@ -153,6 +196,7 @@ struct Comparer<'a, L: Tree, R: Tree> {
     left: &'a L,
     right: &'a R,
     ignored: &'a [Aspect],
+    lists_all: bool,
     links: Links,
     path: Vec<u8>,
     report: &'a mut dyn FnMut(&[u8], Difference) -> ControlFlow<()>,
@@ -186,16 +230,50 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         let right = level.right.next.take_if(|_| order.is_ge());
         match (left, right) {
             (Some(left), Some(right)) => self.both(level, &left, &right),
-            (Some(left), None) => self.one(&left.name, Difference::OnlyLeft(left.facts.kind)),
-            (None, Some(right)) => self.one(&right.name, Difference::OnlyRight(right.facts.kind)),
+            (Some(left), None) => {
+                let only = Only::of(&left.facts);
+                self.one(&left.name, only, Difference::OnlyLeft, |own| {
+                    Ok((
+                        Some(own.left.open_dir(level.left.dir.as_ref(), &left)?),
+                        None,
+                    ))
+                })
+            }
+            (None, Some(right)) => {
+                let only = Only::of(&right.facts);
+                self.one(&right.name, only, Difference::OnlyRight, |own| {
+                    Ok((
+                        None,
+                        Some(own.right.open_dir(level.right.dir.as_ref(), &right)?),
+                    ))
+                })
+            }
             (None, None) => ControlFlow::Continue(Next::Up),
         }
     }
 
-    fn one(&mut self, name: &[u8], difference: Difference) -> ControlFlow<(), Next<Level<L, R>>> {
+    /// Reports an entry of one tree. `open` opens it if it is a directory.
+    fn one(
+        &mut self,
+        name: &[u8],
+        only: Only,
+        difference: fn(Only) -> Difference,
+        open: impl FnOnce(&Self) -> Result<(Option<L::Dir>, Option<R::Dir>)>,
+    ) -> ControlFlow<(), Next<Level<L, R>>> {
         self.push_name(name);
-        self.report(difference)?;
-        ControlFlow::Continue(Next::Same)
+        self.report(difference(only))?;
+        if !self.lists_all || only.kind != FileKind::Directory {
+            return ControlFlow::Continue(Next::Same);
+        }
+        match open(self) {
+            Ok((left, right)) => {
+                ControlFlow::Continue(Next::Down(Level::new(left, right, self.path.len())))
+            }
+            Err(error) => {
+                self.report(Difference::Failed(error))?;
+                ControlFlow::Continue(Next::Same)
+            }
+        }
     }
 
     fn both(
@@ -206,8 +284,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
     ) -> ControlFlow<(), Next<Level<L, R>>> {
         self.push_name(&left.name);
         self.pair(
-            (Some(&level.left.dir), left),
-            (Some(&level.right.dir), right),
+            (level.left.dir.as_ref(), left),
+            (level.right.dir.as_ref(), right),
         )?;
         if [left.facts.kind, right.facts.kind] != [FileKind::Directory; 2] {
             return ControlFlow::Continue(Next::Same);
@@ -218,14 +296,14 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         }
         let dirs = self
             .left
-            .open_dir(Some(&level.left.dir), left)
+            .open_dir(level.left.dir.as_ref(), left)
             .and_then(|left_dir| {
-                let right_dir = self.right.open_dir(Some(&level.right.dir), right)?;
+                let right_dir = self.right.open_dir(level.right.dir.as_ref(), right)?;
                 Ok((left_dir, right_dir))
             });
         match dirs {
             Ok((left_dir, right_dir)) => {
-                let mut deeper = Level::new(left_dir, right_dir, self.path.len());
+                let mut deeper = Level::new(Some(left_dir), Some(right_dir), self.path.len());
                 deeper.subtree_ids = subtree_ids;
                 deeper.reported_count = self.reported_count;
                 deeper.linked_count = self.linked_count;
@@ -266,7 +344,11 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
     fn pair(&mut self, left: At<'_, L>, right: At<'_, R>) -> ControlFlow<()> {
         match self.changes(left, right) {
             Ok(changes) if changes.is_empty() => ControlFlow::Continue(()),
-            Ok(changes) => self.report(Difference::Changed(changes)),
+            Ok(changes) => self.report(Difference::Changed(Changed {
+                changes,
+                lens: [left.1.facts.size, right.1.facts.size],
+                is_file: [left.1.facts.kind, right.1.facts.kind] == [FileKind::Regular; 2],
+            })),
             Err(error) => self.report(Difference::Failed(error)),
         }
     }

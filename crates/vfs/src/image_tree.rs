@@ -10,8 +10,26 @@ use weald_image::{Image, Inode};
 /// Entries that are read from a directory at a time.
 const BATCH_COUNT: usize = 128;
 
-/// An image as a [`Tree`].
-pub struct ImageTree<'a>(pub &'a Image);
+/// An image, or a directory of one, as a [`Tree`].
+pub struct ImageTree<'a> {
+    image: &'a Image,
+    root: Inode,
+}
+
+impl<'a> ImageTree<'a> {
+    /// The whole image.
+    ///
+    /// # Errors
+    /// If its root cannot be read.
+    pub fn new(image: &'a Image) -> Result<Self> {
+        Ok(Self::at(image, image.root()?))
+    }
+
+    /// The directory `root` of the image, and what is below it.
+    pub fn at(image: &'a Image, root: Inode) -> Self {
+        Self { image, root }
+    }
+}
 
 /// A directory of an image that is being listed.
 pub struct ImageDir {
@@ -26,7 +44,7 @@ impl Tree for ImageTree<'_> {
     type Dir = ImageDir;
 
     fn root(&self) -> Result<Child<Inode>> {
-        Ok(child(b"", &self.0.root()?))
+        Ok(child(b"", &self.root))
     }
 
     fn open_dir(&self, parent: Option<&ImageDir>, child: &Child<Inode>) -> Result<ImageDir> {
@@ -42,22 +60,25 @@ impl Tree for ImageTree<'_> {
 
     fn next_child(&self, dir: &mut ImageDir) -> Result<Option<Child<Inode>>> {
         if dir.batch.is_empty() && !dir.is_at_end {
-            dir.fill(self.0)?;
+            dir.fill(self.image)?;
         }
         Ok(dir.batch.pop_front())
     }
 
     fn subtree_id(&self, child: &Child<Inode>) -> Option<u64> {
-        let template = child.node.template.filter(|_| !self.0.has_times_overlay());
+        let template = child
+            .node
+            .template
+            .filter(|_| !self.image.has_times_overlay());
         template.map(|id| id.0)
     }
 
     fn link_target(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<Vec<u8>> {
-        self.0.read_link(&child.node)
+        self.image.read_link(&child.node)
     }
 
     fn xattrs(&self, _: Option<&ImageDir>, child: &Child<Inode>) -> Result<XattrSet> {
-        Ok(self.0.xattrs(&child.node)?.to_vec())
+        Ok(self.image.xattrs(&child.node)?.to_vec())
     }
 
     fn open_file(
@@ -66,7 +87,7 @@ impl Tree for ImageTree<'_> {
         child: &Child<Inode>,
     ) -> Result<Box<dyn FileReader + '_>> {
         Ok(Box::new(ImageFile {
-            image: self.0,
+            image: self.image,
             inode: child.node.clone(),
             data_end: 0,
         }))

@@ -23,7 +23,8 @@ mod writable;
 
 pub use content::{Part, each_part, each_zeros};
 pub use diff::{
-    Aspect, Change, Child, Difference, Facts, FileReader, LinkKey, Tree, compare, kind_word,
+    Aspect, Change, Changed, Child, CompareOptions, Difference, Facts, FileReader, LinkKey, Only,
+    Tree, compare, kind_word,
 };
 pub use find::{Comparison, Permissions, Query};
 pub use glob::{Glob, PathGlob, Scope, Selection};

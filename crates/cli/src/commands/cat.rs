@@ -2,18 +2,16 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{SourceArgs, locate, thread_count};
+use crate::open::{Source, SourceArgs, thread_count};
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::io::Write;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::{Error, FileKind};
-use weald_image::Image;
-use weald_vfs::{Follow, Part, each_part, shown_path};
+use weald_vfs::{Follow, Located, Part, each_part, shown_path};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -39,7 +37,7 @@ pub struct CatArgs {
     #[command(flatten)]
     image: SourceArgs,
     /// Regular files in the image; symlinks are followed
-    #[arg(required = true, value_hint = ValueHint::Other)]
+    #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
 }
 
@@ -48,7 +46,7 @@ pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open_for_reading(thread_count(0))?;
     let mut output = Output::new();
     let mut problem_count = 0;
-    for path in &args.paths {
+    for path in image.paths_or_place(&args.paths)? {
         // The bytes before the error are written, and precede the message.
         if let Err(error) = cat(&image, path, &mut output)? {
             output.flush()?;
@@ -62,12 +60,12 @@ pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes one file. The outer result is for errors of standard output, the inner one for errors of
 /// the file.
-fn cat(image: &Image, path: &OsStr, output: &mut Output) -> std::io::Result<Result<(), Error>> {
-    let inode = match locate(image, path, Follow::Yes) {
-        Ok(located) => located.inode,
+fn cat(image: &Source, path: &OsStr, output: &mut Output) -> std::io::Result<Result<(), Error>> {
+    let Located { path, inode } = match image.locate(path, Follow::Yes) {
+        Ok(located) => located,
         Err(error) => return Ok(Err(error)),
     };
-    let name = shown_path(path.as_bytes());
+    let name = shown_path(&path);
     if inode.kind != FileKind::Regular {
         return Ok(Err(Error::invalid(format!("{name}: not a regular file"))));
     }

@@ -1,20 +1,28 @@
-//! `weald diff`: compares two images, or an image with a directory.
+//! `weald diff`: compares two trees.
+
+mod totals;
 
 use crate::entry;
 use crate::help::Help;
 use crate::json::{Object, put_name};
-use crate::open::{TrustArgs, thread_count};
+use crate::open::{Source, SourceArgs, TrustArgs, thread_count};
 use crate::output::Output;
 use crate::status::FOUND;
 use crate::{messages, parse};
+use anyhow::bail;
 use clap::{Args, ValueHint};
+use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use totals::Totals;
 use weald_export::HostTree;
 use weald_format::FileKind;
-use weald_vfs::{Aspect, Change, Difference, ImageTree, compare, shown_path};
+use weald_image::Inode;
+use weald_vfs::{
+    Aspect, Change, CompareOptions, Difference, Follow, ImageTree, compare, shown_path,
+};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -22,7 +30,10 @@ pub const HELP: Help = Help {
     notes: &[
         "Output: '- PATH' for a path in A only, '+ PATH' for a path in B only (with everything \
          below), '* PATH: ASPECT: A -> B' for a difference, '! PATH: REASON' for a path that could \
-         not be compared.",
+         not be compared. Trees whose files were only copied differ in mtime: --ignore mtime.",
+        "With --stat, each line is a directory: files that only B has and their bytes, files that \
+         only A has and theirs, files that differ and by how many bytes B's are longer; then the \
+         sums. Directories, links and devices count as files of no bytes.",
         "Aspects are type, mode, uid, gid, device, size, content, target, mtime, xattrs, links \
          (which names share an inode), and atime, ctime and btime if both sides store them.",
     ],
@@ -41,7 +52,11 @@ pub const HELP: Help = Help {
         ),
         (
             "Compare two generations of an image",
-            "weald diff --generation 1 versions.weald versions.weald",
+            "weald diff versions.weald@1 versions.weald",
+        ),
+        (
+            "Show where two versions of a directory differ",
+            "weald diff --stat --depth 2 monday.weald:/ tuesday.weald:/",
         ),
     ],
     exit_status: &[
@@ -54,14 +69,15 @@ pub const HELP: Help = Help {
     ],
 };
 
-/// Compare two images, or an image with a directory
+/// Compare two trees: images, generations, directories in images or of this machine
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct DiffArgs {
-    /// Image file, or STORE:NAME
-    #[arg(value_name = "A", value_hint = ValueHint::FilePath)]
+    /// Image file, STORE:NAME, STORE:VOLUME@SNAPSHOT, or directory; IMAGE@2 is a generation of an
+    /// image, IMAGE:/DIR a directory in it
+    #[arg(value_name = "A", value_hint = ValueHint::AnyPath)]
     left: PathBuf,
-    /// Image file, STORE:NAME, or directory
+    /// The same, for the other side
     #[arg(value_name = "B", value_hint = ValueHint::AnyPath)]
     right: PathBuf,
     #[command(flatten)]
@@ -74,25 +90,67 @@ pub struct DiffArgs {
         value_parser = parse::aspect
     )]
     ignore: Vec<Aspect>,
+    /// Print everything below a directory that one side lacks, too
+    #[arg(short, long)]
+    recursive: bool,
+    /// Print how many files and bytes differ in each directory
+    #[arg(long, conflicts_with_all = ["recursive", "quiet"])]
+    stat: bool,
+    /// Levels of directories that --stat tells apart
+    #[arg(long, value_name = "LEVELS", default_value_t = 1, requires = "stat")]
+    depth: usize,
     /// Print nothing; only set the exit status
     #[arg(short, long)]
     quiet: bool,
-    /// Print one JSON object per difference
+    /// Print one JSON object per difference, or per directory with --stat
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
 }
 
+/// One side of a comparison.
+#[allow(clippy::large_enum_variant)] // two of them
+enum Side {
+    /// A directory of this machine.
+    Host(HostTree),
+    /// A tree, and the directory in it.
+    Image(Source, Inode),
+}
+
+impl Side {
+    fn open(path: &Path, trust: &TrustArgs) -> anyhow::Result<Self> {
+        if path.is_dir() && !weald_store::is_store(path) {
+            // Each level of directories needs a descriptor.
+            if let Err(error) = weald_sys::raise_open_file_limit() {
+                log::info!("limit of open files: {error}");
+            }
+            return Ok(Self::Host(HostTree::open(path)?));
+        }
+        let args = SourceArgs {
+            image: path.to_owned(),
+            trust: trust.clone(),
+        };
+        let source = args.open_for_reading(thread_count(0))?;
+        let root = source.locate(OsStr::new(""), Follow::Yes)?;
+        if root.inode.kind != FileKind::Directory {
+            bail!("{}: is no directory", shown_path(&root.path));
+        }
+        Ok(Self::Image(source, root.inode))
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
-    let thread_count = thread_count(0);
     let mut output = Output::new();
+    let mut totals = Totals::new(args.depth);
     let (mut count, mut result) = (0_u64, Ok(()));
     let mut report = |path: &[u8], difference: Difference| {
         count += 1;
         if args.quiet {
             return ControlFlow::Break(());
         }
-        result = if args.json {
+        result = if args.stat {
+            totals.add(path, &difference, &mut output)
+        } else if args.json {
             json(path, &difference, &mut output)
         } else {
             text(path, &difference, &mut output)
@@ -103,38 +161,44 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             ControlFlow::Break(())
         }
     };
+    let options = CompareOptions {
+        ignored: &args.ignore,
+        lists_all: args.recursive || args.stat,
+    };
     let changed = args.trust.open_changed([&args.left, &args.right])?;
-    if let Some([left, right]) = changed {
-        compare(
-            &ImageTree(&left),
-            &ImageTree(&right),
-            &args.ignore,
-            &mut report,
-        )?;
-    } else if args.right.is_dir() {
-        let left = args.trust.open_tree(&args.left, thread_count)?;
-        // Each level of directories needs a descriptor.
-        if let Err(error) = weald_sys::raise_open_file_limit() {
-            log::info!("limit of open files: {error}");
-        }
-        let right = HostTree::open(&args.right)?;
-        compare(&ImageTree(&left), &right, &args.ignore, &mut report)?;
+    if let Some([left, right]) = &changed {
+        let (left, right) = (ImageTree::new(left)?, ImageTree::new(right)?);
+        compare(&left, &right, &options, &mut report)?;
     } else {
-        let left = args.trust.open_tree(&args.left, thread_count)?;
-        let trust = TrustArgs {
+        // What tells a digest or a generation by an option means the first side.
+        let other = TrustArgs {
             digest: None,
             generation: None,
             ..args.trust.clone()
         };
-        let right = trust.open_tree(&args.right, thread_count)?;
-        compare(
-            &ImageTree(&left),
-            &ImageTree(&right),
-            &args.ignore,
-            &mut report,
-        )?;
+        let left = Side::open(&args.left, &args.trust)?;
+        let right = Side::open(&args.right, &other)?;
+        match (&left, &right) {
+            (Side::Host(left), Side::Host(right)) => compare(left, right, &options, &mut report),
+            (Side::Host(left), Side::Image(image, root)) => {
+                let right = ImageTree::at(image, root.clone());
+                compare(left, &right, &options, &mut report)
+            }
+            (Side::Image(image, root), Side::Host(right)) => {
+                let left = ImageTree::at(image, root.clone());
+                compare(&left, right, &options, &mut report)
+            }
+            (Side::Image(image, root), Side::Image(other, other_root)) => {
+                let left = ImageTree::at(image, root.clone());
+                let right = ImageTree::at(other, other_root.clone());
+                compare(&left, &right, &options, &mut report)
+            }
+        }?;
     }
     result?;
+    if args.stat {
+        totals.print(args.json, &mut output)?;
+    }
     output.finish()?;
     Ok(if count == 0 {
         ExitCode::SUCCESS
@@ -153,10 +217,10 @@ fn text(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result
         }
     };
     match difference {
-        Difference::OnlyLeft(kind) => writeln!(output, "- {path}{}", slash(kind)),
-        Difference::OnlyRight(kind) => writeln!(output, "+ {path}{}", slash(kind)),
-        Difference::Changed(changes) => {
-            let words: Vec<String> = changes.iter().map(change_words).collect();
+        Difference::OnlyLeft(only) => writeln!(output, "- {path}{}", slash(&only.kind)),
+        Difference::OnlyRight(only) => writeln!(output, "+ {path}{}", slash(&only.kind)),
+        Difference::Changed(changed) => {
+            let words: Vec<String> = changed.changes.iter().map(change_words).collect();
             writeln!(output, "* {path}: {}", words.join(", "))
         }
         Difference::Failed(error) => writeln!(output, "! {path}: {}", messages::one_line(error)),
@@ -180,17 +244,21 @@ fn json(path: &[u8], difference: &Difference, output: &mut Output) -> io::Result
     put_name(&mut object, "path", path);
     let mut put = |key: &str, value: serde_json::Value| drop(object.insert(key.to_owned(), value));
     match difference {
-        Difference::OnlyLeft(kind) => {
+        Difference::OnlyLeft(only) => {
             put("difference", "only_in_a".into());
-            put("type", entry::kind_word(*kind).into());
+            put("type", entry::kind_word(only.kind).into());
+            put("size", only.len.into());
         }
-        Difference::OnlyRight(kind) => {
+        Difference::OnlyRight(only) => {
             put("difference", "only_in_b".into());
-            put("type", entry::kind_word(*kind).into());
+            put("type", entry::kind_word(only.kind).into());
+            put("size", only.len.into());
         }
-        Difference::Changed(changes) => {
+        Difference::Changed(changed) => {
             put("difference", "changed".into());
-            let changes = changes.iter().map(|change| {
+            put("size_a", changed.lens[0].into());
+            put("size_b", changed.lens[1].into());
+            let changes = changed.changes.iter().map(|change| {
                 let aspect = change.aspect.word();
                 serde_json::json!({ "aspect": aspect, "a": change.left, "b": change.right })
             });

@@ -105,7 +105,8 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         args.image.open_for_everything(0)?
     } else {
         args.image.open()?
-    };
+    }
+    .whole()?;
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
     }

@@ -2,7 +2,7 @@
 
 use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
-use crate::open::{SourceArgs, locate, thread_count};
+use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
 use crate::{json, messages, parse, printf, status::exit_code};
 use anyhow::anyhow;
@@ -153,7 +153,7 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     let format = args.printf.as_ref().map(parse).transpose();
     let format = format.map_err(|what| anyhow!("--printf: {what}"))?;
     let image = args.image.open()?;
-    let start = locate(&image, &args.path, Follow::Yes)?;
+    let start = image.locate(&args.path, Follow::Yes)?;
     let options = SearchOptions {
         depth_max: args.max_depth,
         is_counted: args.count,

@@ -3,7 +3,7 @@
 use crate::entry::{self, mode_letters, size_column};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{SourceArgs, locate};
+use crate::open::SourceArgs;
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -69,12 +69,7 @@ pub struct LsArgs {
 /// Runs the command.
 pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
-    let root = [OsString::new()];
-    let paths = if args.paths.is_empty() {
-        &root
-    } else {
-        args.paths.as_slice()
-    };
+    let paths = image.paths_or_root(&args.paths);
     let mut lister = Lister {
         image: &image,
         args,
@@ -88,7 +83,7 @@ pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
         } else {
             Follow::Yes
         };
-        match locate(&image, path, follow) {
+        match image.locate(path, follow) {
             Ok(located) => {
                 if paths.len() > 1
                     && !args.json

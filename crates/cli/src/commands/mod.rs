@@ -22,6 +22,7 @@ pub mod mount_helper;
 pub mod mount_kernel;
 pub mod mount_overlay;
 pub mod mounts;
+pub mod parity;
 pub mod publish;
 pub mod recover;
 mod remount;

@@ -2,16 +2,15 @@
 
 use crate::help::{DONE_OR_DAMAGED, Help};
 use crate::json::{Object, put_name};
-use crate::open::{default_cache_len, thread_count};
+use crate::open::{default_cache_len, refuse_all_but_files, thread_count};
 use crate::output::Output;
 use crate::parse;
 use crate::progress::{Display, ProgressWord, bytes, count};
 use crate::status::FOUND;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use clap::{Args, ValueHint};
 use std::cell::RefCell;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -85,7 +84,11 @@ pub struct SalvageArgs {
 
 /// Runs the command.
 pub fn run(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
-    refuse_others(&args.damaged)?;
+    refuse_all_but_files(
+        &args.damaged,
+        "fetch the object, then salvage the file",
+        "is an image of a store: 'weald store salvage' is for stores",
+    )?;
     weald_sys::check_preload()?;
     let shown = args.damaged.display().to_string();
     let options = options(args);
@@ -126,21 +129,6 @@ pub fn run(args: &SalvageArgs) -> anyhow::Result<ExitCode> {
     let lost_count = lines.close(&salvaged)?;
     let is_whole = lost_count == 0 && problem_count == 0;
     Ok(ExitCode::from(if is_whole { 0 } else { FOUND }))
-}
-
-/// Refuses what is no image file.
-fn refuse_others(path: &Path) -> anyhow::Result<()> {
-    let shown = weald_vfs::shown(path.as_os_str().as_bytes());
-    if weald_remote::is_url(path) {
-        bail!(
-            "{}: fetch the object, then salvage the file",
-            weald_remote::shown(path)
-        );
-    }
-    if weald_store::split(path).is_some() {
-        bail!("{shown}: is an image of a store: 'weald store salvage' is for stores");
-    }
-    Ok(())
 }
 
 fn options(args: &SalvageArgs) -> OpenOptions {

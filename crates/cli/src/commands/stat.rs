@@ -4,7 +4,7 @@ use crate::entry::{self, mode_letters};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::Object;
 use crate::messages;
-use crate::open::{SourceArgs, locate};
+use crate::open::SourceArgs;
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -36,7 +36,7 @@ pub struct StatArgs {
     #[command(flatten)]
     image: SourceArgs,
     /// Paths in the image
-    #[arg(required = true, value_hint = ValueHint::Other)]
+    #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
     /// Follow symlinks
     #[arg(short = 'L', long)]
@@ -56,8 +56,8 @@ pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
     } else {
         Follow::No
     };
-    for path in &args.paths {
-        let described = locate(&image, path, follow).and_then(|located| {
+    for path in image.paths_or_place(&args.paths)? {
+        let described = image.locate(path, follow).and_then(|located| {
             if args.json {
                 json(&image, &located).map(Described::Json)
             } else {

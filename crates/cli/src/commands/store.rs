@@ -5,6 +5,7 @@ mod change;
 mod collect;
 mod export;
 pub(super) mod import_target;
+mod names;
 mod probe;
 pub(super) mod remover;
 mod salvage;
@@ -78,7 +79,9 @@ enum StoreCommand {
     Export(export::ExportArgs),
     Ls(show::LsArgs),
     Info(show::InfoArgs),
-    Rm(change::RmArgs),
+    Rm(names::RmArgs),
+    Forget(names::ForgetArgs),
+    Mv(names::MvArgs),
     Gc(collect::GcArgs),
     Check(show::CheckArgs),
     Salvage(salvage::SalvageArgs),
@@ -97,7 +100,9 @@ pub fn run(args: &StoreArgs) -> anyhow::Result<ExitCode> {
         StoreCommand::Export(args) => export::run(args),
         StoreCommand::Ls(args) => show::ls(args),
         StoreCommand::Info(args) => show::info(args),
-        StoreCommand::Rm(args) => change::rm(args),
+        StoreCommand::Rm(args) => names::rm(args),
+        StoreCommand::Forget(args) => names::forget(args),
+        StoreCommand::Mv(args) => names::mv(args),
         StoreCommand::Gc(args) => collect::gc(args),
         StoreCommand::Check(args) => show::check(args),
         StoreCommand::Salvage(args) => salvage::run(args),
@@ -116,7 +121,9 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "export" => &export::HELP,
         "ls" => &show::LS_HELP,
         "info" => &show::INFO_HELP,
-        "rm" => &change::RM_HELP,
+        "rm" => &names::RM_HELP,
+        "forget" => &names::FORGET_HELP,
+        "mv" => &names::MV_HELP,
         "gc" => &collect::GC_HELP,
         "check" => &show::CHECK_HELP,
         "salvage" => &salvage::HELP,

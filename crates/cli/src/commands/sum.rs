@@ -3,7 +3,7 @@
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
 use crate::messages;
-use crate::open::{SourceArgs, locate, thread_count};
+use crate::open::{SourceArgs, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
 use crate::parse;
 use crate::status::exit_code;
@@ -103,16 +103,11 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
         thread_count: thread_count(args.threads),
         is_cancelled: &has_no_reader,
     };
-    let root = [OsString::new()];
-    let paths = if args.paths.is_empty() {
-        &root
-    } else {
-        args.paths.as_slice()
-    };
+    let paths = image.paths_or_root(&args.paths);
     let mut output = Output::new();
     let mut problem_count = 0;
     for path in paths {
-        let start = match locate(&image, path, Follow::Yes) {
+        let start = match image.locate(path, Follow::Yes) {
             Ok(start) if matches!(start.inode.kind, FileKind::Regular | FileKind::Directory) => {
                 start
             }

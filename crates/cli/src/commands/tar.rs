@@ -64,7 +64,8 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
         args.image.open_for_everything(threads)?
     } else {
         args.image.open_for_reading(threads)?
-    };
+    }
+    .whole()?;
     let mut output = Output::new();
     if output.is_terminal() {
         bail!("a tar stream is not written to a terminal");

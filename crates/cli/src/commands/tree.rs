@@ -2,7 +2,7 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{SourceArgs, locate};
+use crate::open::SourceArgs;
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -48,7 +48,7 @@ pub struct TreeArgs {
 /// Runs the command.
 pub fn run(args: &TreeArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
-    let start = locate(&image, &args.path, Follow::Yes)?;
+    let start = image.locate(&args.path, Follow::Yes)?;
     let mut walker = Walker::new(&image, start);
     let mut drawing = Drawing {
         args,

@@ -153,6 +153,27 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("salvage @gone sv2@", Nothing),
             ("salvage @ sv2@", Nothing),
         ],
+        "parity" => &[],
+        "parity add" => &[
+            ("parity add i@", Nothing),
+            ("parity add i@", Nothing),
+            ("parity add --json --parity p@.parity i@", Nothing),
+            ("parity add --parity @gone/@ i@", Nothing),
+            ("parity add @gone", Nothing),
+            ("parity add @", Nothing),
+        ],
+        "parity verify" => &[
+            ("parity verify i@", Nothing),
+            ("parity verify --json i@", Nothing),
+            ("parity verify --parity p@.parity @.lua", Nothing),
+            ("parity verify --parity i@ i@", Nothing),
+            ("parity verify @gone", Nothing),
+        ],
+        "parity repair" => &[
+            ("parity repair i@", Nothing),
+            ("parity repair --json i@", Nothing),
+            ("parity repair @gone", Nothing),
+        ],
         "publish" => &[
             ("publish i@ s3://@/x", Nothing),
             ("publish i@ s3://@/x:@", Nothing),
@@ -247,7 +268,14 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("store rm s@:@", Nothing),
             ("store rm s@ @", Nothing),
             ("store rm --json s@:a", Nothing),
+            ("store rm -n s@ *", Nothing),
         ],
+        "store forget" => &[
+            ("store forget -n --keep-last 1 s@", Nothing),
+            ("store forget --keep-last 1 s@ @", Nothing),
+            ("store forget --keep-last 1 @", Nothing),
+        ],
+        "store mv" => &[("store mv s@:a @", Nothing), ("store mv s@:@ a", Nothing)],
         "store gc" => &[
             ("store gc s@", Nothing),
             ("store gc --json s@", Nothing),

@@ -211,6 +211,10 @@ fn every_example_works() {
                 must(&bench, "weald snapshot hold audit srv/store:home@before");
             }
         }
+        if ["parity verify", "parity repair"].contains(&command) {
+            let add = "weald parity add -q forest.weald; cp forest.weald.parity backup/";
+            must(&bench, add);
+        }
         if ["umount", "mounts"].contains(&command) {
             must(&bench, "weald mount forest.weald mnt");
         }

@@ -13,8 +13,10 @@ mod from_erofs;
 mod fsverity;
 mod info;
 mod outputs;
+mod parity;
 #[path = "../../../image/tests/support/mod.rs"]
 mod parts;
+mod places;
 mod read;
 mod rewrite;
 mod salvage;

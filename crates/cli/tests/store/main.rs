@@ -11,6 +11,7 @@ mod life;
 mod many;
 mod missing;
 mod mounted;
+mod names;
 mod older;
 mod pins;
 mod replica_places;

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 95] = [
+pub const COMMANDS: [&str; 101] = [
     "build",
     "mount",
     "umount",
@@ -34,6 +34,10 @@ pub const COMMANDS: [&str; 95] = [
     "generations",
     "recover",
     "salvage",
+    "parity",
+    "parity add",
+    "parity verify",
+    "parity repair",
     "rewrite",
     "publish",
     "store",
@@ -44,6 +48,8 @@ pub const COMMANDS: [&str; 95] = [
     "store ls",
     "store info",
     "store rm",
+    "store forget",
+    "store mv",
     "store gc",
     "store check",
     "store salvage",

@@ -171,7 +171,8 @@ fn credentials_come_from_profiles_too() {
     run(&mut command).expect(0, "");
 }
 
-/// Would catch: an object that was cut and is read as far as it goes.
+/// Would catch: an object that was cut and is read as far as it goes, or whose second copies are
+/// used without a word.
 #[test]
 fn truncated_objects_are_refused() {
     let ground = Ground::new(true);
@@ -180,7 +181,9 @@ fn truncated_objects_are_refused() {
     for cut in [1, 64, 127, 128, 4096, 1 << 20, len / 2, len - 200, len - 1] {
         fs::write(ground.web.file("cut"), &whole[..cut]).expect("write");
         let output = ground.weald(["check", "-q", &ground.web.url("cut")]);
-        assert_eq!(output.code, Some(2), "{cut}: {}", output.stderr);
+        // What stands at the end is there twice.
+        let code = if len - cut <= 200 { 1 } else { 2 };
+        assert_eq!(output.code, Some(code), "{cut}: {}", output.stderr);
         assert_eq!(output.stderr.lines().count(), 1, "{cut}: {}", output.stderr);
     }
 }

@@ -152,7 +152,7 @@ fn a_killed_publication_shows_nothing() {
         ..LinkOptions::default()
     };
     let link = Link::start(ground.s3.address(), options).expect("a link");
-    for milliseconds in [150, 500, 900, 1400, 1900] {
+    for milliseconds in [150, 500, 900, 1300, 1600] {
         let mut command = ground.command();
         command.env("AWS_ENDPOINT_URL", format!("http://{}", link.address()));
         command.args(["publish", "-qf", "store:big", &url]);

@@ -230,7 +230,11 @@ impl Gatherer<'_> {
         }
         let name = layout::strip_replaced(key);
         let mut error = None;
-        for object in [layout::map(name), layout::hidden_map(row.image_no)] {
+        // In later tables than these the image may have another name.
+        let usual = [layout::map(name), layout::hidden_map(row.image_no)];
+        let others = std::iter::once_with(|| self.store.names().unwrap_or_default());
+        let others = others.flatten().map(|other| layout::map(&other));
+        for object in usual.into_iter().chain(others) {
             match self.store.read_object(&object, MAP_LEN_MAX) {
                 Ok(bytes) if Digest::of(&bytes) == row.map_digest => {
                     self.put(DataKind::Map(row.image_no), &bytes)?;

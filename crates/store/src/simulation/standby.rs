@@ -557,8 +557,8 @@ fn of_two_stores_with_a_replica_in_a_bucket_one_goes_on() {
     assert!(promotions > 150, "{promotions}");
     // Each with the first seed that finds it, from which on is searched.
     for (bug, first) in [
-        (Bug::LogReplaced, 1310),
-        (Bug::RefusedIsDone, 1310),
+        (Bug::LogReplaced, 9451),
+        (Bug::RefusedIsDone, 9451),
         (Bug::ListTrusted, 0),
         (Bug::EpochNotReadAgain, 69),
         (Bug::EpochPutLate, 77),

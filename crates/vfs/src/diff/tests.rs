@@ -132,15 +132,20 @@ impl Tree for Memory {
 
 /// All differences, as one word for each.
 fn differences(left: &Memory, right: &Memory) -> Vec<String> {
+    differences_with(left, right, CompareOptions::default())
+}
+
+fn differences_with(left: &Memory, right: &Memory, options: CompareOptions<'_>) -> Vec<String> {
     let mut lines = Vec::new();
-    let compared = compare(left, right, &[], &mut |path, difference| {
+    let compared = compare(left, right, &options, &mut |path, difference| {
         let path = String::from_utf8_lossy(path);
         lines.push(match difference {
             Difference::OnlyLeft(_) => format!("-{path}"),
             Difference::OnlyRight(_) => format!("+{path}"),
             Difference::Failed(error) => format!("!{path}: {error}"),
-            Difference::Changed(changes) => {
-                let words: Vec<_> = changes
+            Difference::Changed(changed) => {
+                let words: Vec<_> = changed
+                    .changes
                     .iter()
                     .map(|c| format!("{} {}", c.aspect.word(), c.right))
                     .collect();
@@ -162,6 +167,33 @@ fn equal_trees_do_not_differ() {
         .with("a/b", F, "x")
         .with("c", L, "a/b");
     assert!(differences(&tree, &tree.clone()).is_empty());
+}
+
+/// Would catch: an entry below a new directory that is left out, or that counts for both sides.
+#[test]
+fn what_is_below_a_missing_directory_is_listed_on_request() {
+    let left = Memory::new().with("a", F, "").with("z", F, "");
+    let right = Memory::new()
+        .with("b", D, "")
+        .with("b/c", D, "")
+        .with("b/c/d", F, "x")
+        .with("b/e", L, "x")
+        .with("z", F, "");
+    let all = CompareOptions {
+        lists_all: true,
+        ..CompareOptions::default()
+    };
+    let found = differences_with(&left, &right, all);
+    assert_eq!(found, ["-a", "+b", "+b/c", "+b/c/d", "+b/e"]);
+    let found = differences_with(&right, &left, all);
+    assert_eq!(found, ["+a", "-b", "-b/c", "-b/c/d", "-b/e"]);
+    let broken = Memory {
+        broken: Some(b"b/c".to_vec()),
+        ..right.clone()
+    };
+    let found = differences_with(&left, &broken, all);
+    assert_eq!(found, ["-a", "+b", "+b/c", "!b/c: broken", "+b/e"]);
+    assert_eq!(differences(&left, &right), ["-a", "+b"]);
 }
 
 #[test]

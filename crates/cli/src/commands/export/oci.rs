@@ -156,7 +156,7 @@ pub(super) fn run(args: &OciArgs) -> anyhow::Result<ExitCode> {
         temp_dir: std::env::temp_dir(),
         ..TarOptions::default()
     };
-    let image = args.image.open_for_reading(thread_count(0))?;
+    let image = args.image.open_for_reading(thread_count(0))?.whole()?;
     let display = args.display.display()?;
     let exported = export_layout(&layout, &options, |out| {
         let report = write_tar(&image, &tar_options, out, &Reported(&display))?;

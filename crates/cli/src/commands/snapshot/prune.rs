@@ -2,14 +2,14 @@
 
 use super::named::do_work;
 use crate::help::{DONE_OR_FAILED, Help};
+use crate::keep_args::KeepArgs;
 use crate::named_volume::{Named, VolumePath};
 use crate::output::Output;
-use anyhow::bail;
 use clap::Args;
 use std::process::ExitCode;
 use weald_daemon::SnapshotWork;
 use weald_vfs::safe_line;
-use weald_volume::retention::{Dated, Period, Retention};
+use weald_volume::retention::Dated;
 
 /// Snapshots that are removed by one request.
 const REMOVED_AT_ONCE: usize = 500;
@@ -41,24 +41,8 @@ pub const HELP: Help = Help {
 pub(super) struct PruneArgs {
     #[command(flatten)]
     path: VolumePath,
-    /// Keep this many of the newest
-    #[arg(long, value_name = "N")]
-    keep_last: Option<u64>,
-    /// Keep the newest of each of this many hours
-    #[arg(long, value_name = "N")]
-    keep_hourly: Option<u64>,
-    /// Keep the newest of each of this many days
-    #[arg(long, value_name = "N")]
-    keep_daily: Option<u64>,
-    /// Keep the newest of each of this many weeks
-    #[arg(long, value_name = "N")]
-    keep_weekly: Option<u64>,
-    /// Keep the newest of each of this many months
-    #[arg(long, value_name = "N")]
-    keep_monthly: Option<u64>,
-    /// Keep the newest of each of this many years
-    #[arg(long, value_name = "N")]
-    keep_yearly: Option<u64>,
+    #[command(flatten)]
+    keep: KeepArgs,
     /// Only show what would go
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -68,19 +52,7 @@ pub(super) struct PruneArgs {
 }
 
 pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
-    let rules = [
-        (Period::Last, args.keep_last),
-        (Period::Hour, args.keep_hourly),
-        (Period::Day, args.keep_daily),
-        (Period::Week, args.keep_weekly),
-        (Period::Month, args.keep_monthly),
-        (Period::Year, args.keep_yearly),
-    ];
-    let rules = rules.into_iter();
-    let rules = Retention::new(rules.filter_map(|(period, count)| Some((period, count?))));
-    if rules.keeps_nothing() {
-        bail!("nothing would be kept: name what to keep, as in --keep-daily 7");
-    }
+    let rules = args.keep.rules()?;
     let volume = Named::open(&args.path.volume)?;
     volume.find()?;
     let all = do_work(&volume, &SnapshotWork::List(false))?;

@@ -1,6 +1,7 @@
 //! `weald store add`: builds an image straight into a store.
 
 use super::import_target::ImportTarget;
+use super::names;
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
 use crate::open_store::{new_image_at, open_dir, show_path};
@@ -36,6 +37,9 @@ pub const HELP: Help = Help {
         "Without --like, Weald takes the image whose name begins like the new one, with numbers \
          compared as a whole: 5.2.10 begins like 5.2.9 and like 5.2.1. Of several it takes the \
          newest.",
+        "With --replace, a name can move, as that of the latest version: readers find the old \
+         image until the new one is complete. An image that is mounted or being read is not \
+         replaced, and none in a store of which a volume is mounted.",
         "A stream, or an image of EROFS, is first packed into a temporary file in the store's \
          directory.",
         "If a volume of the store is mounted, by the same user, add builds the image in a \
@@ -52,6 +56,10 @@ pub const HELP: Help = Help {
         (
             "Add the next version, which takes the space of what is new in it",
             "weald store add /srv/store v2 --name project-2",
+        ),
+        (
+            "Add the newest version under a name that moves",
+            "weald store add /srv/store project --name latest --replace",
         ),
         (
             "Add a container root from a tar stream",
@@ -85,6 +93,10 @@ pub struct AddArgs {
     /// Image of the store that the new one resembles (default: the one with the most similar name)
     #[arg(long, value_name = "NAME", help_heading = OUTPUT)]
     like: Option<String>,
+    /// Replace an image of the same name: its name means the old image or the new one at any
+    /// moment
+    #[arg(long, help_heading = OUTPUT)]
+    replace: bool,
     #[command(flatten)]
     input: InputArgs,
     #[command(flatten)]
@@ -134,10 +146,14 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
         ..WriteOptions::new(writer_name("store add"))
     };
     let store = open_dir(&dir)?;
-    let target = ImportTarget::open(&store, &dir, write_options)?;
-    if matches!(target, ImportTarget::Mounted(_)) {
+    let mut target = ImportTarget::open(&store, &dir, write_options)?;
+    let mut replaces = false;
+    if args.replace {
+        replaces = names::prepare_to_replace(&store, target.own_writer()?, &name)?;
+    } else if matches!(target, ImportTarget::Mounted(_)) {
         refuse_taken(&store, &name)?;
     }
+    let before = names::name_before(&name);
     let display = args.display.display()?;
     let start = Instant::now();
     let added = match target {
@@ -145,7 +161,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
             let target = StoreTarget {
                 writer,
                 dir: &dir,
-                name: &name,
+                name: if replaces { &before } else { &name },
                 like: args.like.as_deref(),
             };
             add(args, target, &options, &display)
@@ -154,6 +170,10 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     };
     display.finish();
     let added = added?;
+    if replaces {
+        let options = WriteOptions::new(writer_name("store add"));
+        names::replace(&mut store.write(options)?, &name)?;
+    }
     print(&args.display, &name, &added, start)?;
     Ok(exit_code(added.report.problem_count))
 }

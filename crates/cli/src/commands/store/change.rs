@@ -1,13 +1,12 @@
-//! `weald store create`, `import` and `rm`.
+//! `weald store create` and `import`.
 
 use super::import_target::ImportTarget;
-use super::remover::Remover;
-use super::views;
+use super::names;
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
 use crate::open::{default_cache_len, thread_count};
-use crate::open_store::{StoreDir, new_image_at, open, open_dir, open_named, show_path};
+use crate::open_store::{StoreDir, new_image_at, open_dir, show_path};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use crate::uuid::random_uuid;
@@ -122,9 +121,12 @@ pub const IMPORT_HELP: Help = Help {
         "The name is that of the file without .weald, unless --name gives another. A name has 1 \
          to 200 bytes of UTF-8, no '/', no control character and no dot in front. No two images \
          of a store have the same name.",
+        "With --replace, a name can move, as that of the latest version: readers find the old \
+         image until the new one is complete. An image that is mounted or being read is not \
+         replaced.",
         "If a volume of the store is mounted, by the same user, its server stores the image while \
-         the volume goes on. --verify-duplicates is then refused, and --index-memory is without \
-         effect.",
+         the volume goes on. --verify-duplicates and --replace are then refused, and \
+         --index-memory is without effect.",
     ],
     examples: &[
         (
@@ -162,6 +164,10 @@ pub(super) struct ImportArgs {
     /// one again
     #[arg(long)]
     verify_duplicates: bool,
+    /// Replace an image of the same name: its name means the old image or the new one at any
+    /// moment
+    #[arg(long)]
+    replace: bool,
     /// Do not compare the tree digest of the image with its tree
     #[arg(long)]
     no_verify: bool,
@@ -230,14 +236,30 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         ..WriteOptions::new(writer_name("store import"))
     };
     let mut target = ImportTarget::open(&store, &dir, options)?;
-    refuse_taken(&store, &incoming)?;
+    let mut taken = Vec::new();
+    if args.replace {
+        let writer = target.own_writer()?;
+        for image in &incoming {
+            if names::prepare_to_replace(&store, writer, &image.name)? {
+                taken.push(image.name.clone());
+            }
+        }
+    } else {
+        refuse_taken(&store, &incoming)?;
+    }
     let mut output = Output::new();
     for image in &incoming {
         check_structure(&store, image)?;
         if !args.no_verify {
             verify_tree(image.path, &store)?;
         }
-        let imported = import_image(&mut target, image)?;
+        let imported = if taken.contains(&image.name) {
+            let imported = import_image(&mut target, image, &names::name_before(&image.name))?;
+            names::replace(target.own_writer()?, &image.name)?;
+            imported
+        } else {
+            import_image(&mut target, image, &image.name)?
+        };
         if args.json {
             output.json(&imported_json(&image.name, &imported).into())?;
         } else if !args.quiet {
@@ -259,8 +281,8 @@ fn refuse_taken(store: &Store, incoming: &[Incoming<'_>]) -> anyhow::Result<()> 
     for image in incoming {
         if names.contains(&image.name) {
             bail!(
-                "{}:{}: the store has an image of this name: give another one with --name, or \
-                 remove that one with 'weald store rm'",
+                "{}:{}: the store has an image of this name: give another one with --name, \
+                 replace that one with --replace, or remove it with 'weald store rm'",
                 store.shown(),
                 image.name
             );
@@ -325,8 +347,12 @@ fn verify_tree(path: &Path, store: &Store) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn import_image(target: &mut ImportTarget, image: &Incoming<'_>) -> anyhow::Result<Imported> {
-    match target.import(&image.name, &*image.source) {
+fn import_image(
+    target: &mut ImportTarget,
+    image: &Incoming<'_>,
+    name: &str,
+) -> anyhow::Result<Imported> {
+    match target.import(name, &*image.source) {
         Err(error) if is_of_image(&error) => {
             Err(foreign::explain(image.path, ImageStart::default(), error))
         }
@@ -373,109 +399,4 @@ fn imported_text(name: &str, imported: &Imported) -> String {
         bytes(imported.new_len),
         bytes(imported.image_len),
     )
-}
-
-/// Sections of the help.
-pub const RM_HELP: Help = Help {
-    lists: &[],
-    notes: &[
-        "An image that is mounted or being read is not removed, unless --force is given: its \
-         readers then get errors after the next weald store gc. The same for an image that the \
-         kernel has mounted (weald mount --kernel): with --force that mount goes on, but there is \
-         no image for the next one.",
-        "An image that is the base image of other images of the store is not removed without \
-         them, unless --force is given: they can then not be read.",
-        "The space of the image stays in use until weald store gc returns it.",
-        "If a volume of the store is mounted, by the same user, its server removes the image \
-         while the volume goes on, also if this command is interrupted.",
-    ],
-    examples: &[
-        ("Remove an image", "weald store rm /srv/store:v1"),
-        (
-            "Remove several images",
-            "weald store rm /srv/store monday tuesday",
-        ),
-    ],
-    exit_status: DONE_OR_FAILED,
-};
-
-/// Remove images from a store; weald store gc then returns their space
-#[derive(Args, Debug)]
-#[command(after_help = RM_HELP.short(), after_long_help = RM_HELP.long())]
-pub(super) struct RmArgs {
-    /// Images to remove, all of one store: STORE:NAME…, or STORE NAME…
-    #[arg(value_name = "STORE:NAME", required = true)]
-    images: Vec<PathBuf>,
-    /// Remove an image even if it is mounted, being read, or the base image of another one
-    #[arg(short, long)]
-    force: bool,
-    /// Print one JSON object per image
-    #[arg(long)]
-    json: bool,
-}
-
-/// The store, and the names of the images to remove.
-fn to_remove(images: &[PathBuf]) -> anyhow::Result<(Store, Vec<String>)> {
-    let mut store: Option<(Store, PathBuf)> = None;
-    let mut rest = images;
-    if let [dir, names @ ..] = images
-        && !names.is_empty()
-        && weald_store::is_store(dir)
-    {
-        store = Some((open(dir)?, dir.canonicalize()?));
-        rest = names;
-    }
-    let mut names = Vec::new();
-    let takes_names = store.is_some();
-    for image in rest {
-        let bare = image.to_str().filter(|_| takes_names);
-        let bare = bare.filter(|_| weald_store::split(image).is_none());
-        let name = match bare {
-            Some(name) => name.to_owned(),
-            None => {
-                let (other, name) = open_named(image)?;
-                // Compare paths, not UUIDs: a copy of a store has the same UUID.
-                let dir = Path::new(&other.shown()).canonicalize()?;
-                let (_, first) = store.get_or_insert_with(|| (other, dir.clone()));
-                if *first != dir {
-                    bail!("the images lie in several stores: remove them store by store");
-                }
-                name
-            }
-        };
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    let (store, _) = store.context("no image is given")?;
-    Ok((store, names))
-}
-
-pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
-    let (store, names) = to_remove(&args.images)?;
-    // A mistyped name ends the command before anything is removed.
-    for name in &names {
-        store.map(name)?;
-        if !args.force {
-            views::refuse_mounted(&store, name)?;
-        }
-    }
-    store.release_reserve()?;
-    let mut remover = Remover::open(&store, WriteOptions::new(writer_name("store rm")))?;
-    let members = Members::read(&store)?;
-    if !args.force {
-        members.refuse_needed(&store, &names)?;
-    }
-    let mut output = Output::new();
-    for name in &members.in_order(&names) {
-        remover.remove(&store, name, args.force)?;
-        if args.json {
-            let mut object = Object::new();
-            object.insert("removed".into(), name.as_str().into());
-            output.json(&object.into())?;
-            output.flush()?;
-        }
-    }
-    output.finish()?;
-    Ok(ExitCode::SUCCESS)
 }

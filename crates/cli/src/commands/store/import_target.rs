@@ -40,6 +40,20 @@ impl ImportTarget {
         }
     }
 
+    /// The writer of this process.
+    ///
+    /// # Errors
+    /// If a volume of the store is mounted.
+    pub(super) fn own_writer(&mut self) -> anyhow::Result<&mut StoreWriter> {
+        match self {
+            Self::Own(writer) => Ok(writer),
+            Self::Mounted(_) => bail!(
+                "a volume of the store is mounted: --replace needs a store of which none is, or \
+                 add the image under another name"
+            ),
+        }
+    }
+
     /// Imports the image `source` as `name`.
     pub(super) fn import(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
         match self {

@@ -9,15 +9,17 @@ use crate::open_store::{StoreDir, open};
 use crate::output::Output;
 use crate::progress::{bytes, count, verdict};
 use crate::status::exit_code;
+use crate::version_order::version_order;
 use crate::writer_name::writer_name;
 use clap::Args;
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
-use weald_format::Error;
 use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
+use weald_format::{Error, Timestamp};
 use weald_store::{ImageInfo, StoreInfo};
+use weald_vfs::utc_seconds;
 use weald_views::kernel::Usage;
 use weald_volume::{CheckOptions, Finding, StoreReport, check_store};
 
@@ -36,8 +38,9 @@ pub const LS_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Columns: bytes of the image as a file; bytes that no other image of the store shares, \
-         which removing it would return; tree digest; name. A volume has the word volume in \
-         place of the digest; weald volume stat shows its space. The tree digest is what the \
+         which removing it would return; when it came into the store, in UTC; tree digest; name. \
+         The order is that of names, with numbers in them as numbers. A volume has the word volume \
+         in place of the digest; weald volume stat shows its space. The tree digest is what the \
          image claims: weald store import and weald check compare it with the tree.",
     ],
     examples: &[
@@ -64,7 +67,8 @@ pub(super) struct LsArgs {
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let mut damaged = Vec::new();
-    let (_, images) = store.info(&mut |error| damaged.push(error))?;
+    let (_, mut images) = store.info(&mut |error| damaged.push(error))?;
+    images.sort_by(|a, b| version_order(&a.name, &b.name));
     let mut output = Output::new();
     for image in &images {
         if args.json {
@@ -72,11 +76,16 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
             continue;
         }
         let (len, own) = (bytes(image.image_len), bytes(image.own_len));
-        write!(output, "{len:>12}  {own:>12}  {}  ", image.tree_digest)?;
+        let added = image.added.map(time_of).map(utc_seconds);
+        let added = added.as_deref().unwrap_or("-");
+        let digest = image.tree_digest;
+        write!(output, "{len:>12}  {own:>12}  {added:<19}  {digest}  ")?;
         output.name(image.name.as_bytes())?;
         writeln!(output)?;
     }
-    for volume in store.volume_names()? {
+    let mut volumes = store.volume_names()?;
+    volumes.sort_by(|a, b| version_order(a, b));
+    for volume in volumes {
         if args.json {
             let mut object = Object::new();
             object.insert("name".into(), volume.as_str().into());
@@ -84,12 +93,24 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
             output.json(&object.into())?;
             continue;
         }
-        write!(output, "{:>12}  {:>12}  {:<64}  ", "-", "-", "volume")?;
+        write!(
+            output,
+            "{:>12}  {:>12}  {:<19}  {:<64}  ",
+            "-", "-", "-", "volume"
+        )?;
         output.name(volume.as_bytes())?;
         writeln!(output)?;
     }
     output.finish()?;
     Ok(report_damaged(damaged))
+}
+
+/// A time in nanoseconds since 1970.
+fn time_of(nanoseconds: i64) -> Timestamp {
+    Timestamp {
+        seconds: nanoseconds.div_euclid(1_000_000_000),
+        nanoseconds: nanoseconds.rem_euclid(1_000_000_000) as u32,
+    }
 }
 
 /// Names the images that could not be shown.
@@ -107,6 +128,9 @@ fn json(image: &ImageInfo) -> Object {
     object.insert("image_len".into(), image.image_len.into());
     object.insert("own_len".into(), image.own_len.into());
     object.insert("block_count".into(), image.block_count.into());
+    if let Some(added) = image.added {
+        json::put_time(&mut object, "added", time_of(added));
+    }
     object.insert("image_digest".into(), image.image_digest.to_string().into());
     object.insert("tree_digest".into(), image.tree_digest.to_string().into());
     object
