@@ -38,5 +38,11 @@ cp "$work/run/record.jsonl" "$out/run.jsonl"
     --out "$work/2015.jsonl"
 "$environment/bin/weald-lab" report "$work/2015.jsonl" --html "$out/2015.html" \
     --title "The DataLad benchmark of 2015, judged again"
+if [ "$out" = "$root/docs/lab" ]; then
+    for document in "$out/README.md" "$root/README.md"; do
+        "$environment/bin/weald-lab" readme "$document" --record "run=$out/run.jsonl" \
+            --record "y2015=$work/2015.jsonl"
+    done
+fi
 "$environment/bin/python" "$root/lab/tests/shots.py" "$out" "$out/run.html" "$out/2015.html"
 say "lab: $out/run.html, $out/2015.html"

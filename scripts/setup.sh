@@ -161,6 +161,7 @@ python3 python3
 python:ensurepip python3-venv
 chromium chromium
 chromedriver chromium-driver
+npm npm
 /usr/share/fonts/truetype/dejavu fonts-dejavu-core
 losetup mount
 fusermount3 fuse3

@@ -46,8 +46,8 @@ def main(directory: Path, pages: list[Path]) -> None:
     try:
         for page in pages:
             for name, width, scheme, anchor in (
-                    ("light", 1100, "light", "h1"), ("dark", 1100, "dark", "#charts"),
-                    ("narrow", 390, "light", "#charts")):
+                    ("light", 1100, "light", "h1"), ("dark", 1100, "dark", "h1"),
+                    ("narrow", 390, "light", "h1")):
                 show(browser, width, scheme)
                 open_page(browser, page)
                 take(browser, directory / f"{page.stem}-{name}.png", width, anchor)

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from weald_lab import judge, record
+from weald_lab import judge, readme, record
 from weald_lab.record import Row
 
 KEY = ("small", "life", "cold")
@@ -55,49 +55,16 @@ def test_the_same_stack_twice_shows_the_noise_of_2015(protocols: list[Row]) -> N
     assert cold[0].ratio_median == pytest.approx(1.23, abs=0.005)
 
 
-def test_the_figures_of_the_document(protocols: list[Row]) -> None:
-    path = Path(__file__).parents[2] / "docs/lab/README.md"
-    text = " ".join(path.read_text("utf-8").split())
-    tables = {key: judge.judge(protocols, key, 10**9) for key in judge.tables_of(protocols)}
-    found = {f"{key[0]} {key[2]}": table.verdict for key, table in tables.items()}
-    small = tables[KEY]
-    stride = [r.ratio_to_best for r in small.ratings if "-Estride" in r.stack]
-    cold = next(r for r in judge.repeats(protocols) if r.temperature == "cold")
-    for words in (
-            f"{found['small cold'].different} of {found['small cold'].pairs} comparisons",
-            f"{found['small cold'].neighbours_apart} of {found['small cold'].neighbours} "
-            "comparisons when cold",
-            f"{found['small warm'].neighbours_apart} of {found['small warm'].neighbours} when warm",
-            f"{found['big cold'].neighbours_apart} of {found['big cold'].neighbours} and "
-            f"{found['big warm'].neighbours_apart} of {found['big warm'].neighbours}:",
-            f"{sum(r.overall == 0 for r in small.ratings)} of {len(small.stacks)} stacks share",
-            f"differ at {cold.different} of {cold.steps} cold steps, by ×{cold.ratio_median:.2f}",
-            f"up to ×{cold.ratio_max:.2f}", f"within ×{max(stride) / min(stride):.2f} of each"):
-        assert words in text, words
-
-
-def test_the_figures_of_the_run_in_the_document() -> None:
-    docs = Path(__file__).parents[2] / "docs/lab"
-    rows = record.read(docs / "run.jsonl")
-    value = {}
-    for key in judge.tables_of(rows):
-        table = judge.judge(rows, key, 10**9)
-        for (stack, step), cell in table.cells.items():
-            value[key[2], step, stack] = cell.median_s, cell.others["cpu_s"]
-
-    def ratio(step: str, temperature: str, other: str = "ext4") -> str:
-        mine, base = (value.get((temperature, step, s)) for s in ("weald-volume", other))
-        return f"{mine[0] / base[0]:.2f} | {mine[1] / base[1]:.2f}" if mine and base else " | "
-
-    front = " ".join((docs.parents[1] / "README.md").read_text("utf-8").split())
-    get, untar = ratio("git annex get .", "cold")[:4], ratio("tar -xzf testX.tar.gz", "cold")[:4]
-    assert (f"`git annex get` takes {get} times as long as on ext4, unpacking a tar file {untar} "
-            f"times, and a warm `du` {ratio('du -scm testX', 'warm')[:4]} times") in front
-    text = (docs / "README.md").read_text("utf-8")
-    steps = dict.fromkeys((step, s) for _, step, s in value if s in ("ext4", "passthrough"))
-    lines = [f"| `{step}` | {ratio(step, 'cold', s)} | {ratio(step, 'warm', s)} |"
-             for step, s in steps]
-    assert not [line for line in lines if line not in text], "\n".join(lines)
+def test_documents_have_the_figures_of_their_records(protocols: list[Row]) -> None:
+    """Fails if somebody wrote a figure by hand, or has not run `weald-lab readme` again."""
+    root = Path(__file__).parents[2]
+    head: Row = {"type": "run", "version": 1, "source": "DataLad test_fs_protocols, 2015"}
+    sources = {"run": readme.Source(record.read(root / "docs/lab/run.jsonl")),
+               "y2015": readme.Source([head, *[r for r in protocols if r["type"] != "run"]])}
+    for document in (root / "README.md", root / "docs/lab/README.md"):
+        text = document.read_text("utf-8")
+        assert "<!-- lab: " in text
+        assert readme.renew(text, sources) == text, document
 
 
 def test_the_verdict_on_2015(protocols: list[Row]) -> None:

@@ -13,6 +13,7 @@ from rich.console import Console
 
 from weald_lab import compare as comparison
 from weald_lab import devices, judge, outputs, page, protocols2015, record, trust, whole
+from weald_lab import readme as documents
 from weald_lab import spent as spending
 from weald_lab.plan import Plan, parse_specs, problems
 from weald_lab.runner import STATE, Interrupted, Runner, State
@@ -88,6 +89,27 @@ def report(sources: tuple[Path, ...], html: Path | None, csv: Path | None,
         if plots:
             outputs.plots(judgements, plots)
     except (record.LabError, OSError) as error:
+        _fail(error)
+
+
+@main.command()
+@click.argument("document", type=click.Path(path_type=Path))
+@click.option("--record", "records", multiple=True, required=True, metavar="NAME=FILE",
+              help="A record, and the name that blocks call it by; repeatable.")
+def readme(document: Path, records: tuple[str, ...]) -> None:
+    """Makes the figures of a document anew: each block from `<!-- lab: KIND NAME … -->` on."""
+    try:
+        sources = {}
+        for word in records:
+            name, sign, file = word.partition("=")
+            if not sign:
+                raise click.UsageError(f"{word}: expected NAME=FILE")
+            sources[name] = documents.Source(record.read(record.file_of(Path(file))))
+        old = document.read_text("utf-8")
+        new = documents.renew(old, sources)
+        if new != old:
+            document.write_text(new, "utf-8")
+    except (record.LabError, OSError, ValueError) as error:
         _fail(error)
 
 

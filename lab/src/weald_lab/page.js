@@ -25,7 +25,8 @@ function embed(id, kind, data) {
   if (!some) return Promise.resolve();
   const options = { renderer: "svg", mode: "vega-lite", tooltip: true,
     actions: { export: true, source: false, compiled: false, editor: false } };
-  return vegaEmbed("#" + id, spec, options);
+  return vegaEmbed("#" + id, spec, options).then(() =>
+    $(id).querySelector("summary")?.setAttribute("aria-label", "Save this chart"));
 }
 
 // Rows and lines lie by stack and column: {stack: [rounds, values]}.

@@ -7,7 +7,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from weald_lab import chartdata, charts, front, whole
+from weald_lab import chartdata, charts, front, heat, panels, whole
 from weald_lab.judge import Judgement, Repeat
 from weald_lab.outputs import number, span
 from weald_lab.record import Row
@@ -119,15 +119,6 @@ def verdict(judgement: Judgement) -> list[str]:
     return said
 
 
-def _repeat_text(repeat: Repeat) -> str:
-    return (
-        f"{repeat.stack} ({repeat.shape}, {repeat.temperature}) was measured in two series, "
-        f"{repeat.series[0]} and {repeat.series[1]}. They differ at {repeat.different} of "
-        f"{repeat.steps} steps: typically by ×{repeat.ratio_median:.2f}, at most by "
-        f"×{repeat.ratio_max:.2f} ({repeat.ratio_max_step}). Differences of that size between two "
-        "stacks may come from the day, not from the file system, whatever the rounds say.")
-
-
 def _origin(headers: list[Row]) -> str:
     items = []
     for header in headers:
@@ -174,7 +165,8 @@ LEGEND = ("$MNT is where the steps run, $DIR the directory of the stack, $DEV a 
           "the tree that images pack.")
 
 
-def _section(judgement: Judgement, standings: whole.Standings | None) -> str:
+def _section(judgement: Judgement, standings: whole.Standings | None,
+             other: Judgement | None, machine: str) -> str:
     rows = [[r.stack, str(r.rounds), f"{r.old:g}", f"{r.low:.3g}–{r.high:.3g}",
              str(r.overall), f"{r.rank_median:g}", f"{r.ratio_to_best:.2f}"]
             for r in judgement.ratings]
@@ -185,7 +177,9 @@ def _section(judgement: Judgement, standings: whole.Standings | None) -> str:
     return "\n".join([
         _tag("h2", escape(f"{judgement.name}: {len(judgement.stacks)} stacks, "
                           f"{len(judgement.steps)} steps"), id=f"table-{judgement.name}"),
-        front.section(judgement, standings),
+        front.section(judgement, standings, machine),
+        heat.section(judgement),
+        panels.section(judgement, other),
         f"<details class='cells'><summary>What the repetitions support</summary>"
         f"<ul class='verdict'>{text}</ul>",
         _table(["stack", "rounds", "rating as in 2015", "95 % interval", "shared rank, all steps",
@@ -257,6 +251,21 @@ tested). A click on a heading sorts.</p>
 """
 
 
+PUBLISHED = """
+<h2 id="published">What was published, what holds, and what does not</h2>
+<p>Published was an order of the stacks: by the median of a stack's places at the steps. Large
+differences hold: between most two stacks the rounds tell which is faster. The order of neighbours
+mostly does not: of stacks next to each other in the order, few can be told apart, and several share
+the first rank. And a stack that was measured twice lies apart from itself (below, "The same thing
+measured twice"), which the rounds of one series cannot show.</p>
+"""
+
+
+def _is_published(headers: list[Row]) -> bool:
+    """Tells whether the record is that of the benchmark of 2015, whose ranking was published."""
+    return any(str(header["source"]).endswith(", 2015") for header in headers)
+
+
 def _resource(name: str) -> str:
     return resources.files("weald_lab").joinpath(name).read_text("utf-8")
 
@@ -265,22 +274,30 @@ def render(headers: list[Row], judgements: list[Judgement], repeats: list[Repeat
            conditions: list[str], title: str,
            standings: list[whole.Standings | None]) -> str:
     """Returns the page."""
-    noise = "".join(f"<li>{escape(_repeat_text(repeat))}</li>" for repeat in repeats)
+    machine = "this machine"
+    history = ""
+    if _is_published(headers):
+        machine = "the machine of 2015"
+        history = PUBLISHED + front.published_table(judgements)
+    noise = "".join(f"<li>{escape(front.twice(repeat))}</li>" for repeat in repeats)
     busy = "".join(f"<li>{escape(text)}</li>" for text in conditions)
     return "\n".join([
         "<!doctype html>", '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">',
         '<link rel="icon" href="data:,">',
-        _tag("title", escape(title)), _tag("style", _resource("page.css")), "</head><body>",
-        _tag("h1", escape(title)),
-        *[_section(*both) for both in zip(judgements, standings, strict=True)],
+        _tag("title", escape(title)),
+        _tag("style", _resource("page.css") + heat.style(judgements)), "</head><body>",
+        "<main>", _tag("h1", escape(title)),
+        history,
+        *[_section(table, found, chartdata.partner(judgements, table), machine)
+          for table, found in zip(judgements, standings, strict=True)],
         f"<h2 id='noise'>The same thing measured twice</h2><ul>{noise}</ul>" if noise else "",
         _INTERACTIVE,
         f"<h2 id='method'>How it is judged</h2><ul>{METHOD}</ul>",
         "<details class='cells' id='machine'><summary>Machine, versions and commands</summary>",
         _origin(headers), _stacks(headers),
-        f"<p>How busy the machine was:</p><ul>{busy}</ul>" if busy else "", "</details>",
+        f"<p>How busy the machine was:</p><ul>{busy}</ul>" if busy else "", "</details></main>",
         f"<script>{charts.script()}</script>",
         f"<script>const DATA={_embedded(_data(judgements))};"
         f"const SPECS={_embedded(charts.all_specs())};</script>",

@@ -163,6 +163,8 @@ class Runner:
 
     def _rounds(self) -> None:
         start = time.monotonic() - self.state.spent_s
+        for line in self._needed():
+            self._tell(line)
         source = self._source()
         for index in range(self.plan.rounds):
             names = [n for n in self._order(index) if n not in self.state.broken]
@@ -181,10 +183,52 @@ class Runner:
                 self._took[name].append(time.monotonic() - began)
                 self.state.spent_s = time.monotonic() - start
                 self.state.save()
+            if index == 0 and todo:
+                self._tell(self._fitting(time.monotonic() - start))
             if self.plan.until and self._is_narrow(self.plan.until):
                 self._tell(f"all intervals are within {self.plan.until:g} %: "
                            f"{index + 1} rounds are complete")
                 return
+
+    def _counts(self) -> tuple[int, int]:
+        """Returns how many comparisons there are at all cold steps of the largest table: of every
+        two stacks, and of each with a baseline."""
+        images = sum(stack.is_image for stack in self.stacks.values())
+        count = max(images, len(self.stacks) - images)
+        every = life.life_steps(Path("/"), self.shape, 0, self.plan.seed, False)
+        steps = sum(step.family == "life" for step in every)
+        return count * (count - 1) // 2 * steps, (count - 1) * steps
+
+    def _needed(self) -> list[str]:
+        """Says before the run what its rounds can tell."""
+        pairs, planned = self._counts()
+        if not pairs:
+            return []
+        time_s = self.plan.time_s
+        given = f"at most {self.plan.rounds} rounds" + (f" in {_clock(time_s)}" if time_s else "")
+        least, planned_least = stats.rounds_needed(pairs), stats.rounds_needed(planned)
+        said = [f"{given}; at a single step, stacks can be told apart from a baseline by "
+                f"{planned_least} rounds, every two stacks by {least}; how many fit is said after "
+                "the first round"]
+        if self.plan.rounds < planned_least:
+            said.append(f"--rounds {self.plan.rounds} is too few to tell any two stacks apart at a "
+                        "single step, whatever they do")
+        return said
+
+    def _fitting(self, spent_s: float) -> str:
+        """Says after the first round how many fit, and what that many can tell."""
+        round_s = self._round_s(list(self.stacks))
+        fitting = self.plan.rounds
+        if self.plan.time_s is not None and round_s > 0:
+            fitting = min(fitting, 1 + int((self.plan.time_s - spent_s) / round_s))
+        pairs, planned = self._counts()
+        if not pairs:
+            return f"a round takes {_clock(round_s)}: {fitting} rounds"
+        can = ("every two stacks" if fitting >= stats.rounds_needed(pairs) else
+               "stacks from a baseline, but not every two," if fitting
+               >= stats.rounds_needed(planned) else "no two stacks")
+        return (f"a round takes {_clock(round_s)}: {fitting} rounds fit, which can tell {can} "
+                "apart at a single step")
 
     def _order(self, index: int) -> list[str]:
         """The order of the stacks in a round, from the recorded seed."""
