@@ -56,7 +56,8 @@ def _sentences(source: Source, words: list[str]) -> list[str]:
     for table in tables:
         found = whole.rank(table, source.rows, source.repeats)
         if found:
-            out += _wrapped(whole.sentence(found, front.where(table, "the machine of the run")), "" if words else "- ")
+            said = whole.sentence(found, front.where(table, "the machine of the run"))
+            out += _wrapped(said, "" if words else "- ")
     return out
 
 
