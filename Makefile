@@ -12,6 +12,7 @@
 # make bench-replica  a store and its replica beside rsync, restic and btrfs send; needs root and half an hour
 # make bench-snapshot  snapshots of a volume beside btrfs; needs root and half an hour
 # make bench-scrub     scrub of a store in the page cache, and writes beside it; needs root
+# make bench-parity   parity of a file, beside par2
 # make bench-tier   a volume on a fast and a slow disk, beside mergerfs with a mover; needs root and half an hour
 # make bench-url    an image in a bucket over a slow link, beside a download and rclone; needs root, the network
 # make bench-forest  forests of up to 10^7 files: built, searched, mounted; needs root and a quarter of an hour
@@ -40,7 +41,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -135,6 +136,10 @@ bench-snapshot:
 bench-scrub:
 	bash scripts/setup.sh build bench store volume
 	bash scripts/bench-scrub.sh $(ARGS)
+
+bench-parity:
+	bash scripts/setup.sh build bench parity
+	bash scripts/bench-parity.sh $(ARGS)
 
 bench-tier:
 	bash scripts/setup.sh build bench store volume tier

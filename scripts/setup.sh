@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [tier] [exports] [systemd] [verity] [servers] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -192,6 +192,10 @@ g++ g++
 pkg-config pkg-config
 /usr/include/fuse3 libfuse3-dev
 /usr/include/cxxopts.hpp libcxxopts-dev
+TABLE
+    parity) cat <<'TABLE' ;;
+par2 par2
+python:ensurepip python3-venv
 TABLE
     tier) cat <<'TABLE' ;;
 mergerfs mergerfs

@@ -81,20 +81,25 @@ pub struct Cli {
 pub enum Command {
     Build(commands::build::BuildArgs),
     Mount(commands::mount_args::MountArgs),
+    #[command(aliases = ["unmount"])]
     Umount(commands::umount::UmountArgs),
     Mounts(commands::mounts::MountsArgs),
     Serve(commands::serve::ServeArgs),
+    #[command(aliases = ["list", "dir"])]
     Ls(commands::ls::LsArgs),
     Tree(commands::tree::TreeArgs),
     Stat(commands::stat::StatArgs),
     Cat(commands::cat::CatArgs),
     Find(commands::find::FindArgs),
+    #[command(aliases = ["unpack"])]
     Extract(commands::extract::ExtractArgs),
     Tar(commands::tar::TarArgs),
     Sum(commands::sum::SumArgs),
     Diff(commands::diff::DiffArgs),
     Info(commands::info::InfoArgs),
+    #[command(aliases = ["verify", "fsck"])]
     Check(commands::check::CheckArgs),
+    #[command(aliases = ["log", "history"])]
     Generations(commands::generations::GenerationsArgs),
     Recover(commands::recover::RecoverArgs),
     Salvage(commands::salvage::SalvageArgs),

@@ -20,6 +20,7 @@ mod metrics;
 mod named_volume;
 mod open;
 mod open_store;
+mod other_words;
 mod output;
 mod pack;
 mod parse;
@@ -50,7 +51,7 @@ use std::sync::Arc;
 static ALLOCATOR: weald_sys::Allocator = weald_sys::Allocator;
 
 fn main() -> ExitCode {
-    let words: Vec<OsString> = std::env::args_os().collect();
+    let mut words: Vec<OsString> = std::env::args_os().collect();
     let is_called = |names: &[&str]| {
         let called = words.first().map(Path::new);
         called.is_some_and(|called| names.iter().any(|name| called.ends_with(name)))
@@ -71,9 +72,16 @@ fn main() -> ExitCode {
     if is_called(&["git-annex-remote-weald"]) {
         return commands::annex::run();
     }
-    let matches = match args::Cli::command().try_get_matches_from(words) {
+    other_words::as_usual(&mut words);
+    let matches = match args::Cli::command().try_get_matches_from(&words) {
         Ok(matches) => matches,
-        Err(error) => return messages::usage(error),
+        Err(error) => match other_words::answer(&words, &error) {
+            Some(answer) => {
+                messages::line(&answer);
+                return ExitCode::from(status::FAILED);
+            }
+            None => return messages::usage(error),
+        },
     };
     let cli = args::Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     messages::init(cli.verbose);

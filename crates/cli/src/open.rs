@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weald_format::{ByteLen, Digest, ErrorKind};
 use weald_image::{Image, ImageStart, OpenOptions};
-use weald_vfs::{Follow, Located, shown};
+use weald_vfs::{Follow, Located, PathGlob, Step, Walker, shown};
 
 /// The image to read and how to open it.
 #[derive(Args, Debug, Clone)]
@@ -134,6 +134,48 @@ impl Source {
             anyhow::bail!("which path? Name one behind the image, or as IMAGE:/PATH");
         }
         Ok(self.paths_or_root(paths))
+    }
+
+    /// `paths`, each pattern replaced by the paths that match it, in the order of their
+    /// directories. A path that exists is none, and a pattern that nothing matches stays.
+    ///
+    /// # Errors
+    /// If the tree cannot be read.
+    /// # Cost
+    /// For a pattern, a walk over the tree.
+    pub fn expanded(&self, paths: &[OsString]) -> anyhow::Result<Vec<OsString>> {
+        let mut expanded = Vec::new();
+        for path in paths {
+            let is_pattern = path.as_bytes().iter().any(|byte| b"*?[".contains(byte));
+            let mut found = Vec::new();
+            if is_pattern && self.locate(path, Follow::No).is_err() {
+                found = self.matching(path)?;
+            }
+            if found.is_empty() {
+                expanded.push(path.clone());
+            }
+            expanded.append(&mut found);
+        }
+        Ok(expanded)
+    }
+
+    /// The paths that match a pattern, relative to the place.
+    fn matching(&self, pattern: &OsStr) -> anyhow::Result<Vec<OsString>> {
+        // What is no pattern is a path that is not there.
+        let Ok(glob) = PathGlob::parse(pattern.as_bytes()) else {
+            return Ok(Vec::new());
+        };
+        let root = self.locate(&self.here, Follow::Yes)?;
+        let above = root.path.len() + usize::from(!root.path.is_empty());
+        let mut walker = Walker::new(&self.image, root);
+        let mut found = Vec::new();
+        while let Some(step) = walker.step()? {
+            let path = walker.path().get(above..).unwrap_or_default();
+            if matches!(step, Step::Enter(_)) && !path.is_empty() && glob.matches(path) {
+                found.push(OsStr::from_bytes(path).to_owned());
+            }
+        }
+        Ok(found)
     }
 
     /// The whole tree, for a command that takes patterns.

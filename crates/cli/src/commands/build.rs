@@ -1,17 +1,19 @@
 //! `weald build`: packs a directory, a stream or an EROFS image into an image.
 
+use crate::commands::parity;
 use crate::foreign;
 use crate::help::Help;
 use crate::json::{self, Object};
 use crate::messages;
-use crate::open::refuse_stored_target;
+use crate::open::{refuse_stored_target, thread_count};
+use crate::open_store::show_path;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::shape::{INPUT, OUTPUT, SELECTION};
 use crate::stages::Stages;
 use crate::status::exit_code;
-use anyhow::bail;
+use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -22,6 +24,7 @@ use weald_builder::filter::{Filter, Verdict};
 use weald_builder::{AddAt, BuildOptions, Observer, Report, TargetKind, build_image};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::ImageStart;
+use weald_parity::{Layout, Share};
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -54,6 +57,8 @@ pub const HELP: Help = Help {
          Weald follows symlinks to the output only if root or the caller owns them.",
         "Under fakeroot and pseudo, the image gets the owners, modes, devices and attributes that \
          they pretend.",
+        "With --parity 5%, a file beside the image repairs damage of up to this part of it, \
+         wherever it lies; weald parity verify and weald parity repair use it.",
         "The image appears under its name when it is complete, never before. Weald leaves the \
          image itself out if it lies in its own source. The same source and options give the \
          same bytes, with any number of threads.",
@@ -178,6 +183,16 @@ pub struct BuildArgs {
     /// Let the next generation lack more than half of the names in the image
     #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
     allow_removal: bool,
+    /// Write IMAGE.parity, too, which repairs damage of the image up to this part of its length
+    /// (weald parity)
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        conflicts_with = "output_device",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    parity: Option<Share>,
     /// Print on standard error how long each stage took, with the CPU time and the waiting of its
     /// threads, and how long only one of them ran
     #[arg(long, hide_short_help = true, help_heading = OUTPUT)]
@@ -195,6 +210,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         return explain(args, &options.filter, path);
     }
     refuse_stored_target(&args.image)?;
+    let parity = parity_target(args)?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();
     let display = args.display.display()?;
@@ -214,16 +230,64 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(explain_inputs(args, error)),
         Ok(report) => report,
     };
-    print(&args.display, &report, start.elapsed())
+    let layout = match (args.parity, &parity) {
+        (Some(share), Some(path)) => {
+            let target = parity::Target {
+                path,
+                // An image that is appended to has another parity each time.
+                overwrite: args.force || args.append,
+                threads: thread_count(args.resources.threads),
+            };
+            let flag = crate::interrupt::interrupt_flag()?;
+            let written = parity::write_parity(&args.image, share, &target, &flag);
+            Some(written.context("the image is complete, and has no parity")?)
+        }
+        _ => None,
+    };
+    let parity = layout.as_ref().zip(parity.as_deref());
+    print_with(&args.display, &report, start.elapsed(), parity)
+}
+
+/// Where the parity of the image goes, if it gets some.
+fn parity_target(args: &BuildArgs) -> anyhow::Result<Option<PathBuf>> {
+    if args.parity.is_none() {
+        return Ok(None);
+    }
+    if args.image == Path::new("-") {
+        bail!("parity is of a file: name one, and not -");
+    }
+    let path = parity::parity_beside(&args.image);
+    if !args.force && !args.append && path.symlink_metadata().is_ok() {
+        bail!("{}: exists; --force replaces it", show_path(&path));
+    }
+    Ok(Some(path))
 }
 
 /// Prints the report of a build that took `time`; returns the exit status.
 pub fn print(display: &DisplayArgs, report: &Report, time: Duration) -> anyhow::Result<ExitCode> {
+    print_with(display, report, time, None)
+}
+
+/// The same, with a parity file and its layout.
+fn print_with(
+    display: &DisplayArgs,
+    report: &Report,
+    time: Duration,
+    parity: Option<(&Layout, &Path)>,
+) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     if display.json {
-        output.json(&json(report, time).into())?;
+        let mut object = json(report, time);
+        if let Some((layout, _)) = parity {
+            object.insert("parity_len".into(), layout.parity_len().into());
+            object.insert("repairable_len".into(), layout.repairable_len().into());
+        }
+        output.json(&object.into())?;
     } else if !display.quiet {
         output.text(&summary(report, time))?;
+        if let Some((layout, path)) = parity {
+            writeln!(output, "parity        {}", parity::told(layout, path))?;
+        }
     }
     output.finish()?;
     Ok(exit_code(report.problem_count))

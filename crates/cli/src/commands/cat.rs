@@ -36,7 +36,7 @@ pub const HELP: Help = Help {
 pub struct CatArgs {
     #[command(flatten)]
     image: SourceArgs,
-    /// Regular files in the image; symlinks are followed
+    /// Regular files in the image, or patterns of them; symlinks are followed
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
 }
@@ -46,7 +46,7 @@ pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open_for_reading(thread_count(0))?;
     let mut output = Output::new();
     let mut problem_count = 0;
-    for path in image.paths_or_place(&args.paths)? {
+    for path in &image.expanded(image.paths_or_place(&args.paths)?)? {
         // The bytes before the error are written, and precede the message.
         if let Err(error) = cat(&image, path, &mut output)? {
             output.flush()?;

@@ -2,21 +2,26 @@
 
 use crate::foreign::explain;
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::json::Object;
+use crate::json::{Object, put_time};
 use crate::output::Output;
-use crate::progress::bytes;
+use crate::progress::{bytes, count};
 use clap::{Args, ValueHint};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_image::{Generation, ImageStart, generations};
+use weald_format::Timestamp;
+use weald_image::{Generation, Image, ImageStart, OpenOptions, generations};
+use weald_vfs::utc_seconds;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "Columns: number, bytes that the generation appended, image digest, tree digest. The image \
-         digest was computed; the tree digest is what the image claims, and weald check compares \
-         it with the tree.",
+        "Columns: number; mtime of the root directory, in UTC; entries; bytes that the generation \
+         appended; bytes of the image then; image digest. On a terminal they have a heading. Where \
+         the directory of a generation is damaged, or a base image is missing, - stands for the \
+         first two. --json has the tree digest, too, which is what the image claims.",
+        "IMAGE@2 names a generation by its number, IMAGE@DIGITS by the beginning of its image \
+         digest, wherever a command reads an image.",
         "A generation ends with its footer: the image file truncated there is that generation. \
          The digests of a generation never change, so --digest and -o digest= select it even if \
          others follow.",
@@ -33,7 +38,7 @@ pub const HELP: Help = Help {
         ),
         (
             "Compare the first one with the last",
-            "weald diff --generation 1 versions.weald versions.weald",
+            "weald diff --stat versions.weald@1 versions.weald",
         ),
     ],
     exit_status: DONE_OR_FAILED,
@@ -57,30 +62,67 @@ pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
     let generations = found.map_err(|error| explain(&args.image, ImageStart::default(), error))?;
     let mut output = Output::new();
     let before = |i: usize| generations.get(i + 1).map_or(0, |g| g.image_len);
+    if output.is_terminal() && !args.json {
+        writeln!(
+            output,
+            "{:>6}  {:<19}  {:>11}  {:>10}  {:>10}  IMAGE DIGEST",
+            "GEN", "MTIME", "ENTRIES", "ADDED", "SIZE"
+        )?;
+    }
     for (i, generation) in generations.iter().enumerate() {
         let len = generation.image_len.saturating_sub(before(i));
+        let root = Root::read(&args.image, generation.number);
+        let root = root.inspect_err(|error| log::info!("{error}")).ok();
         if args.json {
-            output.json(&json(generation, len).into())?
-        } else {
-            writeln!(
-                output,
-                "{:>6}  {:>12}  {}  {}",
-                generation.number,
-                bytes(len),
-                generation.image_digest,
-                generation.tree_digest
-            )?
+            output.json(&json(generation, len, root.as_ref()).into())?;
+            continue;
         }
+        let (mtime, entries) = match &root {
+            Some(root) => (utc_seconds(root.mtime), count(root.entry_count)),
+            None => ("-".to_owned(), "-".to_owned()),
+        };
+        writeln!(
+            output,
+            "{:>6}  {mtime:<19}  {entries:>11}  {:>10}  {:>10}  {}",
+            generation.number,
+            bytes(len),
+            bytes(generation.image_len),
+            generation.image_digest,
+        )?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn json(generation: &Generation, len: u64) -> Object {
+/// What a generation says of itself.
+struct Root {
+    mtime: Timestamp,
+    entry_count: u64,
+}
+
+impl Root {
+    fn read(path: &Path, number: u64) -> weald_format::Result<Self> {
+        let options = OpenOptions {
+            generation: Some(number),
+            ..OpenOptions::default()
+        };
+        let image = Image::open_path(path, ImageStart::default(), &options)?;
+        Ok(Self {
+            mtime: image.root()?.times.mtime,
+            entry_count: image.summary().name_count,
+        })
+    }
+}
+
+fn json(generation: &Generation, len: u64, root: Option<&Root>) -> Object {
     let mut object = Object::new();
     object.insert("generation".into(), generation.number.into());
     object.insert("len".into(), len.into());
     object.insert("image_len".into(), generation.image_len.into());
+    if let Some(root) = root {
+        object.insert("entries".into(), root.entry_count.into());
+        put_time(&mut object, "mtime", root.mtime);
+    }
     object.insert(
         "image_digest".into(),
         generation.image_digest.to_string().into(),

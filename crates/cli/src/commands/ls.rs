@@ -43,12 +43,18 @@ pub const HELP: Help = Help {
 pub struct LsArgs {
     #[command(flatten)]
     image: SourceArgs,
-    /// Paths in the image (default: its root)
+    /// Paths in the image, or patterns of them (default: its root)
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
     /// Show type, mode, link count, owner, group, size and mtime
     #[arg(short, long)]
     long: bool,
+    /// Show sizes as 1.5K or 234M; -lh means the same
+    #[arg(long)]
+    human_readable: bool,
+    /// Names that begin with a dot are listed in any case
+    #[arg(short, long, hide = true)]
+    all: bool,
     /// Show times with nanoseconds
     #[arg(long)]
     full_time: bool,
@@ -69,7 +75,7 @@ pub struct LsArgs {
 /// Runs the command.
 pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
-    let paths = image.paths_or_root(&args.paths);
+    let paths = image.expanded(image.paths_or_root(&args.paths))?;
     let mut lister = Lister {
         image: &image,
         args,
@@ -83,7 +89,15 @@ pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
         } else {
             Follow::Yes
         };
-        match image.locate(path, follow) {
+        // Of a symlink to something else than a directory, the link itself is shown.
+        let is_dir = |located: &Located| located.inode.kind == FileKind::Directory;
+        let located = match image.locate(path, follow) {
+            Ok(located) if follow == Follow::Yes && !is_dir(&located) => {
+                image.locate(path, Follow::No)
+            }
+            located => located,
+        };
+        match located {
             Ok(located) => {
                 if paths.len() > 1
                     && !args.json
@@ -202,11 +216,60 @@ impl Lister<'_> {
         } else {
             utc_seconds(time)
         };
-        let (mode, size, nlink) = (mode_letters(inode), size_column(inode), inode.nlink);
+        let is_short = self.args.human_readable && inode.kind == FileKind::Regular;
+        let size = if is_short {
+            short_size(inode.size.0)
+        } else {
+            size_column(inode)
+        };
+        let (mode, nlink) = (mode_letters(inode), inode.nlink);
         let (uid, gid) = (inode.attributes.uid, inode.attributes.gid);
         write!(
             self.output,
             "{mode}{mark} {nlink:>3} {uid:>5} {gid:>5} {size:>11} {time} "
         )
+    }
+}
+
+/// A size as ls(1) shows it with `-h`: rounded up, in powers of 1024.
+fn short_size(len: u64) -> String {
+    if len < 1024 {
+        return len.to_string();
+    }
+    let (mut unit, mut at) = (1024_u64, 0);
+    while at < 5 && len.div_ceil(unit) >= 1024 {
+        unit <<= 10;
+        at += 1;
+    }
+    let tenths = (u128::from(len) * 10).div_ceil(u128::from(unit));
+    let letter = ['K', 'M', 'G', 'T', 'P', 'E'][at];
+    if tenths < 100 {
+        format!("{}.{}{letter}", tenths / 10, tenths % 10)
+    } else {
+        format!("{}{letter}", len.div_ceil(unit))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::short_size;
+
+    /// Would catch: another number than `ls -lh` shows.
+    #[test]
+    fn short_sizes_are_those_of_ls() {
+        for (len, text) in [
+            (0, "0"),
+            (1023, "1023"),
+            (1024, "1.0K"),
+            (1025, "1.1K"),
+            (10_137, "9.9K"),
+            (10_138, "10K"),
+            (1_047_552, "1023K"),
+            (1_047_553, "1.0M"),
+            (123_456_789, "118M"),
+            (u64::MAX, "16E"),
+        ] {
+            assert_eq!(short_size(len), text, "{len}");
+        }
     }
 }

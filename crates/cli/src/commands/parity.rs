@@ -203,17 +203,21 @@ fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
         put_name(&mut object, "parity", parity.as_os_str().as_bytes());
         output.json(&object.into())?;
     } else {
-        writeln!(
-            output,
-            "{}: {} bytes, which repair any {} bytes of {} in one piece",
-            name_of(&parity),
-            count(layout.parity_len()),
-            count(layout.repairable_len()),
-            count(layout.file_len)
-        )?;
+        writeln!(output, "{}", told(&layout, &parity))?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// What a parity file is good for.
+pub fn told(layout: &Layout, path: &Path) -> String {
+    format!(
+        "{}: {} bytes, which repair any {} bytes of {} in one piece",
+        name_of(path),
+        count(layout.parity_len()),
+        count(layout.repairable_len()),
+        count(layout.file_len)
+    )
 }
 
 /// Where a parity file is written, and how.

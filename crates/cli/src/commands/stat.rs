@@ -35,7 +35,7 @@ pub const HELP: Help = Help {
 pub struct StatArgs {
     #[command(flatten)]
     image: SourceArgs,
-    /// Paths in the image
+    /// Paths in the image, or patterns of them
     #[arg(value_hint = ValueHint::Other)]
     paths: Vec<OsString>,
     /// Follow symlinks
@@ -56,7 +56,7 @@ pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
     } else {
         Follow::No
     };
-    for path in image.paths_or_place(&args.paths)? {
+    for path in &image.expanded(image.paths_or_place(&args.paths)?)? {
         let described = image.locate(path, follow).and_then(|located| {
             if args.json {
                 json(&image, &located).map(Described::Json)

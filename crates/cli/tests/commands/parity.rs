@@ -139,3 +139,37 @@ fn what_has_no_parity_is_refused() {
         refused(bench.weald(args), part);
     }
 }
+
+/// Would catch: an image that is built without the parity that was asked for, one whose parity is
+/// that of the generation before, a parity file that replaces another one.
+#[test]
+fn images_are_built_with_parity() {
+    let bench = Bench::new();
+    bench.make_source();
+    fs::write(bench.at("source/noise"), Rng::new(3).bytes(300_000)).expect("write");
+    let build = ["build", "--parity", "10%", "source", "image"];
+    let text = bench.weald(build).expect(0, "").text();
+    assert!(text.contains("which repair any "), "{text}");
+    let whole = fs::read(bench.at("image")).expect("read");
+    overwrite(&bench, "image", 100_000, &[0; 20_000]);
+    bench.weald(["parity", "repair", "image"]).expect(0, "");
+    assert!(fs::read(bench.at("image")).expect("read") == whole);
+    refused(bench.weald(build), "image.parity: exists");
+    bench
+        .weald(["build", "-qf", "--parity", "1%", "source", "image"])
+        .expect(0, "");
+    fs::write(bench.at("source/more"), Rng::new(4).bytes(300_000)).expect("write");
+    let append = [
+        "build", "--json", "--append", "--parity", "5%", "source", "image",
+    ];
+    let said = bench.weald(append).expect(0, "").json();
+    assert!(
+        said[0]["repairable_len"].as_u64().expect("a length") > 30_000,
+        "{said:?}"
+    );
+    bench.weald(["parity", "verify", "image"]).expect(0, "");
+    refused(
+        bench.weald(["build", "--parity", "5%", "source", "-"]),
+        "parity is of a file",
+    );
+}

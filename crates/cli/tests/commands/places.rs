@@ -150,3 +150,51 @@ fn any_two_trees_are_compared() {
     );
     assert_eq!(json[1]["size"], 292);
 }
+
+/// Would catch: a pattern that matches nothing or too much, one that hides a file of this name, and
+/// words of other programs that are answered by a usage text.
+#[test]
+fn patterns_and_words_of_other_programs_are_understood() {
+    let bench = bench();
+    says(&bench, "cat image@1 etc/*", "one\n");
+    says(&bench, "cat image /etc/c?nf", "three\n");
+    says(
+        &bench,
+        "ls image:/usr new/deep/*",
+        "usr/new/deep/b\nusr/new/deep/link\n",
+    );
+    let stat = weald(&bench, "stat --json image usr/new/deep/[bl]*")
+        .expect(0, "")
+        .json();
+    assert_eq!(stat.len(), 2, "{stat:?}");
+    fs::write(bench.at("v1/etc/c*"), "star\n").expect("write");
+    weald(&bench, "build -q v1 starred").expect(0, "");
+    says(&bench, "cat starred etc/c*", "star\n");
+    let gone = "weald: etc/x*: no such file or directory in the image\n";
+    weald(&bench, "cat image etc/x*").expect(1, gone);
+
+    says(&bench, "list -a image@1", "etc\nusr\n");
+    let list = weald(&bench, "ls -lh image@1:/usr/lib")
+        .expect(0, "")
+        .text();
+    assert!(list.contains(" 292 "), "{list}");
+    weald(&bench, "verify -q image").expect(0, "");
+    refused(
+        &bench,
+        "create v1 new",
+        "'weald build SOURCE IMAGE' makes an image",
+    );
+    refused(&bench, "find image -name x", "two hyphens");
+    let log = weald(&bench, "log image").expect(0, "").text();
+    let words: Vec<&str> = log
+        .lines()
+        .next()
+        .expect("a line")
+        .split_whitespace()
+        .collect();
+    assert_eq!(
+        (words[0], words[3].len(), words.len()),
+        ("2", 1, 9),
+        "{log}"
+    );
+}
