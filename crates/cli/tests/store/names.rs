@@ -164,3 +164,26 @@ fn names_move() {
     ground.weald(&["store", "gc", "-q", "store"]);
     ground.assert_clean("store");
 }
+
+/// Would catch: a command that does not wait, or one that waits for ever.
+#[test]
+fn commands_wait_for_each_other_if_asked_to() {
+    let ground = store_of(&["one"]);
+    ground.sh(
+        "mkfifo stream; $WEALD store add -q store - --name slow < stream & other=$!
+        exec 3> stream
+        for try in $(seq 100); do
+            $WEALD store rm store:gone 2> said || true
+            $WEALD store mv store:one two 2> said && $WEALD store mv store:two one && sleep 0.1 ||
+                break
+        done
+        grep -q 'store add' said
+        ! $WEALD store mv --wait 1 store:one two 2> said
+        grep -q 'store add' said
+        (sleep 1; tar -c tree >&3) & exec 3>&-
+        $WEALD store mv --wait 60 store:one two
+        wait $other",
+    );
+    assert_eq!(listed(&ground), ["slow", "two"]);
+    ground.assert_clean("store");
+}

@@ -2,6 +2,7 @@
 
 use super::import_target::ImportTarget;
 use super::names;
+use super::wait::WaitArgs;
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
 use crate::open_store::{new_image_at, open_dir, show_path};
@@ -93,6 +94,8 @@ pub struct AddArgs {
     /// Image of the store that the new one resembles (default: the one with the most similar name)
     #[arg(long, value_name = "NAME", help_heading = OUTPUT)]
     like: Option<String>,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Replace an image of the same name: its name means the old image or the new one at any
     /// moment
     #[arg(long, help_heading = OUTPUT)]
@@ -146,6 +149,7 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
         ..WriteOptions::new(writer_name("store add"))
     };
     let store = open_dir(&dir)?;
+    args.wait.until_free(&store)?;
     let mut target = ImportTarget::open(&store, &dir, write_options)?;
     let mut replaces = false;
     if args.replace {

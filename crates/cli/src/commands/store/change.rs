@@ -2,6 +2,7 @@
 
 use super::import_target::ImportTarget;
 use super::names;
+use super::wait::WaitArgs;
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{Object, hex, put_name};
@@ -164,6 +165,8 @@ pub(super) struct ImportArgs {
     /// one again
     #[arg(long)]
     verify_duplicates: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Replace an image of the same name: its name means the old image or the new one at any
     /// moment
     #[arg(long)]
@@ -235,6 +238,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         verifies_duplicates: args.verify_duplicates,
         ..WriteOptions::new(writer_name("store import"))
     };
+    args.wait.until_free(&store)?;
     let mut target = ImportTarget::open(&store, &dir, options)?;
     let mut taken = Vec::new();
     if args.replace {

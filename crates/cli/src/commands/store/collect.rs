@@ -3,6 +3,7 @@
 use super::import_target::open_lock;
 use super::show::allocated_len;
 use super::views;
+use super::wait::WaitArgs;
 use crate::commands::mount_kernel::STORE_VIEWS;
 use crate::help::Help;
 use crate::interrupt::interrupt_flag;
@@ -105,6 +106,8 @@ pub const GC_HELP: Help = Help {
 pub(super) struct GcArgs {
     #[command(flatten)]
     location: StoreDir,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Copy what is used of a segment file, and remove the file, if less than this share of it is
     /// used; 0 copies nothing
     #[arg(long, value_name = "PERCENT", default_value_t = 80,
@@ -220,6 +223,7 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         copy_len_max: args.max_copy.unwrap_or(u64::MAX),
     };
     let mut below_percent = args.reencode_below.unwrap_or(REENCODE_BELOW);
+    args.wait.until_free(&store)?;
     let is_full = store.release_reserve()?;
     let mut writer = match store.write(WriteOptions::new(writer_name("store gc"))) {
         Err(error) if error.kind() == ErrorKind::Busy => {

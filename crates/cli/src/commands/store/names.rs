@@ -2,6 +2,7 @@
 
 use super::remover::Remover;
 use super::views;
+use super::wait::WaitArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
 use crate::keep_args::KeepArgs;
@@ -60,6 +61,8 @@ pub(super) struct RmArgs {
     /// Remove an image even if it is mounted, being read, or the base image of another one
     #[arg(short, long)]
     force: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Only show what would go
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -142,6 +145,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
             views::refuse_mounted(&store, name)?;
         }
     }
+    args.wait.until_free(&store)?;
     let remover = remover_of(&store, args.dry_run)?;
     let members = Members::read(&store)?;
     if !args.force {
@@ -252,6 +256,8 @@ pub(super) struct ForgetArgs {
     patterns: Vec<String>,
     #[command(flatten)]
     keep: KeepArgs,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Only show what would go
     #[arg(short = 'n', long)]
     dry_run: bool,
@@ -291,6 +297,7 @@ pub(super) fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
             .collect();
         leaving.extend(rules.unkept(&dated).into_iter().map(str::to_owned));
     }
+    args.wait.until_free(&store)?;
     let remover = remover_of(&store, args.dry_run)?;
     let members = Members::read(&store)?;
     let stay = leave_out_used(&store, &members, &mut leaving)?;
@@ -423,6 +430,8 @@ pub(super) struct MvArgs {
     /// Its new name
     #[arg(value_name = "NEW")]
     new: String,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(super) fn mv(args: &MvArgs) -> anyhow::Result<ExitCode> {
@@ -434,6 +443,7 @@ pub(super) fn mv(args: &MvArgs) -> anyhow::Result<ExitCode> {
         );
     }
     views::refuse_mounted(&store, &name)?;
+    args.wait.until_free(&store)?;
     let mut writer = store.write(WriteOptions::new(writer_name("store mv")))?;
     writer.rename(&name, &args.new, IfTaken::Fail)?;
     Ok(ExitCode::SUCCESS)

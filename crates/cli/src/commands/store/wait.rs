@@ -1,0 +1,45 @@
+//! Waiting for another command that writes to a store.
+
+use super::import_target::held;
+use crate::writer_name::writer_name;
+use clap::Args;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use weald_format::ErrorKind;
+use weald_store::{Store, WriteOptions};
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// How long to wait.
+#[derive(Args, Debug)]
+pub(super) struct WaitArgs {
+    /// Wait so many seconds for another command that writes to the store
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 0,
+        hide_short_help = true
+    )]
+    wait: u64,
+}
+
+impl WaitArgs {
+    /// Waits until nobody writes to `store`, or the time is over: then the command fails as it
+    /// does without waiting. The server of a mounted volume is not waited for: it does the work.
+    pub(super) fn until_free(&self, store: &Store) -> anyhow::Result<()> {
+        let start = Instant::now();
+        while start.elapsed() < Duration::from_secs(self.wait) {
+            match store.write(WriteOptions::new(writer_name("store"))) {
+                Err(error) if error.kind() == ErrorKind::Busy => {}
+                // Another error is told by the command.
+                _ => return Ok(()),
+            }
+            if held(Path::new(&store.shown()))?.is_some() {
+                return Ok(());
+            }
+            std::thread::sleep(INTERVAL);
+        }
+        Ok(())
+    }
+}
