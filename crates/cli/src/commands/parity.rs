@@ -13,6 +13,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::ops::{ControlFlow, Range};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -280,7 +281,7 @@ fn open_regular(path: &Path) -> anyhow::Result<File> {
 }
 
 /// Opens a parity file.
-fn open_parity(path: &Path, file: &Path) -> anyhow::Result<Parity> {
+fn open_parity(path: &Path, file: &Path) -> anyhow::Result<File> {
     let hint = || {
         let name = name_of(path);
         if path.exists() {
@@ -289,8 +290,23 @@ fn open_parity(path: &Path, file: &Path) -> anyhow::Result<Parity> {
             format!("{name}: there is no parity of {}", name_of(file))
         }
     };
-    let opened = weald_io::open_to_read(path).with_context(hint)?;
-    Parity::open(opened).with_context(|| name_of(path))
+    weald_io::open_to_read(path).with_context(hint)
+}
+
+/// Refuses the parity file `parity` of another user for a repair of `file`: it decides what is
+/// written.
+fn refuse_foreign(parity: &File, path: &Path, file: &File) -> anyhow::Result<()> {
+    let owner_of = |file: &File| file.metadata().map(|metadata| metadata.uid());
+    let owner = owner_of(parity).with_context(|| name_of(path))?;
+    let of_file = owner_of(file).with_context(|| name_of(path))?;
+    if ![0, weald_sys::effective_ids().0, of_file].contains(&owner) {
+        bail!(
+            "{}: belongs to user {owner}, and decides what a repair writes: copy it first if you \
+             trust it",
+            name_of(path)
+        );
+    }
+    Ok(())
 }
 
 /// Sections of the help.
@@ -337,7 +353,8 @@ fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let path = args.files.parity()?;
     let flag = crate::interrupt::interrupt_flag()?;
     let file = open_regular(&args.files.file)?;
-    let parity = open_parity(&path, &args.files.file)?;
+    let opened = open_parity(&path, &args.files.file)?;
+    let parity = Parity::open(opened).with_context(|| name_of(&path))?;
     let threads = thread_count(args.files.threads);
     let report = parity
         .examine(&file, false, threads, &watch(&flag))
@@ -393,8 +410,10 @@ struct RepairArgs {
 fn repair(args: &RepairArgs) -> anyhow::Result<ExitCode> {
     let path = args.files.parity()?;
     let flag = crate::interrupt::interrupt_flag()?;
-    let parity = open_parity(&path, &args.files.file)?;
     let file = weald_io::open_to_update(&args.files.file)?;
+    let opened = open_parity(&path, &args.files.file)?;
+    refuse_foreign(&opened, &path, &file)?;
+    let parity = Parity::open(opened).with_context(|| name_of(&path))?;
     let target = Target {
         path: &path,
         overwrite: true,

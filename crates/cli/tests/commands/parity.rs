@@ -117,6 +117,24 @@ fn parity_is_made_again_and_as_private_as_the_file() {
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
 }
 
+/// Would catch: a file of root that gets the bytes that another user wants.
+#[test]
+fn parity_of_another_user_repairs_nothing() {
+    let (bench, whole) = bench();
+    std::os::unix::fs::chown(bench.at("file.parity"), Some(1000), None).expect("root");
+    overwrite(&bench, "file", 0, b"damage");
+    let damaged = fs::read(bench.at("file")).expect("read");
+    refused(
+        bench.weald(["parity", "repair", "file"]),
+        "belongs to user 1000",
+    );
+    assert!(fs::read(bench.at("file")).expect("read") == damaged);
+    assert_eq!(bench.weald(["parity", "verify", "file"]).code, Some(1));
+    std::os::unix::fs::chown(bench.at("file"), Some(1000), None).expect("root");
+    bench.weald(["parity", "repair", "file"]).expect(0, "");
+    assert!(fs::read(bench.at("file")).expect("read") == whole);
+}
+
 /// Would catch: a parity file that replaces another file, a hang at a pipe, a message without what
 /// to do.
 #[test]
