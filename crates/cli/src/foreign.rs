@@ -8,7 +8,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use weald_format::container::SUPERBLOCK_MAGIC;
 use weald_format::{ByteOffset, Error, ErrorKind};
-use weald_image::ImageStart;
+use weald_image::{Image, ImageStart, OpenOptions};
 use weald_io::ReadAt;
 use weald_remote::{Location, RemoteSource};
 
@@ -90,6 +90,14 @@ pub fn explain(path: &Path, start: ImageStart, error: Error) -> anyhow::Error {
         ImageStart::At(_) => describe(path, start),
         ImageStart::Auto => describe_search(&error),
     };
+    if path == Path::new("-") && error.kind() == ErrorKind::NotFound {
+        let text = "-: an image is read at any place, which a pipe does not allow: name a file";
+        return Foreign {
+            text: text.to_owned(),
+            cause: error,
+        }
+        .into();
+    }
     match what {
         Some(what) => Foreign {
             text: format!("{}: {what}", weald_remote::shown(path)),
@@ -137,7 +145,35 @@ pub fn describe(path: &Path, start: ImageStart) -> Option<String> {
     let mut front = vec![0; FRONT_LEN];
     let len = read_front(&file, offset.0, &mut front)?;
     front.truncate(len);
-    describe_start(&front, offset)
+    let mut text = describe_start(&front, offset)?;
+    if metadata.is_file() && offset.0 == 0 && ends_with_image(path) {
+        text.push_str("; an image ends where the file ends: --offset auto reads it");
+    }
+    Some(text)
+}
+
+/// Whether the end of a file is that of an image.
+fn ends_with_image(path: &Path) -> bool {
+    Image::open_path(path, ImageStart::Auto, &OpenOptions::default()).is_ok()
+}
+
+/// Refuses arguments that were swapped: `image` is a directory, and `other` an image file. `usage`
+/// is how the command is called.
+pub fn refuse_swapped(image: &Path, other: &Path, usage: &str) -> anyhow::Result<()> {
+    let is_image = |path: &Path| {
+        let mut front = [0; SUPERBLOCK_MAGIC.len()];
+        let read = weald_io::open_to_read(path).ok();
+        read.is_some_and(|file| file.read_exact_at(&mut front, 0).is_ok())
+            && front == SUPERBLOCK_MAGIC
+    };
+    if image.is_dir() && !weald_store::is_store(image) && is_image(other) {
+        anyhow::bail!(
+            "{} is a directory and {} an image: the arguments are the other way round: '{usage}'",
+            weald_remote::shown(image),
+            weald_remote::shown(other)
+        );
+    }
+    Ok(())
 }
 
 /// As [`describe`], of the bytes `front` at `offset`.

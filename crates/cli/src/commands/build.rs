@@ -210,6 +210,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         return explain(args, &options.filter, path);
     }
     refuse_stored_target(&args.image)?;
+    foreign::refuse_swapped(&args.image, &args.source, "weald build DIRECTORY IMAGE")?;
     let parity = parity_target(args)?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();

@@ -1,9 +1,9 @@
 //! `weald extract`: writes the tree of an image to a directory.
 
+use crate::foreign;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{SourceArgs, thread_count};
-use crate::progress::Display;
-use crate::progress::ProgressWord;
+use crate::progress::{Display, ProgressWord, count};
 use crate::{messages, parse, status::exit_code};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
@@ -83,9 +83,15 @@ pub struct ExtractArgs {
     progress: ProgressWord,
 }
 
+/// Problems from which on a line says how many there were.
+const SUMMED_COUNT: u64 = 10;
+
 /// Runs the command.
 pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     weald_sys::check_preload()?;
+    let usage = "weald extract IMAGE DIRECTORY";
+    foreign::refuse_swapped(&args.image.image, &args.target, usage)?;
+    let was_there = args.target.symlink_metadata().is_ok();
     let is_root = weald_sys::effective_ids().0 == 0;
     let keeps_owner = !args.no_same_owner && (is_root || args.same_owner);
     let xattrs = match (args.no_xattrs, is_root || args.same_owner) {
@@ -120,6 +126,17 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     display.finish();
     let report = extracted?;
     let unmatched_count = report_unmatched(&args.patterns, &report.unmatched);
+    if unmatched_count > 0 && !was_there {
+        // Nothing was asked for that is there. A directory with something in it stays.
+        let _ = std::fs::remove_dir(&args.target);
+    }
+    if report.problem_count >= SUMMED_COUNT {
+        messages::line(&format!(
+            "{} entries are written; {} could not be, as told above",
+            count(report.entry_count),
+            count(report.problem_count)
+        ));
+    }
     let left_out_count = report_left_out(args, report.device_count);
     Ok(exit_code(
         report.problem_count + unmatched_count + left_out_count,

@@ -44,6 +44,7 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     if args.quiet {
         log::set_max_level(log::LevelFilter::Error);
     }
+    foreign::refuse_swapped(&args.image, &args.dir, "weald mount IMAGE DIRECTORY")?;
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
         if VolumeMountOptions::parse(&args.options)?

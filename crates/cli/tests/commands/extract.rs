@@ -375,3 +375,20 @@ fn a_terminal_shows_a_bar_unless_disabled() {
     let both = bench.weald(["extract", "-q", "--progress", "bar", "image", "both"]);
     assert!(both.stderr.contains("cannot be used with"), "{both:?}");
 }
+
+/// Would catch: a long list of damaged files without what became of the rest.
+#[test]
+fn many_problems_are_summed_up() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir many out; for i in $(seq 30); do seq $i 900 > many/$i; done
+        $WEALD build -q many image; for i in $(seq 12); do echo > out/$i; done",
+    );
+    let output = bench.weald(["extract", "image", "out"]);
+    assert_eq!(output.code, Some(1));
+    let last = output.stderr.lines().last().expect("a line");
+    assert_eq!(
+        last,
+        "weald: 18 entries are written; 12 could not be, as told above"
+    );
+}

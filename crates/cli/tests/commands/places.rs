@@ -198,3 +198,25 @@ fn patterns_and_words_of_other_programs_are_understood() {
         "{log}"
     );
 }
+
+/// Would catch: swapped arguments, a pipe, and an image behind other bytes that get a message which
+/// names no way out; a directory that is left of an extraction of nothing.
+#[test]
+fn mistakes_of_the_first_day_are_answered() {
+    let bench = bench();
+    fs::create_dir(bench.at("dir")).expect("mkdir");
+    let swapped = "the arguments are the other way round: 'weald ";
+    refused(&bench, "extract dir image", swapped);
+    refused(&bench, "build image dir", swapped);
+    refused(&bench, "mount dir image", swapped);
+    refused(&bench, "ls -", "name a file");
+    let image = fs::read(bench.at("image")).expect("read");
+    fs::write(bench.at("behind"), [b"some bytes".to_vec(), image].concat()).expect("write");
+    refused(&bench, "ls behind", "--offset auto reads it");
+    weald(&bench, "ls --offset auto behind").expect(0, "");
+    let nothing = "weald: nope: nothing in the image matches\n";
+    weald(&bench, "extract image new nope").expect(1, nothing);
+    assert!(!bench.at("new").exists());
+    weald(&bench, "extract image dir nope").expect(1, nothing);
+    assert!(bench.at("dir").exists());
+}
