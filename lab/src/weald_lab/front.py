@@ -28,7 +28,7 @@ def _span(one: whole.Standing) -> str:
 # Places at which the axis of the chart may have a number.
 TICKS = (1, 1.1, 1.2, 1.3, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30, 50, 70, 100, 200, 500, 1000)
 # Least distance of two numbers, percent of the width.
-TICK_GAP = 7.0
+TICK_GAP = 9.0
 
 
 def _axis(place: Callable[[float], float]) -> str:
