@@ -24,7 +24,7 @@ cp "$work/file" "$work/whole"
 
 # seconds COMMAND...: how long it takes; - if it says that it cannot.
 seconds() {
-    python3 -c '
+    python3 -I -c '
 import subprocess, sys, time
 began = time.monotonic()
 done = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -33,7 +33,7 @@ print("-" if done.returncode else f"{time.monotonic() - began:.2f}")' "$@"
 
 # row WORDS SECONDS...: a line of the table, Weald first.
 row() {
-    python3 -c '
+    python3 -I -c '
 import sys
 mib, words, *all = sys.argv[1:]
 def speed(s): return "-" if s == "-" else f"{float(mib) * 1.048576 / max(float(s), 1e-9):.0f}"
@@ -45,7 +45,7 @@ print(f"{words:<18}" + "".join(f" {cell:>8}" for cell in cells))' "$mib" "$@"
 # harm burst|sectors: damages the file.
 harm() {
     cp "$work/whole" "$work/file"
-    python3 - "$1" "$work/file" <<'PYTHON'
+    python3 -I - "$1" "$work/file" <<'PYTHON'
 import os, random, sys
 kind, path = sys.argv[1:]
 size = os.path.getsize(path)

@@ -130,6 +130,8 @@ def test_the_page_says_how_stacks_were_mounted_and_fits_a_narrow_screen(
     for width in (1100, 390):
         show(browser, width, "light")
         open_page(browser, tmp_path / "p.html")
+        browser.execute_script(
+            "for (const fold of document.querySelectorAll('details')) fold.open = true")
         text = browser.find_element(By.TAG_NAME, "body").text
         assert "mount <b>$DEV</b> $MNT" in text and "mkfs.ext4 -q -F $DEV" in text
         assert "own commands" in text and "unmount and mount again, on $DEV" in text
