@@ -21,7 +21,7 @@ pub const HELP: Help = Help {
          the directory of a generation is damaged, or a base image is missing, - stands for the \
          first two. --json has the tree digest, too, which is what the image claims.",
         "IMAGE@2 names a generation by its number, IMAGE@DIGITS by the beginning of its image \
-         digest, wherever a command reads an image.",
+         digest, for ls, tree, stat, cat, find, sum, extract, tar and diff.",
         "A generation ends with its footer: the image file truncated there is that generation. \
          The digests of a generation never change, so --digest and -o digest= select it even if \
          others follow.",

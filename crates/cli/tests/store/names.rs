@@ -139,28 +139,17 @@ fn names_move() {
     ground.0.umount(&dir);
     ground.weald(&add);
     assert_eq!(number("latest"), "2\n");
-    ground.weald(&[
-        "store",
-        "import",
-        "-q",
-        "--replace",
-        "store",
-        "v1.weald",
-        "v2.weald",
-    ]);
-    ground.weald(&[
-        "store",
-        "import",
-        "-q",
-        "--replace",
-        "store",
-        "v1.weald",
-        "v2.weald",
-    ]);
+    for _ in 0..2 {
+        ground.sh("$WEALD store import -q --replace store v1.weald v2.weald");
+    }
     assert_eq!(listed(&ground), ["first", "latest", "v1", "v2"]);
     for name in ["v1", "v2"] {
         ground.assert_exported("store", name);
     }
+    // An image that has the name that is needed for a moment is nobody's to remove.
+    ground.weald(&["store", "mv", "store:first", "latest~new"]);
+    ground.refused(&add, &["latest~new", "is taken"]);
+    assert_eq!(number("latest~new"), "0\n");
     ground.weald(&["store", "gc", "-q", "store"]);
     ground.assert_clean("store");
 }

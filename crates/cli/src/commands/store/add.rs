@@ -153,7 +153,8 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let mut target = ImportTarget::open(&store, &dir, write_options)?;
     let mut replaces = false;
     if args.replace {
-        replaces = names::prepare_to_replace(&store, target.own_writer()?, &name)?;
+        target.own_writer()?;
+        replaces = names::prepare_to_replace(&store, &name)?;
     } else if matches!(target, ImportTarget::Mounted(_)) {
         refuse_taken(&store, &name)?;
     }

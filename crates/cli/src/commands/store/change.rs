@@ -242,9 +242,9 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let mut target = ImportTarget::open(&store, &dir, options)?;
     let mut taken = Vec::new();
     if args.replace {
-        let writer = target.own_writer()?;
+        target.own_writer()?;
         for image in &incoming {
-            if names::prepare_to_replace(&store, writer, &image.name)? {
+            if names::prepare_to_replace(&store, &image.name)? {
                 taken.push(image.name.clone());
             }
         }

@@ -6,6 +6,7 @@ use super::wait::WaitArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
 use crate::keep_args::KeepArgs;
+use crate::messages;
 use crate::open_store::{StoreDir, open, open_named};
 use crate::output::Output;
 use crate::version_order::version_order;
@@ -278,7 +279,16 @@ pub(super) fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
     };
     let mut things: BTreeMap<String, Vec<(i64, String)>> = BTreeMap::new();
     for name in names {
-        let added = store.map(&name)?.added;
+        let added = match store.map(&name) {
+            Ok(map) => map.added,
+            // Another command was faster.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            // Its damage is its own: it stays.
+            Err(error) => {
+                messages::error(&error.into());
+                continue;
+            }
+        };
         things
             .entry(without_numbers(&name))
             .or_default()
@@ -378,17 +388,18 @@ pub(super) fn name_before(name: &str) -> String {
     format!("{name}~new")
 }
 
-/// Refuses to replace the image `name` if it is being read, or if others need it. Removes what an
-/// interrupted command of this kind has left. Returns whether there is an image to replace.
-pub(super) fn prepare_to_replace(
-    store: &Store,
-    writer: &mut StoreWriter,
-    name: &str,
-) -> anyhow::Result<bool> {
+/// Refuses to replace the image `name` if it is being read, or if others need it. Returns whether
+/// there is an image to replace.
+pub(super) fn prepare_to_replace(store: &Store, name: &str) -> anyhow::Result<bool> {
     let names = store.names()?;
     let before = name_before(name);
+    // It may be somebody's image.
     if names.contains(&before) {
-        writer.remove(&before, false)?;
+        bail!(
+            "{}:{before}: this name is needed for a moment, and is taken, perhaps by an \
+             interrupted command: 'weald store mv' or 'weald store rm' frees it",
+            store.shown()
+        );
     }
     if !names.iter().any(|other| other == name) {
         return Ok(false);
