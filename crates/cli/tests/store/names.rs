@@ -96,6 +96,16 @@ fn old_versions_are_forgotten_unless_they_are_in_use() {
     ground.assert_clean("store");
 }
 
+/// Would catch: one damaged map that keeps all other versions.
+#[test]
+fn a_damaged_map_costs_its_own_image_only() {
+    let ground = store_of(&["t-1", "t-2", "t-3"]);
+    std::fs::write(ground.at("store/images/t-1"), "damage").expect("write");
+    let text = ground.weald(&["store", "forget", "--keep-last", "1", "store"]);
+    assert_eq!(text.lines().collect::<Vec<_>>(), ["store:t-2: removed"]);
+    assert!(ground.at("store/images/t-1").exists());
+}
+
 /// Would catch: a name that shows nothing or the old image, an image in use that loses its name, a
 /// replacement that is half done.
 #[test]
