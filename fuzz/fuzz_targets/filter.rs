@@ -2,7 +2,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use weald_builder::filter::{DirRules, Filter, Verdict};
+use weald_filter::{DirRules, Filter, Verdict};
 
 fuzz_target!(|data: &[u8]| {
     let Some(cut) = data.iter().position(|&b| b == 0xff) else {

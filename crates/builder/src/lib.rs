@@ -31,7 +31,7 @@ mod threads;
 mod write;
 
 pub use options::{AddAt, BuildOptions, Categories, MtimeRule, Order, SmallTree};
-pub use options::{filter, mode, script};
+pub use options::{mode, script};
 pub use pipeline::build::{build_from_image, build_image};
 pub use pipeline::recover::{Recovered, recover_image};
 pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};

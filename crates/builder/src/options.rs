@@ -1,16 +1,15 @@
 //! Options of a build: everything that decides about the content of an image.
 
-pub mod filter;
 pub mod mode;
 pub mod plan;
 pub mod script;
 
-use crate::options::filter::Filter;
 use crate::options::mode::ModeRule;
 use crate::options::script::Script;
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_codec::CodecSpec;
+use weald_filter::Filter;
 use weald_format::directory::Category;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};

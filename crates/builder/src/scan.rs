@@ -41,11 +41,11 @@ pub use options::ScanOptions;
 pub use tree::{DirNo, EntryNo, ScannedTree};
 
 /// Returns the content of the filter file `name` in `dir`, for
-/// [`crate::options::filter::Filter::below`]; `None` if there is no such regular file.
+/// [`weald_filter::Filter::below`]; `None` if there is no such regular file.
 ///
 /// # Errors
 /// `Io` if it cannot be read, is a symlink, or is longer than
-/// [`crate::options::filter::DIR_FILE_LEN_MAX`] bytes.
+/// [`weald_filter::DIR_FILE_LEN_MAX`] bytes.
 pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
     match weald_sys::open_dir(dir) {
         Ok(dir) => walk::read_rules(dir, name).map_err(|e| Error::io("filter file", e)),

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueHint,
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use weald_builder::filter::{Filter, Verdict};
+use weald_filter::{Filter, Verdict};
 
 /// One rule option of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -140,7 +140,7 @@ impl Args for RuleArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use weald_builder::filter::DirRules;
+    use weald_filter::DirRules;
 
     #[test]
     fn the_order_of_the_command_line_is_kept() {

@@ -6,7 +6,7 @@
 //! in no name and sort below every byte of a name. The key of the root is empty. No key ends in a
 //! zero.
 
-use weald_builder::filter::{DirRules, Filter};
+use weald_filter::{DirRules, Filter};
 use weald_format::limits::NAME_LEN_MAX;
 pub use weald_format::limits::PATH_LEN_MAX;
 use weald_format::{Error, Result};

@@ -2,7 +2,11 @@
 //! profit: with pages of 4 KiB, each access to another page needs a page table lookup, and the
 //! tables of an encoder have ten thousand pages.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[cfg(target_env = "musl")]
+use mimalloc::MiMalloc as System;
+#[cfg(not(target_env = "musl"))]
+use std::alloc::System;
+use std::alloc::{GlobalAlloc, Layout};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 static IS_WANTED: AtomicBool = AtomicBool::new(false);
@@ -12,7 +16,8 @@ static IS_WANTED: AtomicBool = AtomicBool::new(false);
 /// more than it saves.
 const ADVISED_LEN_MIN: usize = 256 << 10;
 
-/// The system's allocator. It asks for large pages for large allocations after a call of
+/// The system's allocator; in a static program mimalloc, because all threads wait for one lock in
+/// that of musl. It asks for large pages for large allocations after a call of
 /// [`want_large_pages`].
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Allocator;

@@ -11,10 +11,10 @@ const SHA256: u32 = 1;
 const DIGEST_LEN: usize = 32;
 
 /// `FS_IOC_ENABLE_VERITY` of `linux/fsverity.h`.
-const ENABLE: libc::c_ulong = 0x4080_6685;
+const ENABLE: libc::Ioctl = 0x4080_6685;
 
 /// `FS_IOC_MEASURE_VERITY` of `linux/fsverity.h`.
-const MEASURE: libc::c_ulong = 0xc004_6686;
+const MEASURE: libc::Ioctl = 0xc004_6686_u32 as libc::Ioctl;
 
 /// `struct fsverity_enable_arg` of `linux/fsverity.h`.
 #[repr(C)]

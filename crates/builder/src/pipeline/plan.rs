@@ -5,7 +5,6 @@ use crate::compress::cluster;
 use crate::compress::compressors::Compressors;
 use crate::compress::dictionary;
 use crate::dedup::streams::WINDOW_SHARES;
-use crate::options::filter::DIR_RULES_LEN_MAX;
 use crate::options::plan::Plan;
 use crate::options::{BuildOptions, SmallTree};
 use crate::order;
@@ -16,6 +15,7 @@ use crate::read::recode;
 use crate::scan::ScannedTree;
 use crate::write::metadata;
 use weald_codec::CodecSpec;
+use weald_filter::DIR_RULES_LEN_MAX;
 use weald_format::{Error, Result};
 use weald_io::WriteBehind;
 

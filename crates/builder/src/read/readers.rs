@@ -374,9 +374,9 @@ mod tests {
     use super::*;
     use crate::Silent;
     use crate::options::Categories;
-    use crate::options::filter::Filter;
     use crate::scan::{ScanOptions, scan};
     use std::panic::AssertUnwindSafe;
+    use weald_filter::Filter;
 
     /// Would catch: a build that waits forever for a reader that panicked, or a reader that waits
     /// for such a receiver.

@@ -5,13 +5,13 @@ use super::options::ScanOptions;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
 use super::walk::Walked;
-use crate::options::filter::{DIR_FILE_LEN_MAX, DirRules};
 use crate::progress::{Observer, Progress, Stage};
 use crate::scan::source::Origin;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use weald_filter::{DIR_FILE_LEN_MAX, DirRules};
 use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSetId, permissions_without_acl};
 use weald_image::{Image, Inode, OpenedDirectory};
 

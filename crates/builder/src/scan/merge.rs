@@ -16,11 +16,11 @@ use super::tree::ScannedTree;
 use super::walk::{Walked, walk};
 use crate::Observer;
 use crate::options::AddAt;
-use crate::options::filter::Filter;
 use crate::scan::source::{IMAGE_DEV, Origin};
 use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
+use weald_filter::Filter;
 use weald_format::{Attributes, Error, FileKind, Result};
 use weald_image::{Image, kind_name};
 

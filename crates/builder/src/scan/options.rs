@@ -1,7 +1,7 @@
 //! Options of a scan.
 
-use crate::options::filter::Filter;
 use crate::options::script::{Candidate, Script};
+use weald_filter::Filter;
 use weald_format::{Attributes, FileKind, Result, Timestamp};
 
 /// Options of a scan.

@@ -6,7 +6,6 @@
 
 use super::options::ScanOptions;
 use super::shard::NOT_ENTERED;
-use crate::options::filter::DirRules;
 use crate::{Observer, Progress, Stage};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -14,6 +13,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
+use weald_filter::DirRules;
 use weald_format::{Error, Result};
 use weald_sys::Stat;
 

@@ -1,13 +1,13 @@
 //! Tests of the walker, on real trees.
 
 use super::*;
-use crate::options::filter::Filter;
 use crate::{Observer, Problem, Progress};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fmt::Write as _;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::sync::Mutex;
+use weald_filter::Filter;
 use weald_format::{ErrorKind, FileKind, Timestamp};
 use weald_sys::{NewTimes, NodeKind};
 

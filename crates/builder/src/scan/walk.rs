@@ -4,7 +4,6 @@
 use super::options::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
-use crate::options::filter::{DIR_FILE_LEN_MAX, DirRules};
 use crate::options::script::Script;
 use crate::scan::source::Origin;
 use crate::threads::start;
@@ -13,6 +12,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
+use weald_filter::{DIR_FILE_LEN_MAX, DirRules};
 use weald_format::limits::{FILE_LEN_MAX, NAME_LEN_MAX};
 use weald_format::pages::check_xattrs;
 use weald_format::{ACL_ACCESS, Attributes, Error, FileKind, Ids, Result, permissions_without};

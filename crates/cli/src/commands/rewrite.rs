@@ -17,10 +17,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use weald_builder::filter::Filter;
 use weald_builder::{
     BuildOptions, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
 };
+use weald_filter::Filter;
 use weald_format::directory::Category;
 use weald_format::{Digest, ErrorKind};
 use weald_image::{Image, ImageStart, generations};

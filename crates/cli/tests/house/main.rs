@@ -17,7 +17,7 @@ use std::path::PathBuf;
 const ROWS: [&[&str]; 11] = [
     &["format"],
     &["sys"],
-    &["codec", "io", "forest", "erofs"],
+    &["codec", "io", "forest", "erofs", "filter"],
     &["remote", "parity"],
     &["store"],
     &["image"],

@@ -11,7 +11,7 @@
 
 use crate::path::{self, SEPARATOR};
 use crate::sort::Sorted;
-use weald_builder::filter::Filter;
+use weald_filter::Filter;
 use weald_format::cursor::{Cursor, put_varint};
 use weald_format::{Error, Result};
 

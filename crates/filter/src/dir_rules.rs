@@ -2,7 +2,7 @@
 //! position of the rule that names the files. The rules of a directory come before those that it
 //! inherits from its parent.
 
-use super::rule::{Rule, Verdict, lines, split_word};
+use crate::rule::{Rule, Verdict, lines, split_word};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use weald_format::{Error, ErrorKind, Result};

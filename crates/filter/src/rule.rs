@@ -1,6 +1,6 @@
 //! One rule, and the parts of its text.
 
-use super::pattern::Pattern;
+use crate::pattern::Pattern;
 use weald_format::{Error, Result};
 
 /// Decision of a filter about a path.

@@ -1,9 +1,10 @@
 //! Include and exclude rules as in rsync: an ordered list of patterns, of which the first match
 //! decides.
 //!
-//! This file holds the list and its syntax, `filter/pattern.rs` the matching, `filter/rule.rs` one
-//! rule, `filter/dir_rules.rs` the rules in files of the tree itself. A test runs the real rsync
-//! over trees and compares.
+//! This file holds the list and its syntax, `pattern.rs` the matching, `rule.rs` one rule,
+//! `dir_rules.rs` the rules in files of the tree itself. A test runs the real rsync over trees and
+//! compares.
+#![forbid(unsafe_code)]
 
 mod dir_rules;
 mod pattern;
