@@ -6,6 +6,7 @@
 
 mod args;
 mod background;
+mod choice_args;
 mod commands;
 mod entry;
 mod error_text;

@@ -7,8 +7,8 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use weald_format::{ByteLen, Digest, ErrorKind};
-use weald_image::{Image, ImageStart, OpenOptions};
+use weald_format::{ByteLen, Digest, ErrorKind, FileKind};
+use weald_image::{Image, ImageStart, Inode, OpenOptions};
 use weald_vfs::{Follow, Located, PathGlob, Step, Walker, shown};
 
 /// The image to read and how to open it.
@@ -178,18 +178,16 @@ impl Source {
         Ok(found)
     }
 
-    /// The whole tree, for a command that takes patterns.
+    /// The directory that the name of the source means; that is the root without a path in it.
     ///
     /// # Errors
-    /// If the name has a path in the tree.
-    pub fn whole(self) -> anyhow::Result<Image> {
-        if !self.place.path.is_empty() {
-            anyhow::bail!(
-                "{}: names a directory in an image: name the image, and the directory as a pattern",
-                shown(self.place.path.as_bytes())
-            );
+    /// If it is no directory.
+    pub fn directory(&self) -> anyhow::Result<Inode> {
+        let place = self.locate(&self.here, Follow::Yes)?;
+        if place.inode.kind != FileKind::Directory {
+            anyhow::bail!("{}: is no directory", shown(&place.path));
         }
-        Ok(self.image)
+        Ok(place.inode)
     }
 }
 

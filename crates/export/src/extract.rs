@@ -11,7 +11,6 @@
 
 use crate::links::{FirstName, Links, Meeting};
 use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
-use crate::selected::{Event, SelectedWalk};
 use crate::target_dir::{Heritage, TargetDir};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -21,7 +20,7 @@ use std::thread::Builder;
 use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner};
 use weald_image::{Image, Inode, ahead_queue};
-use weald_vfs::{Selection, Visit};
+use weald_vfs::{Choice, Event, Located, SelectedWalk, Unmatched, Visit};
 
 /// Innermost directories of the walk whose descriptors stay open.
 const OPEN_DIR_COUNT: usize = 64;
@@ -52,7 +51,7 @@ const DESCRIPTOR_COUNT: usize =
 #[derive(Debug, Clone)]
 pub struct ExtractOptions {
     /// Entries of the image to extract.
-    pub selection: Selection,
+    pub choice: Choice,
     /// Worker threads; at least 1 is used.
     pub thread_count: usize,
     /// Replace existing files (never directories), and give existing directories the image's
@@ -109,13 +108,13 @@ pub struct ExtractReport {
     pub problem_count: u64,
     /// Devices left out because only root makes devices.
     pub device_count: u64,
-    /// Indices of the patterns without a match.
-    pub unmatched: Vec<usize>,
+    /// What selected nothing.
+    pub unmatched: Unmatched,
 }
 
-/// Extracts from `image` into the directory `target`. A missing target is made with its parents and
-/// has mode 0700 until its contents are complete. A new target gets the attributes of the image's
-/// root; an existing one gets them only with `overwrite`.
+/// Extracts the directory `root` of `image` into the directory `target`. A missing target is made
+/// with its parents and has mode 0700 until its contents are complete. A new target gets the
+/// attributes of the image's root; an existing one gets them only with `overwrite`.
 ///
 /// # Errors
 /// `Full` if the host has no space left; `Invalid` ("interrupted") if the observer cancels;
@@ -123,12 +122,18 @@ pub struct ExtractReport {
 /// continues.
 pub fn extract(
     image: &Image,
+    root: Inode,
     target: &Path,
     options: &ExtractOptions,
     observer: &dyn ExtractObserver,
 ) -> Result<ExtractReport> {
-    let root = open_root(image, target, options.overwrite)?;
-    let state = State::new(observer, totals(image, &options.selection));
+    let start = Located {
+        path: Vec::new(),
+        inode: root,
+    };
+    let is_whole = options.choice.is_everything() && start.inode.ino == image.root()?.ino;
+    let root = open_root(&start.inode, target, options.overwrite)?;
+    let state = State::new(observer, totals(image, is_whole));
     let problem = |path: &[u8], error: Error| state.problem(path, error);
     let advance = |len: u64| state.advance(len);
     let policy = Policy {
@@ -170,7 +175,7 @@ pub fn extract(
             .map_while(|_| start_thread().ok())
             .for_each(drop);
         drop(receiver);
-        let walk = SelectedWalk::new(image, &options.selection)?;
+        let walk = SelectedWalk::new(image, start, &options.choice);
         DirWalk {
             extractor: &extractor,
             links: &links,
@@ -178,7 +183,7 @@ pub fn extract(
             queued_dirs: &queued_dirs,
             queued_dir: None,
             // A single worker decodes when it needs a block. Selected files may need little of one.
-            ahead: (options.thread_count > 1 && options.selection.pattern_count() == 0)
+            ahead: (options.thread_count > 1 && is_whole)
                 .then(|| (&ahead, DecodePlanner::default())),
             levels: Vec::new(),
         }
@@ -188,8 +193,7 @@ pub fn extract(
 }
 
 /// The totals of an extraction, as far as the image has them.
-fn totals(image: &Image, selection: &Selection) -> ExtractProgress {
-    let is_everything = selection.pattern_count() == 0;
+fn totals(image: &Image, is_everything: bool) -> ExtractProgress {
     let summary = image.summary();
     ExtractProgress {
         entry_total: is_everything.then_some(summary.name_count),
@@ -206,14 +210,10 @@ fn ids_of_new_files(root: &TargetDir) -> Option<(u32, u32)> {
 }
 
 /// Opens or makes the target. Only its owner has access to a new one until its attributes are set.
-fn open_root(image: &Image, target: &Path, overwrite: bool) -> Result<Arc<TargetDir>> {
+fn open_root(inode: &Inode, target: &Path, overwrite: bool) -> Result<Arc<TargetDir>> {
     let fail = |e| Error::io(target.display().to_string(), e);
     let (fd, is_new) = weald_io::open_or_make_dir(target)?;
-    let attributes = if is_new || overwrite {
-        Some(image.root()?)
-    } else {
-        None
-    };
+    let attributes = (is_new || overwrite).then(|| inode.clone());
     if let Some(inode) = attributes.as_ref().filter(|_| !is_new) {
         crate::restore::restrict_existing_dir(&fd, inode);
     }
@@ -328,7 +328,7 @@ impl<'a> State<'a> {
         });
     }
 
-    fn into_report(self, unmatched: Vec<usize>) -> Result<ExtractReport> {
+    fn into_report(self, unmatched: Unmatched) -> Result<ExtractReport> {
         if let Some(error) = self
             .fatal
             .into_inner()
@@ -549,7 +549,7 @@ struct DirWalk<'a, 'b> {
 }
 
 impl<'b> DirWalk<'_, 'b> {
-    fn run(mut self, mut walk: SelectedWalk<'_>, root: Arc<TargetDir>) -> Result<Vec<usize>> {
+    fn run(mut self, mut walk: SelectedWalk<'_>, root: Arc<TargetDir>) -> Result<Unmatched> {
         let mut root = Some(root);
         while !self.extractor.state.is_stopped() {
             match walk.next() {

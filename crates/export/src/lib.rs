@@ -8,7 +8,6 @@ mod host_tree;
 mod links;
 mod pax;
 mod restore;
-mod selected;
 mod sparse_map;
 mod tar;
 mod tar_output;

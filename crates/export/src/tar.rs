@@ -10,7 +10,6 @@
 use crate::extract::ExtractObserver;
 use crate::pax::{Entry, TAR_BLOCK_LEN, type_flag};
 use crate::restore::READ_LEN;
-use crate::selected::{Event, SelectedWalk};
 use crate::sparse_map::SparseMap;
 use crate::tar_output::TarOutput;
 use std::collections::HashMap;
@@ -19,7 +18,7 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSet, permissions_without_acl};
 use weald_image::{Image, Inode, Run};
-use weald_vfs::Selection;
+use weald_vfs::{Choice, Event, Located, SelectedWalk, Unmatched};
 
 /// Bytes of data held in memory until all of them are read. Longer contents are read twice.
 const HELD_LEN_MAX: u64 = 8 << 20;
@@ -28,7 +27,7 @@ const HELD_LEN_MAX: u64 = 8 << 20;
 #[derive(Debug, Clone, Default)]
 pub struct TarOptions {
     /// Entries of the image to write.
-    pub selection: Selection,
+    pub choice: Choice,
     /// Leave extended attributes out.
     pub drops_xattrs: bool,
     /// The stream becomes a layer of OCI: names that begin with `.wh.` are left out and reported,
@@ -47,12 +46,12 @@ pub struct TarReport {
     pub problem_count: u64,
     /// Entries that a tar stream, or a layer, cannot hold; the watch got each of them.
     pub left_out_count: u64,
-    /// Indices of the patterns without a match.
-    pub unmatched: Vec<usize>,
+    /// What selected nothing.
+    pub unmatched: Unmatched,
 }
 
-/// Writes the selected entries of `image` to `output` as a tar stream. Paths have no leading `/`;
-/// the root is `./`.
+/// Writes the chosen entries of `image` to `output` as a tar stream. Paths begin at the directory
+/// `root` and have no leading `/`; the root is `./`.
 ///
 /// # Errors
 /// Those of `output`. An entry that cannot be read is left out and reported to `observer`.
@@ -62,6 +61,7 @@ pub struct TarReport {
 /// file and for a table of the inodes with several names.
 pub fn write_tar(
     image: &Image,
+    root: Inode,
     options: &TarOptions,
     output: &mut dyn Write,
     observer: &dyn ExtractObserver,
@@ -73,7 +73,11 @@ pub fn write_tar(
         first_names: HashMap::new(),
         held: Vec::new(),
     };
-    let mut walk = SelectedWalk::new(image, &options.selection)?;
+    let start = Located {
+        path: Vec::new(),
+        inode: root,
+    };
+    let mut walk = SelectedWalk::new(image, start, &options.choice);
     let (mut problem_count, mut left_out_count) = (0, 0);
     loop {
         let written = match walk.next() {
@@ -94,7 +98,7 @@ pub fn write_tar(
                 left_out_count += 1;
                 Ok(())
             }
-            Ok(Some(Event::Enter(visit))) => writer.entry(walk.path(), &visit.inode)?,
+            Ok(Some(Event::Enter(visit))) => writer.entry(walk.shortened_path(), &visit.inode)?,
             Err(error) => Err(error),
         };
         if let Err(error) = written {

@@ -14,6 +14,7 @@ pub use tree::{Child, Facts, FileReader, LinkKey, Tree};
 
 use crate::text::shown;
 use crate::time::utc_nanoseconds;
+use crate::{Choice, Scope};
 use links::Links;
 use std::cmp::Ordering;
 use std::collections::HashSet;
@@ -74,6 +75,8 @@ pub struct CompareOptions<'a> {
     pub ignored: &'a [Aspect],
     /// Whether everything below a directory that one tree lacks is reported, too.
     pub lists_all: bool,
+    /// Which entries are compared; `None` for all.
+    pub choice: Option<&'a Choice>,
 }
 
 /// Compares two trees. Passes each path that differs to
@@ -97,9 +100,13 @@ pub fn compare<L: Tree, R: Tree>(
         left.open_dir(None, &left_root)?,
         right.open_dir(None, &right_root)?,
     );
+    let everything = Choice::default();
+    let choice = options.choice.unwrap_or(&everything);
+    let scope = choice.selection.root(&mut |_| {});
     let mut comparer = Comparer {
         left,
         right,
+        choice,
         ignored: options.ignored,
         lists_all: options.lists_all,
         links: Links::default(),
@@ -109,12 +116,13 @@ pub fn compare<L: Tree, R: Tree>(
         linked_count: 0,
         equal: HashSet::new(),
     };
-    let mut levels = Vec::new();
-    let flow = comparer.pair((None, &left_root), (None, &right_root));
-    if flow.is_break() {
-        return Ok(());
+    if scope.is_wanted() {
+        let flow = comparer.pair((None, &left_root), (None, &right_root));
+        if flow.is_break() {
+            return Ok(());
+        }
     }
-    levels.push(Level::new(Some(left_dir), Some(right_dir), 0));
+    let mut levels = vec![Level::new(Some(left_dir), Some(right_dir), scope)];
     while let Some(level) = levels.last_mut() {
         match comparer.step(level) {
             ControlFlow::Break(()) => break,
@@ -134,6 +142,9 @@ struct Level<L: Tree, R: Tree> {
     left: Side<L>,
     right: Side<R>,
     path_len: usize,
+    /// Depth of its entries.
+    depth: usize,
+    scope: Scope,
     /// Identifiers of the pair, and the counters of the comparison at its start.
     subtree_ids: Option<(u64, u64)>,
     reported_count: u64,
@@ -171,11 +182,14 @@ impl<T: Tree> Side<T> {
 }
 
 impl<L: Tree, R: Tree> Level<L, R> {
-    fn new(left: Option<L::Dir>, right: Option<R::Dir>, path_len: usize) -> Self {
+    /// A pair of roots.
+    fn new(left: Option<L::Dir>, right: Option<R::Dir>, scope: Scope) -> Self {
         Self {
             left: Side::new(left),
             right: Side::new(right),
-            path_len,
+            path_len: 0,
+            depth: 1,
+            scope,
             subtree_ids: None,
             reported_count: 0,
             linked_count: 0,
@@ -195,6 +209,7 @@ type At<'a, T> = (Option<&'a <T as Tree>::Dir>, &'a Child<<T as Tree>::Node>);
 struct Comparer<'a, L: Tree, R: Tree> {
     left: &'a L,
     right: &'a R,
+    choice: &'a Choice,
     ignored: &'a [Aspect],
     lists_all: bool,
     links: Links,
@@ -228,46 +243,62 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
         };
         let left = level.left.next.take_if(|_| order.is_le());
         let right = level.right.next.take_if(|_| order.is_ge());
+        if let Some(name) = left.as_ref().map(|child| &child.name) {
+            self.push_name(name);
+        } else if let Some(name) = right.as_ref().map(|child| &child.name) {
+            self.push_name(name);
+        }
+        let left = left.and_then(|child| Some((self.scope(level, &child)?, child)));
+        let right = right.and_then(|child| Some((self.scope(level, &child)?, child)));
         match (left, right) {
-            (Some(left), Some(right)) => self.both(level, &left, &right),
-            (Some(left), None) => {
+            (Some((scope, left)), Some((_, right))) => self.both(level, scope, &left, &right),
+            (Some((scope, left)), None) => {
                 let only = Only::of(&left.facts);
-                self.one(&left.name, only, Difference::OnlyLeft, |own| {
-                    Ok((
-                        Some(own.left.open_dir(level.left.dir.as_ref(), &left)?),
-                        None,
-                    ))
+                self.one(only, (level.depth, scope), Difference::OnlyLeft, |own| {
+                    let dir = own.left.open_dir(level.left.dir.as_ref(), &left)?;
+                    Ok((Some(dir), None))
                 })
             }
-            (None, Some(right)) => {
+            (None, Some((scope, right))) => {
                 let only = Only::of(&right.facts);
-                self.one(&right.name, only, Difference::OnlyRight, |own| {
-                    Ok((
-                        None,
-                        Some(own.right.open_dir(level.right.dir.as_ref(), &right)?),
-                    ))
+                self.one(only, (level.depth, scope), Difference::OnlyRight, |own| {
+                    let dir = own.right.open_dir(level.right.dir.as_ref(), &right)?;
+                    Ok((None, Some(dir)))
                 })
             }
-            (None, None) => ControlFlow::Continue(Next::Up),
+            // Left out.
+            (None, None) => ControlFlow::Continue(Next::Same),
         }
     }
 
-    /// Reports an entry of one tree. `open` opens it if it is a directory.
+    /// The scope of an entry at the current path; `None` if it is left out.
+    fn scope<N>(&self, level: &Level<L, R>, child: &Child<N>) -> Option<Scope> {
+        let is_dir = child.facts.kind == FileKind::Directory;
+        let path = (self.path.as_slice(), child.name.as_slice());
+        self.choice.child(&level.scope, path, level.depth, is_dir)
+    }
+
+    /// Reports an entry of one tree, at a depth and with a scope. `open` opens it if it is a
+    /// directory.
     fn one(
         &mut self,
-        name: &[u8],
         only: Only,
+        (depth, scope): (usize, Scope),
         difference: fn(Only) -> Difference,
         open: impl FnOnce(&Self) -> Result<(Option<L::Dir>, Option<R::Dir>)>,
     ) -> ControlFlow<(), Next<Level<L, R>>> {
-        self.push_name(name);
-        self.report(difference(only))?;
-        if !self.lists_all || only.kind != FileKind::Directory {
+        if scope.is_wanted() {
+            self.report(difference(only))?;
+        }
+        let is_entered = self.lists_all || !scope.is_wanted();
+        if !is_entered || only.kind != FileKind::Directory {
             return ControlFlow::Continue(Next::Same);
         }
         match open(self) {
             Ok((left, right)) => {
-                ControlFlow::Continue(Next::Down(Level::new(left, right, self.path.len())))
+                let mut deeper = Level::new(left, right, scope);
+                (deeper.path_len, deeper.depth) = (self.path.len(), depth + 1);
+                ControlFlow::Continue(Next::Down(deeper))
             }
             Err(error) => {
                 self.report(Difference::Failed(error))?;
@@ -279,18 +310,22 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
     fn both(
         &mut self,
         level: &Level<L, R>,
+        scope: Scope,
         left: &Child<L::Node>,
         right: &Child<R::Node>,
     ) -> ControlFlow<(), Next<Level<L, R>>> {
-        self.push_name(&left.name);
-        self.pair(
-            (level.left.dir.as_ref(), left),
-            (level.right.dir.as_ref(), right),
-        )?;
+        if scope.is_wanted() {
+            self.pair(
+                (level.left.dir.as_ref(), left),
+                (level.right.dir.as_ref(), right),
+            )?;
+        }
         if [left.facts.kind, right.facts.kind] != [FileKind::Directory; 2] {
             return ControlFlow::Continue(Next::Same);
         }
-        let subtree_ids = self.left.subtree_id(left).zip(self.right.subtree_id(right));
+        // What is left out at one path may be compared at another.
+        let ids = || self.left.subtree_id(left).zip(self.right.subtree_id(right));
+        let subtree_ids = self.choice.is_everything().then(ids).flatten();
         if subtree_ids.is_some_and(|pair| self.equal.contains(&pair)) {
             return ControlFlow::Continue(Next::Same);
         }
@@ -303,7 +338,8 @@ impl<L: Tree, R: Tree> Comparer<'_, L, R> {
             });
         match dirs {
             Ok((left_dir, right_dir)) => {
-                let mut deeper = Level::new(Some(left_dir), Some(right_dir), self.path.len());
+                let mut deeper = Level::new(Some(left_dir), Some(right_dir), scope);
+                (deeper.path_len, deeper.depth) = (self.path.len(), level.depth + 1);
                 deeper.subtree_ids = subtree_ids;
                 deeper.reported_count = self.reported_count;
                 deeper.linked_count = self.linked_count;

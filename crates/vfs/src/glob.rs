@@ -295,8 +295,13 @@ impl PathGlob {
         positions.contains(&self.parts.len())
     }
 
+    /// The position behind the last name.
+    pub(crate) fn end(&self) -> usize {
+        self.parts.len()
+    }
+
     /// The positions in the pattern after one more name, for the positions before it.
-    fn step(&self, positions: &[usize], name: &[u8]) -> Vec<usize> {
+    pub(crate) fn step(&self, positions: &[usize], name: &[u8]) -> Vec<usize> {
         let mut next = Vec::new();
         for &position in positions {
             match self.parts.get(position) {
@@ -314,7 +319,7 @@ impl PathGlob {
     }
 
     /// Adds the positions behind each `**`, which may match no directory.
-    fn close(&self, positions: &mut Vec<usize>) {
+    pub(crate) fn close(&self, positions: &mut Vec<usize>) {
         let mut index = 0;
         while let Some(&position) = positions.get(index) {
             let is_skippable =
@@ -326,98 +331,6 @@ impl PathGlob {
         }
         positions.sort_unstable();
         positions.dedup();
-    }
-}
-
-/// A selection of paths: those that a pattern matches, and everything below them. Without patterns,
-/// everything is selected.
-#[derive(Debug, Clone, Default)]
-pub struct Selection {
-    patterns: Vec<PathGlob>,
-}
-
-/// The decision of a [`Selection`] about a path, and the state that it needs for the names below.
-#[derive(Debug, Clone, Default)]
-pub struct Scope {
-    is_wanted: bool,
-    /// Possible positions of the path in the patterns: (pattern, position), grouped by pattern.
-    alive: Vec<(usize, usize)>,
-}
-
-impl Scope {
-    /// Whether the path is selected, and with it everything below.
-    pub fn is_wanted(&self) -> bool {
-        self.is_wanted
-    }
-
-    /// Whether anything below the path may be selected.
-    pub fn may_hold_wanted(&self) -> bool {
-        self.is_wanted || !self.alive.is_empty()
-    }
-}
-
-impl Selection {
-    /// Selects everything that at least one of `patterns` selects.
-    pub fn new(patterns: Vec<PathGlob>) -> Self {
-        Self { patterns }
-    }
-
-    /// Number of patterns.
-    pub fn pattern_count(&self) -> usize {
-        self.patterns.len()
-    }
-
-    /// The scope of the root; passes the indices of the patterns that select it to `hit`.
-    pub fn root(&self, hit: &mut dyn FnMut(usize)) -> Scope {
-        let starts = self.patterns.iter().enumerate().map(|(index, pattern)| {
-            let mut positions = vec![0];
-            pattern.close(&mut positions);
-            (index, positions)
-        });
-        self.judge(self.patterns.is_empty(), starts.collect(), hit)
-    }
-
-    /// The scope of the entry `name` in a directory with the scope `parent`; passes the indices of
-    /// the patterns that select the entry to `hit`.
-    pub fn child(&self, parent: &Scope, name: &[u8], hit: &mut dyn FnMut(usize)) -> Scope {
-        let mut steps = Vec::new();
-        for group in parent.alive.chunk_by(|a, b| a.0 == b.0) {
-            let Some(&(index, _)) = group.first() else {
-                continue;
-            };
-            let Some(pattern) = self.patterns.get(index) else {
-                continue;
-            };
-            let positions: Vec<usize> = group.iter().map(|&(_, position)| position).collect();
-            steps.push((index, pattern.step(&positions, name)));
-        }
-        self.judge(parent.is_wanted, steps, hit)
-    }
-
-    fn judge(
-        &self,
-        is_wanted: bool,
-        steps: Vec<(usize, Vec<usize>)>,
-        hit: &mut dyn FnMut(usize),
-    ) -> Scope {
-        let mut scope = Scope {
-            is_wanted,
-            alive: Vec::new(),
-        };
-        for (index, positions) in steps {
-            let end = self.patterns.get(index).map_or(0, |p| p.parts.len());
-            if positions.contains(&end) {
-                scope.is_wanted = true;
-                hit(index);
-            }
-            scope.alive.extend(
-                positions
-                    .into_iter()
-                    .filter(|&p| p < end)
-                    .map(|p| (index, p)),
-            );
-        }
-        scope
     }
 }
 
@@ -541,47 +454,5 @@ mod tests {
             let glob = PathGlob::parse(pattern.as_bytes()).unwrap();
             assert_eq!(glob.matches(path.as_bytes()), expected, "{pattern} {path}");
         }
-    }
-
-    fn scope_of(selection: &Selection, path: &str) -> (Scope, Vec<usize>) {
-        let mut hits = Vec::new();
-        let mut scope = selection.root(&mut |index| hits.push(index));
-        for name in path.split('/') {
-            scope = selection.child(&scope, name.as_bytes(), &mut |index| hits.push(index));
-        }
-        (scope, hits)
-    }
-
-    #[test]
-    fn a_selection_prunes_and_takes_whole_subtrees() {
-        let patterns = ["etc/ssh", "usr/**/bin/x*", "etc/ssh/key"]
-            .map(|p| PathGlob::parse(p.as_bytes()).unwrap());
-        let selection = Selection::new(patterns.to_vec());
-        for (path, is_wanted, may_hold_wanted) in [
-            ("var", false, false),
-            ("etc", false, true),
-            ("etc/passwd", false, false),
-            ("etc/ssh", true, true),
-            ("etc/ssh/key/a", true, true),
-            ("usr/lib/y", false, true),
-            ("usr/lib/bin/xz", true, true),
-        ] {
-            let (scope, _) = scope_of(&selection, path);
-            assert_eq!(
-                (scope.is_wanted(), scope.may_hold_wanted()),
-                (is_wanted, may_hold_wanted),
-                "{path}"
-            );
-        }
-        assert_eq!(scope_of(&selection, "usr/lib/bin/xz").1, vec![1]);
-        assert_eq!(scope_of(&selection, "etc/ssh/key").1, vec![0, 2]);
-    }
-
-    #[test]
-    fn no_pattern_and_the_root_pattern_want_all() {
-        assert!(Selection::default().root(&mut |_| {}).is_wanted());
-        let all = Selection::new(vec![PathGlob::parse(b"/").unwrap()]);
-        assert_eq!(scope_of(&all, "x").1, vec![0]);
-        assert!(scope_of(&all, "x").0.is_wanted());
     }
 }

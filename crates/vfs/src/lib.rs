@@ -4,6 +4,7 @@
 //! translate. This crate does not access the host's file system.
 #![forbid(unsafe_code)]
 
+mod choice;
 mod content;
 mod diff;
 pub mod errno;
@@ -14,6 +15,8 @@ pub mod parallel;
 mod path;
 mod reading;
 mod search;
+mod selected;
+mod selection;
 mod size;
 mod sum;
 mod text;
@@ -21,17 +24,20 @@ mod time;
 mod walk;
 mod writable;
 
+pub use choice::Choice;
 pub use content::{Part, each_part, each_zeros};
 pub use diff::{
     Aspect, Change, Changed, Child, CompareOptions, Difference, Facts, FileReader, LinkKey, Only,
     Tree, compare, kind_word,
 };
 pub use find::{Comparison, Permissions, Query};
-pub use glob::{Glob, PathGlob, Scope, Selection};
+pub use glob::{Glob, PathGlob};
 pub use image_tree::{ImageDir, ImageTree};
 pub use path::{Follow, Located, SYMLINK_COUNT_MAX, resolve};
 pub use reading::{ReadingCost, Spread, reading_cost};
-pub use search::{Found, Hit, SearchOptions, search};
+pub use search::{Found, Hit, SearchOptions, search, search_walk};
+pub use selected::{Event, SelectedWalk, Unmatched};
+pub use selection::{PathList, Reason, Scope, Selection};
 pub use size::parse_size;
 pub use sum::{Algorithm, Digester, Sum, SumOptions, sums};
 pub use text::{is_unsafe, safe_line, safe_text, shown, shown_path};

@@ -17,7 +17,7 @@ mod part;
 pub use hit::{Hit, SearchOptions};
 
 use crate::path::Located;
-use crate::{Query, parallel};
+use crate::{Event, Query, SelectedWalk, parallel};
 use driver::Driver;
 use known::Known;
 use part::{Batch, Shared};
@@ -88,6 +88,42 @@ pub fn search<'a, E: Send>(
         ControlFlow::Continue(())
     };
     parallel::ordered(options.thread_count, produce, work, emit);
+}
+
+/// Searches what `walk` chooses for `query`, on this thread; the rest as [`search`]. Rules may
+/// decide otherwise about each instance of a directory, so that every one is read.
+pub fn search_walk<E>(
+    mut walk: SelectedWalk<'_>,
+    query: &Query,
+    is_counted: bool,
+    write: &impl Fn(Hit<'_>, &mut Vec<u8>) -> Result<(), E>,
+    sink: &mut dyn FnMut(Found<E>) -> ControlFlow<()>,
+) {
+    loop {
+        let flow = match walk.next() {
+            Ok(None) => return,
+            Ok(Some(Event::Leave)) => continue,
+            Ok(Some(Event::Enter(visit))) => {
+                let (path, inode, depth) = (walk.path(), &visit.inode, visit.depth);
+                if !query.wants(path, &visit.name, inode, depth) {
+                    continue;
+                }
+                let mut bytes = Vec::new();
+                if is_counted {
+                    sink(Found::Count(1))
+                } else {
+                    match write(Hit { path, inode, depth }, &mut bytes) {
+                        Ok(()) => sink(Found::Bytes(bytes)),
+                        Err(error) => sink(Found::Failed(error)),
+                    }
+                }
+            }
+            Err(error) => sink(Found::Problem(error)),
+        };
+        if flow.is_break() {
+            return;
+        }
+    }
 }
 
 fn emit_batch<E>(

@@ -3,8 +3,7 @@
 
 use crate::content::{Part, each_part, each_zeros};
 use crate::path::Located;
-use crate::walk::{Step, Walker};
-use crate::{parallel, shown_path};
+use crate::{Choice, Event, SelectedWalk, parallel, shown_path};
 use sha2::Digest as _;
 use std::collections::HashMap;
 use std::ops::ControlFlow;
@@ -43,6 +42,8 @@ pub struct Sum {
 pub struct SumOptions<'a> {
     /// The algorithm.
     pub algorithm: Algorithm,
+    /// Which files.
+    pub choice: &'a Choice,
     /// Threads that read and compute; at least 1 is used.
     pub thread_count: usize,
     /// Whether to stop; all threads call it for every piece of a file. Unfinished files get the
@@ -50,8 +51,9 @@ pub struct SumOptions<'a> {
     pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
-/// Computes the digest of every regular file at or below `start`. Passes each to `emit` in the
-/// order of a walk, until it breaks. An unreadable directory is passed as a `Sum` with an error.
+/// Computes the digest of every chosen regular file at or below `start`. Passes each to `emit` in
+/// the order of a walk, until it breaks. An unreadable directory is passed as a `Sum` with an
+/// error.
 ///
 /// # Cost
 /// Reads every distinct content once, up to 2^18 contents; of more, some are read again. Holes are
@@ -65,8 +67,8 @@ pub fn sums(
     let is_stopped = AtomicBool::new(false);
     let is_cancelled = || is_stopped.load(Ordering::Relaxed) || (options.is_cancelled)();
     let job = Digester::new(image, options.algorithm, &is_cancelled);
-    let mut walker = Walker::new(image, start);
-    let produce = || next_file(&mut walker);
+    let mut walk = SelectedWalk::new(image, start, options.choice);
+    let produce = || next_file(&mut walk);
     let work = |(path, found): (Vec<u8>, Result<Inode>)| {
         let digest = found.and_then(|inode| {
             let digest = job.digest(&inode);
@@ -82,15 +84,15 @@ pub fn sums(
     });
 }
 
-fn next_file(walker: &mut Walker<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
+fn next_file(walk: &mut SelectedWalk<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
     loop {
-        match walker.step() {
-            Ok(Some(Step::Enter(visit))) if visit.inode.kind == FileKind::Regular => {
-                return Some((walker.path().to_vec(), Ok(visit.inode)));
+        match walk.next() {
+            Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Regular => {
+                return Some((walk.path().to_vec(), Ok(visit.inode)));
             }
             Ok(Some(_)) => {}
             Ok(None) => return None,
-            Err(error) => return Some((walker.path().to_vec(), Err(error))),
+            Err(error) => return Some((walk.path().to_vec(), Err(error))),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod totals;
 
+use crate::choice_args::ChoiceArgs;
 use crate::entry;
 use crate::help::Help;
 use crate::json::{Object, put_name};
@@ -9,9 +10,7 @@ use crate::open::{Source, SourceArgs, TrustArgs, thread_count};
 use crate::output::Output;
 use crate::status::FOUND;
 use crate::{messages, parse};
-use anyhow::bail;
 use clap::{Args, ValueHint};
-use std::ffi::OsStr;
 use std::io;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -20,9 +19,7 @@ use totals::Totals;
 use weald_export::HostTree;
 use weald_format::FileKind;
 use weald_image::Inode;
-use weald_vfs::{
-    Aspect, Change, CompareOptions, Difference, Follow, ImageTree, compare, shown_path,
-};
+use weald_vfs::{Aspect, Change, CompareOptions, Difference, ImageTree, compare, shown_path};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -45,6 +42,10 @@ pub const HELP: Help = Help {
         (
             "Compare an image with its source",
             "weald diff forest.weald forest/",
+        ),
+        (
+            "Compare sources only",
+            "weald diff --include '*/' --include '*.[ch]' --exclude '*' monday.weald tuesday.weald",
         ),
         (
             "Ignore times and owners",
@@ -82,6 +83,8 @@ pub struct DiffArgs {
     right: PathBuf,
     #[command(flatten)]
     trust: TrustArgs,
+    #[command(flatten)]
+    choice: ChoiceArgs,
     /// Aspects to ignore, separated by commas
     #[arg(
         long,
@@ -130,11 +133,8 @@ impl Side {
             trust: trust.clone(),
         };
         let source = args.open_for_reading(thread_count(0))?;
-        let root = source.locate(OsStr::new(""), Follow::Yes)?;
-        if root.inode.kind != FileKind::Directory {
-            bail!("{}: is no directory", shown_path(&root.path));
-        }
-        Ok(Self::Image(source, root.inode))
+        let root = source.directory()?;
+        Ok(Self::Image(source, root))
     }
 }
 
@@ -161,9 +161,11 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
             ControlFlow::Break(())
         }
     };
+    let chosen = args.choice.chosen(&[])?;
     let options = CompareOptions {
         ignored: &args.ignore,
         lists_all: args.recursive || args.stat,
+        choice: Some(&chosen.choice),
     };
     let changed = args.trust.open_changed([&args.left, &args.right])?;
     if let Some([left, right]) = &changed {

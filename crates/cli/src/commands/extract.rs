@@ -1,5 +1,6 @@
 //! `weald extract`: writes the tree of an image to a directory.
 
+use crate::choice_args::{ChoiceArgs, StripArgs};
 use crate::foreign;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{SourceArgs, thread_count};
@@ -7,12 +8,10 @@ use crate::progress::{Display, ProgressWord, count};
 use crate::{messages, parse, status::exit_code};
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use weald_export::{ExtractObserver, ExtractOptions, XattrPolicy, extract};
 use weald_format::Error;
-use weald_vfs::Selection;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -20,7 +19,11 @@ pub const HELP: Help = Help {
     notes: &[
         "A pattern selects every path that it matches and everything below. Weald creates the \
          directories that lead to a selected path, with their attributes. '*' and '?' stop at \
-         '/'; '**' as a whole name matches any number of directories.",
+         '/'; '**' as a whole name matches any number of directories. Of what patterns and \
+         --files-from select, the rules leave out some: they are those of 'weald build', and the \
+         first that matches a path decides.",
+        "With --strip-components, directories that become one get the attributes of the first, \
+         and of files that become one the first stays.",
         "Root restores all attributes. Other users own the files that they extract. Without \
          --same-owner, weald does not restore owners, set-uid and set-gid bits, and trusted.* and \
          security.* attributes for them. It leaves devices out and counts them.",
@@ -36,6 +39,10 @@ pub const HELP: Help = Help {
         (
             "Extract a directory and some files",
             "weald extract forest.weald part usr/bin 'usr/lib/**/*.so'",
+        ),
+        (
+            "Leave out sources, and the first directory of each path",
+            "weald extract --exclude '*.c' --strip-components 1 forest.weald out",
         ),
         (
             "Replace files in an existing directory",
@@ -57,6 +64,10 @@ pub struct ExtractArgs {
     /// Patterns of paths from the root of the image (default: everything)
     #[arg(value_name = "PATTERN", value_hint = ValueHint::Other)]
     patterns: Vec<OsString>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    strip: StripArgs,
     /// Replace existing files and the attributes of existing directories
     #[arg(long)]
     overwrite: bool,
@@ -99,20 +110,22 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         (false, false) => XattrPolicy::Ordinary,
         (false, true) => XattrPolicy::Everything,
     };
+    let mut chosen = args.choice.chosen(&args.patterns)?;
+    chosen.choice.dropped_names = args.strip.strip_components;
     let options = ExtractOptions {
-        selection: selection(&args.patterns)?,
+        choice: chosen.choice.clone(),
         thread_count: thread_count(args.threads),
         overwrite: args.overwrite,
         keeps_owner,
         xattrs,
     };
     weald_sys::want_large_pages();
-    let image = if args.patterns.is_empty() {
+    let source = if options.choice.is_everything() {
         args.image.open_for_everything(0)?
     } else {
         args.image.open()?
-    }
-    .whole()?;
+    };
+    let root = source.directory()?;
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
     }
@@ -122,10 +135,10 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         args.progress
     };
     let display = Display::new(progress, crate::interrupt::interrupt_flag()?);
-    let extracted = extract(&image, &args.target, &options, &display);
+    let extracted = extract(&source, root, &args.target, &options, &display);
     display.finish();
     let report = extracted?;
-    let unmatched_count = report_unmatched(&args.patterns, &report.unmatched);
+    let unmatched_count = chosen.report(&report.unmatched);
     if unmatched_count > 0 && !was_there {
         // Nothing was asked for that is there. A directory with something in it stays.
         let _ = std::fs::remove_dir(&args.target);
@@ -156,23 +169,6 @@ fn report_left_out(args: &ExtractArgs, count: u64) -> u64 {
         messages::line(&format!("{devices} (--strict makes the exit status 1)"))
     }
     if args.strict { count } else { 0 }
-}
-
-/// Parses patterns of paths.
-pub fn selection(patterns: &[OsString]) -> weald_format::Result<Selection> {
-    let patterns = patterns.iter().map(|pattern| parse::path_glob(pattern));
-    Ok(Selection::new(patterns.collect::<Result<_, _>>()?))
-}
-
-/// Reports the patterns that selected nothing; returns their number.
-pub fn report_unmatched(patterns: &[OsString], unmatched: &[usize]) -> u64 {
-    for pattern in unmatched.iter().filter_map(|&index| patterns.get(index)) {
-        messages::line(&format!(
-            "{}: nothing in the image matches",
-            weald_vfs::shown(pattern.as_bytes())
-        ));
-    }
-    unmatched.len() as u64
 }
 
 /// Reports problems and entries that were left out.

@@ -1,5 +1,6 @@
 //! `weald find`: prints the paths that match conditions.
 
+use crate::choice_args::RuleChoiceArgs;
 use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{SourceArgs, thread_count};
@@ -14,7 +15,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::{FileKind, Timestamp};
 use weald_image::Image;
-use weald_vfs::{Comparison, Follow, Found, Hit, Permissions, Query, SearchOptions, search};
+use weald_vfs::{Choice, SelectedWalk, search, search_walk};
+use weald_vfs::{Comparison, Follow, Found, Hit, Permissions, Query, SearchOptions};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -61,6 +63,8 @@ pub struct FindArgs {
     /// Directory to search (default: the root of the image)
     #[arg(default_value = "", hide_default_value = true, value_hint = ValueHint::Other)]
     path: OsString,
+    #[command(flatten)]
+    rules: RuleChoiceArgs,
     /// Name matches
     #[arg(long, value_name = "PATTERN", allow_hyphen_values = true)]
     name: Vec<OsString>,
@@ -168,7 +172,11 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     };
     let write = |hit: Hit<'_>, out: &mut Vec<u8>| words.write(hit, out);
     let (mut count, mut problem_count, mut result) = (0, 0, Ok(()));
-    search(&image, start, &query, options, &write, &mut |found| {
+    let choice = Choice {
+        depth_max: args.max_depth,
+        ..args.rules.choice()?
+    };
+    let mut take = |found| {
         match found {
             Found::Bytes(bytes) => result = output.raw().write_all(&bytes).map_err(Into::into),
             Found::Count(found) => count = u64::saturating_add(count, found),
@@ -182,7 +190,13 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }
-    });
+    };
+    if choice.filter.is_empty() {
+        search(&image, start, &query, options, &write, &mut take);
+    } else {
+        let walk = SelectedWalk::new(&image, start, &choice);
+        search_walk(walk, &query, options.is_counted, &write, &mut take);
+    }
     result?;
     if args.count {
         writeln!(output, "{count}")?;

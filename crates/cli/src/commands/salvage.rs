@@ -20,7 +20,7 @@ use weald_export::{ExtractOptions, XattrPolicy, extract};
 use weald_format::Digest;
 use weald_image::{Damaged, OpenOptions};
 use weald_io::FileSource;
-use weald_vfs::Selection;
+use weald_vfs::Choice;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -148,7 +148,7 @@ fn options(args: &SalvageArgs) -> OpenOptions {
 fn extract_all(args: &SalvageArgs, salvaged: &Salvaged, display: &Display) -> anyhow::Result<u64> {
     let is_root = weald_sys::effective_ids().0 == 0;
     let options = ExtractOptions {
-        selection: Selection::new(Vec::new()),
+        choice: Choice::default(),
         thread_count: thread_count(args.threads),
         overwrite: false,
         keeps_owner: is_root,
@@ -161,7 +161,8 @@ fn extract_all(args: &SalvageArgs, salvaged: &Salvaged, display: &Display) -> an
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");
     }
-    let report = extract(&salvaged.image, &args.target, &options, display)?;
+    let root = salvaged.image.root()?;
+    let report = extract(&salvaged.image, root, &args.target, &options, display)?;
     Ok(report.problem_count)
 }
 

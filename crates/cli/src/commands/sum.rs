@@ -1,5 +1,6 @@
 //! `weald sum`: prints digests of files in the formats of b3sum, sha256sum and fsverity.
 
+use crate::choice_args::ChoiceArgs;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
 use crate::messages;
@@ -8,12 +9,13 @@ use crate::output::{Output, has_no_reader, is_closed};
 use crate::parse;
 use crate::status::exit_code;
 use clap::{Args, ValueEnum, ValueHint};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Write};
 use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::FileKind;
-use weald_vfs::{Algorithm, Follow, Sum, SumOptions, sums};
+use weald_vfs::{Algorithm, Choice, Follow, Selection, Sum, SumOptions, sums};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -65,8 +67,10 @@ pub struct SumArgs {
     #[command(flatten)]
     image: SourceArgs,
     /// Paths in the image (default: its root)
-    #[arg(value_hint = ValueHint::Other)]
+    #[arg(value_hint = ValueHint::Other, conflicts_with = "files_from")]
     paths: Vec<OsString>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
     /// Digest algorithm
     #[arg(short, long, value_enum, default_value = "b3")]
     algorithm: Word,
@@ -94,7 +98,18 @@ impl SumArgs {
 /// Runs the command.
 pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
+    let chosen = args.choice.chosen(&[])?;
+    let listed: Vec<OsString> = chosen
+        .listed()
+        .map(|path| OsStr::from_bytes(path).to_owned())
+        .collect();
+    // Each listed path is a start of its own.
+    let choice = Choice {
+        selection: Selection::default(),
+        ..chosen.choice.clone()
+    };
     let options = SumOptions {
+        choice: &choice,
         algorithm: match args.word() {
             Word::B3 => Algorithm::Blake3,
             Word::Sha256 => Algorithm::Sha256,
@@ -103,7 +118,11 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
         thread_count: thread_count(args.threads),
         is_cancelled: &has_no_reader,
     };
-    let paths = image.paths_or_root(&args.paths);
+    let paths = if args.choice.has_list() {
+        &listed
+    } else {
+        image.paths_or_root(&args.paths)
+    };
     let mut output = Output::new();
     let mut problem_count = 0;
     for path in paths {

@@ -1,6 +1,7 @@
 //! `weald tar`: writes an image as a tar stream.
 
-use crate::commands::extract::{Problems, report_unmatched, selection};
+use crate::choice_args::{ChoiceArgs, StripArgs};
+use crate::commands::extract::Problems;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
@@ -32,6 +33,10 @@ pub const HELP: Help = Help {
             "Compress a part of the tree",
             "weald tar forest.weald usr/lib 'etc/*.conf' | zstd > part.tar.zst",
         ),
+        (
+            "Write what a list names, without objects",
+            "weald tar --files-from paths.txt --exclude '*.o' forest.weald > part.tar",
+        ),
     ],
     exit_status: DONE_OR_PARTLY,
 };
@@ -45,6 +50,10 @@ pub struct TarArgs {
     /// Patterns of paths from the root of the image (default: everything)
     #[arg(value_name = "PATTERN", value_hint = ValueHint::Other)]
     patterns: Vec<OsString>,
+    #[command(flatten)]
+    choice: ChoiceArgs,
+    #[command(flatten)]
+    strip: StripArgs,
     /// Do not write extended attributes
     #[arg(long)]
     no_xattrs: bool,
@@ -52,26 +61,28 @@ pub struct TarArgs {
 
 /// Runs the command.
 pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
+    let mut chosen = args.choice.chosen(&args.patterns)?;
+    chosen.choice.dropped_names = args.strip.strip_components;
     let options = TarOptions {
-        selection: selection(&args.patterns)?,
+        choice: chosen.choice.clone(),
         drops_xattrs: args.no_xattrs,
         is_layer: false,
         temp_dir: std::env::temp_dir(),
     };
     let threads = thread_count(0);
     weald_sys::want_large_pages();
-    let image = if args.patterns.is_empty() {
+    let source = if options.choice.is_everything() {
         args.image.open_for_everything(threads)?
     } else {
         args.image.open_for_reading(threads)?
-    }
-    .whole()?;
+    };
+    let root = source.directory()?;
     let mut output = Output::new();
     if output.is_terminal() {
         bail!("a tar stream is not written to a terminal");
     }
-    let report = write_tar(&image, &options, output.raw(), &Problems)?;
+    let report = write_tar(&source, root, &options, output.raw(), &Problems)?;
     output.finish()?;
-    let unmatched_count = report_unmatched(&args.patterns, &report.unmatched);
+    let unmatched_count = chosen.report(&report.unmatched);
     Ok(exit_code(report.problem_count + unmatched_count))
 }

@@ -36,7 +36,7 @@ const PREPARE: &str = "
     cp v1.weald backup/; cp forest.weald backup/; cp v1.weald forest-2.weald
     weald export oci -q forest.weald layout:v1; echo '{}' > config.json
     tar -cf saved.tar -C layout .
-    seq 3000 > versions/numbers";
+    echo usr/bin > paths.txt; seq 3000 > versions/numbers";
 
 /// The store before the examples of a command of it.
 const STORE_EMPTY: &str = "weald store create -q srv/store";

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod build;
+mod choosing;
 mod composefs;
 mod diff;
 mod escapes;

@@ -78,7 +78,6 @@ fn generations_and_directories_are_named() {
     refused(&bench, "ls --generation 1 image@1", "leave one out");
     refused(&bench, "cat image", "which path?");
     refused(&bench, "stat image@1", "which path?");
-    refused(&bench, "extract image:/etc out", "name the image");
     refused(&bench, "ls gone:/etc", "gone:/etc");
     weald(&bench, "ls image:/gone")
         .expect(1, "weald: /gone: no such file or directory in the image\n");

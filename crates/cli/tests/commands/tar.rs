@@ -291,7 +291,14 @@ fn a_disk_that_fails_behind_the_header_of_a_sparse_file_does_not_end_the_stream(
             count: AtomicU64::new(0),
         };
         let options = TarOptions::default();
-        let report = write_tar(&image, &options, &mut switch, &problems).expect("to its end");
+        let report = write_tar(
+            &image,
+            image.root().unwrap(),
+            &options,
+            &mut switch,
+            &problems,
+        )
+        .expect("to its end");
         assert_eq!(report.problem_count, problem_count, "{len}");
         assert_eq!(problems.count.into_inner(), problem_count);
         fs::write(bench.at("stream"), switch.stream).expect("write");

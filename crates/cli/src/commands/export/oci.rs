@@ -156,10 +156,17 @@ pub(super) fn run(args: &OciArgs) -> anyhow::Result<ExitCode> {
         temp_dir: std::env::temp_dir(),
         ..TarOptions::default()
     };
-    let image = args.image.open_for_reading(thread_count(0))?.whole()?;
+    let source = args.image.open_for_reading(thread_count(0))?;
+    let root = source.directory()?;
     let display = args.display.display()?;
     let exported = export_layout(&layout, &options, |out| {
-        let report = write_tar(&image, &tar_options, out, &Reported(&display))?;
+        let report = write_tar(
+            &source,
+            root.clone(),
+            &tar_options,
+            out,
+            &Reported(&display),
+        )?;
         match report.problem_count {
             0 => Ok(report),
             _ => Err(Error::invalid(
