@@ -81,8 +81,11 @@ fn commands_choose_what_rsync_would() {
     }
     bench
         .weald(["extract", "--filter", "dir-merge .rules", "image", "out"])
-        .expect(2, "weald: --filter: dir-merge reads rules from a tree that is packed; here \
-             name a file of rules with 'merge FILE'\n");
+        .expect(
+            2,
+            "weald: --filter: dir-merge reads rules from a tree that is packed; here \
+             name a file of rules with 'merge FILE'\n",
+        );
 }
 
 /// Would catch: a pattern in a listed path that is taken for one, a missing path that is not named.
