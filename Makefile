@@ -2,6 +2,8 @@
 # make check      formats, lints, unit tests and simulations; no root, nothing but the Rust toolchain; minutes
 # make test       everything that must hold of a commit; needs root, /dev/fuse and 20 minutes
 # make            build the program
+# make static     target/static/weald: one file without libraries, tested in an empty root directory; ARGS=same builds it
+#                 in two directories and compares; needs root
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
 # make bench-store   a part of make bench alone: one store for many versions, beside other stores; 10 minutes
@@ -41,11 +43,15 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all static demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
 	cargo build --release --locked --workspace --bins
+
+static:
+	bash scripts/setup.sh build static
+	bash scripts/static.sh $(ARGS)
 
 demo:
 	bash scripts/setup.sh build demo servers

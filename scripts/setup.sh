@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -11,6 +11,11 @@ packages_of() {
 cc gcc
 /usr/include/stdio.h libc6-dev
 make make
+TABLE
+    static) cat <<'TABLE' ;;
+musl-gcc musl-tools
+strip binutils
+unshare util-linux
 TABLE
     demo) cat <<'TABLE' ;;
 fusermount3 fuse3
@@ -275,6 +280,15 @@ check_rust_components() {
     done
 }
 
+# The standard library of the static program.
+install_musl() {
+    local triple
+    triple=$(uname -m)-unknown-linux-musl
+    [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple" ] || return 0
+    command -v rustup >/dev/null || die "Rust's library for $triple is missing, and there is no rustup to add it"
+    (cd "$root" && rustup target add "$triple")
+}
+
 # cargo-fuzz needs the sanitizers of a nightly compiler.
 install_fuzzer() {
     if cargo +nightly fuzz --version >/dev/null 2>&1; then return; fi
@@ -308,6 +322,7 @@ for purpose in "${purposes[@]}"; do
     case $purpose in
     test) check_rust_components ;;
     servers) install_s3_server ;;
+    static) install_musl ;;
     fuzz) install_fuzzer ;;
     esac
 done

@@ -6,14 +6,14 @@ pub mod script;
 
 use crate::options::mode::ModeRule;
 use crate::options::script::Script;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_filter::Filter;
 use weald_format::directory::Category;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
-use weald_io::TargetKind;
+use weald_io::{OutputFile, TargetKind};
 
 /// Smallest raw block, bytes.
 const BLOCK_LEN_MIN: u64 = 4096;
@@ -257,9 +257,35 @@ pub struct BuildOptions {
     pub allow_removal: bool,
     /// Kind of the target: a file, or a device that is written directly.
     pub target_kind: TargetKind,
+    /// What stands before the image in a new file.
+    pub head: Option<Head>,
+}
+
+/// What stands before an image in its file. Readers find the image by its offset or by its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Head {
+    /// Its bytes.
+    pub bytes: Arc<[u8]>,
+    /// Whether the file can be executed.
+    pub is_executable: bool,
 }
 
 impl BuildOptions {
+    /// Prepares the file of a new image at `target`.
+    ///
+    /// # Errors
+    /// As [`OutputFile::create`]; `Full`.
+    pub(crate) fn new_output(&self, target: &Path) -> Result<OutputFile> {
+        let mut out = OutputFile::create(target, self.target_kind)?;
+        if let Some(head) = &self.head {
+            out.begin_with(&head.bytes)?;
+            if head.is_executable {
+                out.make_executable();
+            }
+        }
+        Ok(out)
+    }
+
     /// Memory that the build may take in all, bytes.
     pub fn budget_len(&self) -> u64 {
         self.memory_len.max(self.limit_len)
@@ -532,6 +558,7 @@ impl Default for BuildOptions {
             at: None,
             allow_removal: false,
             target_kind: TargetKind::File,
+            head: None,
         }
     }
 }

@@ -5,7 +5,9 @@ use crate::commands;
 use crate::commands::man::Manual;
 use crate::help::Help;
 use crate::url_args::UrlArgs;
+use anyhow::bail;
 use clap::{ArgAction, CommandFactory, Parser, Subcommand};
+use std::path::Path;
 use std::process::ExitCode;
 
 /// Sections of the help.
@@ -121,6 +123,12 @@ pub enum Command {
 
 /// Runs `command`.
 pub fn run(command: Command) -> anyhow::Result<ExitCode> {
+    if needs_proc(&command) && !Path::new("/proc/self/fd").exists() {
+        bail!(
+            "/proc is not mounted, and files are opened safely through it: \
+             mount -t proc proc /proc"
+        );
+    }
     match command {
         Command::Build(args) => commands::build::run(&args),
         Command::Mount(args) => commands::mount::run(args),
@@ -156,6 +164,25 @@ pub fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Completions(args) => commands::completions::run(&args, &mut Cli::command()),
         Command::Man(args) => commands::man::run(&args, manual()),
     }
+}
+
+/// Whether a command does more than to read an image.
+fn needs_proc(command: &Command) -> bool {
+    !matches!(
+        command,
+        Command::Ls(_)
+            | Command::Tree(_)
+            | Command::Stat(_)
+            | Command::Cat(_)
+            | Command::Find(_)
+            | Command::Tar(_)
+            | Command::Sum(_)
+            | Command::Info(_)
+            | Command::Check(_)
+            | Command::Generations(_)
+            | Command::Completions(_)
+            | Command::Man(_)
+    )
 }
 
 /// All that the manual pages are made from.

@@ -31,6 +31,7 @@ mod progress;
 mod reported_mounts;
 mod rules;
 mod runtime_dir;
+mod self_mounting;
 mod shape;
 mod stages;
 mod status;
@@ -57,6 +58,12 @@ fn main() -> ExitCode {
         let called = words.first().map(Path::new);
         called.is_some_and(|called| names.iter().any(|name| called.ends_with(name)))
     };
+    if is_called(&[self_mounting::KEEPER]) {
+        return self_mounting::run_keeper(words.get(1..).unwrap_or_default());
+    }
+    if let Some(status) = self_mounting::run_if_carried(&words) {
+        return status;
+    }
     // mount(8) calls the other names to remount what /proc/mounts shows as fuse.weald or
     // fuseblk.weald.
     if is_called(&["mount.weald", "mount.fuse.weald", "mount.fuseblk.weald"]) {

@@ -552,7 +552,7 @@ impl<'b> DirWalk<'_, 'b> {
     fn run(mut self, mut walk: SelectedWalk<'_>, root: Arc<TargetDir>) -> Result<Unmatched> {
         let mut root = Some(root);
         while !self.extractor.state.is_stopped() {
-            match walk.next() {
+            match walk.step() {
                 Ok(None) => break,
                 Ok(Some(Event::Leave)) => self.leave(),
                 Ok(Some(Event::Enter(visit))) => match root.take() {

@@ -80,7 +80,7 @@ pub fn write_tar(
     let mut walk = SelectedWalk::new(image, start, &options.choice);
     let (mut problem_count, mut left_out_count) = (0, 0);
     loop {
-        let written = match walk.next() {
+        let written = match walk.step() {
             Ok(None) => break,
             Ok(Some(Event::Leave)) => Ok(()),
             Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Socket => {

@@ -44,7 +44,9 @@ pub struct OutputFile {
     mode: FinalMode,
     shown: String,
     buffer: Vec<u8>,
-    /// Bytes handed to the operating system.
+    /// Bytes before the output's first one.
+    head_len: u64,
+    /// Bytes handed to the operating system, without the head.
     written_len: u64,
     is_dead: bool,
 }
@@ -177,6 +179,7 @@ impl OutputFile {
             mode,
             shown,
             buffer: Vec::new(),
+            head_len: 0,
             written_len: 0,
             is_dead: false,
         }
@@ -221,6 +224,29 @@ impl OutputFile {
             None => FinalMode::New(mode),
         };
         Ok(Self::new(file, place, mode, shown))
+    }
+
+    /// Begins a new output with `head`. What is written later counts from the end of the head: it
+    /// begins at offset 0.
+    ///
+    /// # Errors
+    /// `Full`, `Io`; `Invalid` behind other bytes.
+    pub fn begin_with(&mut self, head: &[u8]) -> Result<()> {
+        if self.position() > 0 || self.head_len > 0 {
+            let what = "a head stands at the beginning of a file";
+            return Err(Error::invalid(format!("{}: {what}", self.shown)));
+        }
+        self.write_through(head)?;
+        (self.head_len, self.written_len) = (self.written_len, 0);
+        Ok(())
+    }
+
+    /// Lets those execute the complete file who may read it. A file that is replaced and whose mode
+    /// stays is not changed.
+    pub fn make_executable(&mut self) {
+        if let FinalMode::New(mode) | FinalMode::Of(_, mode) = &mut self.mode {
+            *mode |= (*mode & 0o444) >> 2;
+        }
     }
 
     /// Device (major << 32 | minor) and inode number of the output if it is a regular file, so that
@@ -294,7 +320,7 @@ impl OutputFile {
                 self.shown
             )));
         }
-        let read = self.file.read_exact_at(buf, offset);
+        let read = self.file.read_exact_at(buf, self.head_len + offset);
         read.map_err(|e| {
             Error::io(
                 format!("{}: read of {} bytes at {offset}", self.shown, buf.len()),
@@ -317,7 +343,7 @@ impl OutputFile {
             let what = format!("{}: {} bytes at {offset}", self.shown, bytes.len());
             return Err(Error::invalid(format!("{what} cannot be written again")));
         }
-        if let Err(error) = self.file.write_all_at(bytes, offset) {
+        if let Err(error) = self.file.write_all_at(bytes, self.head_len + offset) {
             self.is_dead = true;
             let what = format!("{}: write at {offset}", self.shown);
             return Err(Error::io(what, error));
@@ -336,8 +362,9 @@ impl OutputFile {
             return Err(Error::invalid(format!("{}: is no new file", self.shown)));
         }
         let end = self.written_len.saturating_add(len);
-        let extended = self.file.set_len(end);
-        let moved = extended.and_then(|()| self.file.seek(SeekFrom::Start(end)));
+        let file_end = self.head_len + end;
+        let extended = self.file.set_len(file_end);
+        let moved = extended.and_then(|()| self.file.seek(SeekFrom::Start(file_end)));
         if let Err(error) = moved {
             self.is_dead = true;
             return Err(Error::io(format!("{}: {end} bytes", self.shown), error));
@@ -374,7 +401,7 @@ impl OutputFile {
         }
         let file = self.file.try_clone();
         let file = file.map_err(|e| Error::io(self.shown.clone(), e))?;
-        Ok(Some(FileSource::of_growing(file)))
+        Ok(Some(FileSource::of_growing(file, self.head_len)))
     }
 
     /// Syncs the bytes written so far before those that follow, if the output is appended to a

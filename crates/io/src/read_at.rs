@@ -134,9 +134,10 @@ impl FileSource {
 }
 
 impl FileSource {
-    /// A file that is still being written. It has no fixed length: a read past its end fails.
-    pub(crate) fn of_growing(file: File) -> Self {
-        let (start, len) = (0, u64::MAX);
+    /// A file that is still being written, without its first `start` bytes. It has no fixed length:
+    /// a read past its end fails.
+    pub(crate) fn of_growing(file: File, start: u64) -> Self {
+        let len = u64::MAX - start;
         Self { file, start, len }
     }
 }

@@ -100,7 +100,7 @@ pub fn search_walk<E>(
     sink: &mut dyn FnMut(Found<E>) -> ControlFlow<()>,
 ) {
     loop {
-        let flow = match walk.next() {
+        let flow = match walk.step() {
             Ok(None) => return,
             Ok(Some(Event::Leave)) => continue,
             Ok(Some(Event::Enter(visit))) => {

@@ -114,7 +114,7 @@ impl<'a> SelectedWalk<'a> {
     ///
     /// # Errors
     /// Those of the reader for one directory. The walk may continue.
-    pub fn next(&mut self) -> Result<Option<Event>> {
+    pub fn step(&mut self) -> Result<Option<Event>> {
         loop {
             if let Some((path_len, visit)) = self.ready.pop_front() {
                 self.path_len = path_len;

@@ -86,7 +86,7 @@ pub fn sums(
 
 fn next_file(walk: &mut SelectedWalk<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
     loop {
-        match walk.next() {
+        match walk.step() {
             Ok(Some(Event::Enter(visit))) if visit.inode.kind == FileKind::Regular => {
                 return Some((walk.path().to_vec(), Ok(visit.inode)));
             }

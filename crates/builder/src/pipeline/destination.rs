@@ -84,7 +84,7 @@ impl Destination<'_> {
             Self::File { target, .. } => {
                 let out = match starting.appended() {
                     Some(image) => OutputFile::append(target, image.summary().image_len)?,
-                    None => OutputFile::create(target, options.target_kind)?,
+                    None => options.new_output(target)?,
                 };
                 let own = own_inodes(&out, target);
                 Ok((Sink::File(out), own))

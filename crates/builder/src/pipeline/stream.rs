@@ -35,7 +35,6 @@ pub use source::{
 use std::path::Path;
 use tree::write_tree;
 use weald_format::{Error, ErrorKind, Result};
-use weald_io::OutputFile;
 
 pub use crate::pipeline::destination::spool_dir;
 pub use crate::write::tree_writer::LinkInfo;
@@ -74,7 +73,7 @@ pub fn build_stream(
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let plan = Plan::new(options, cpu_count, &tree_size(&size), size.memory_len)?;
     plan.report_raised_limit(observer);
-    let out = OutputFile::create(target, options.target_kind)?;
+    let out = options.new_output(target)?;
     let mut image = ImageWriter::begin(Sink::File(out))?;
     let mut metadata = MetadataWriter::new(options.metadata_level);
     let mut reporter = ProgressReporter::new(observer, &size);

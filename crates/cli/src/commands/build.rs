@@ -10,6 +10,7 @@ use crate::open_store::show_path;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
+use crate::self_mounting;
 use crate::shape::{INPUT, OUTPUT, SELECTION};
 use crate::stages::Stages;
 use crate::status::exit_code;
@@ -17,10 +18,11 @@ use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_builder::{AddAt, BuildOptions, Observer, Report, TargetKind, build_image};
+use weald_builder::{AddAt, BuildOptions, Head, Observer, Report, TargetKind, build_image};
 use weald_filter::{Filter, Verdict};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::ImageStart;
@@ -57,6 +59,9 @@ pub const HELP: Help = Help {
          Weald follows symlinks to the output only if root or the caller owns them.",
         "Under fakeroot and pseudo, the image gets the owners, modes, devices and attributes that \
          they pretend.",
+        "A self-mounting image is an executable file with the conventions of AppImage: APPDIR, \
+         APPIMAGE, --appimage-extract and others, which its --appimage-help lists. Without FUSE it \
+         extracts itself. Its processes share one mount, which ends with the last of them.",
         "With --parity 5%, a file beside the image repairs damage of up to this part of it, \
          wherever it lies; weald parity verify and weald parity repair use it.",
         "The image appears under its name when it is complete, never before. Weald leaves the \
@@ -183,6 +188,45 @@ pub struct BuildArgs {
     /// Let the next generation lack more than half of the names in the image
     #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
     allow_removal: bool,
+    /// Make IMAGE a program that mounts itself and starts AppRun or --run in it: this program of
+    /// Weald, or --runtime, stands before the image
+    #[arg(
+        long,
+        conflicts_with_all = ["append", "output_device", "header"],
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    self_mounting: bool,
+    /// Path in the tree of the program that a self-mounting image starts
+    #[arg(
+        long,
+        value_name = "PATH",
+        default_value = "AppRun",
+        requires = "self_mounting",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    run: String,
+    /// Program of Weald before a self-mounting image, such as a static one (make static)
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        requires = "self_mounting",
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    runtime: Option<PathBuf>,
+    /// Write the bytes of this file before the image; --offset auto finds the image behind them
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        conflicts_with_all = ["append", "output_device"],
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    header: Option<PathBuf>,
     /// Write IMAGE.parity, too, which repairs damage of the image up to this part of its length
     /// (weald parity)
     #[arg(
@@ -323,8 +367,38 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.allow_removal = args.allow_removal;
     options.target_kind = target_kind(args.output_device);
     options.bases.clone_from(&args.base);
+    options.head = head(args)?;
     options.validate()?;
     Ok(options)
+}
+
+/// What stands before the image.
+fn head(args: &BuildArgs) -> anyhow::Result<Option<Head>> {
+    if let Some(path) = &args.header {
+        let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+        return Ok(Some(Head {
+            bytes: bytes.into(),
+            is_executable: false,
+        }));
+    }
+    if !args.self_mounting {
+        return Ok(None);
+    }
+    let run = args.run.trim_start_matches('/');
+    if args.input.from.is_none() && args.source.is_dir() {
+        let program = args.source.join(run);
+        let stat = program.symlink_metadata();
+        let stat = stat.with_context(|| format!("{}: the program to start", program.display()))?;
+        if !stat.is_symlink() && (!stat.is_file() || stat.mode() & 0o111 == 0) {
+            bail!("{}: cannot be started: it is no program", program.display());
+        }
+    }
+    let own = Path::new("/proc/self/exe");
+    let program = args.runtime.as_deref().unwrap_or(own);
+    Ok(Some(Head {
+        bytes: self_mounting::make(program, run)?.into(),
+        is_executable: true,
+    }))
 }
 
 /// Kind of target that `--output-device` selects.

@@ -18,7 +18,7 @@ const PLACES: [(&str, &str); 6] = [
 ];
 
 /// Creates all files that examples read.
-const PREPARE: &str = "
+pub const PREPARE: &str = "
     mkdir -p mnt backup share .zfunc .config/fish/completions
     mkdir -p project/target forest/{etc,usr/{bin,include,lib/a/b,share/doc/tool}} versions v2
     echo 'int main() {}' > project/main.c; echo object > project/main.o; echo x > project/target/x
@@ -77,7 +77,7 @@ fn examples(help: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-fn shell(bench: &Bench, line: &str) -> crate::support::Output {
+pub fn shell(bench: &Bench, line: &str) -> crate::support::Output {
     let path = std::env::var("PATH").unwrap_or_default();
     let dir = bench.0.path();
     let mut command = Command::new("bash");
@@ -94,7 +94,7 @@ fn shell(bench: &Bench, line: &str) -> crate::support::Output {
 }
 
 #[track_caller]
-fn must(bench: &Bench, line: &str) -> String {
+pub fn must(bench: &Bench, line: &str) -> String {
     let output = shell(bench, line);
     assert_eq!(output.code, Some(0), "{line}: {}", output.stderr);
     output.text()

@@ -3,6 +3,7 @@
 
 mod build;
 mod choosing;
+mod coming_from;
 mod composefs;
 mod diff;
 mod escapes;

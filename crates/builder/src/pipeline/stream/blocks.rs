@@ -27,7 +27,6 @@ use weald_format::limits::{EXTENTS_PER_PAGE, ITEMS_PER_PAGE, NUMBER_MAX};
 use weald_format::pages::{ContentPage, Extent, ExtentPage, Heads, Source};
 use weald_format::store::Part;
 use weald_format::{BlockId, ContentId, Digest, Error, Result};
-use weald_io::OutputFile;
 use weald_store::{Imported, Incoming, PartSink, StoreWriter};
 
 /// A range of a content.
@@ -107,7 +106,7 @@ pub fn build_of_blocks(
     if !target.overwrite {
         weald_io::refuse_existing(target.path)?;
     }
-    let out = OutputFile::create(target.path, options.target_kind)?;
+    let out = options.new_output(target.path)?;
     let end = End {
         overwrite: target.overwrite,
         is_verified: target.is_verified,
