@@ -28,6 +28,8 @@ mod tree;
 mod walk;
 
 #[cfg(test)]
+mod filter_tests;
+#[cfg(test)]
 mod tests;
 
 use crate::Observer;

@@ -2,8 +2,8 @@
 //! decides.
 //!
 //! This file holds the list and its syntax, `pattern.rs` the matching, `rule.rs` one rule,
-//! `dir_rules.rs` the rules in files of the tree itself. A test runs the real rsync over trees and
-//! compares.
+//! `dir_rules.rs` the rules in files of the tree itself. Tests of the builder, which walks, run the
+//! real rsync over trees and compare.
 #![forbid(unsafe_code)]
 
 mod dir_rules;
@@ -360,6 +360,3 @@ fn letters_of<'w>(word: &'w [u8], sign: &[u8], long: &[u8]) -> Option<&'w [u8]> 
         letters => letters.strip_prefix(b","),
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -1,9 +1,12 @@
 //! Tests of filters: a table, and comparison with the real rsync.
 
-use super::*;
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::Command;
+use weald_filter::*;
+use weald_format::Result;
 
 /// No rules from directories.
 fn none() -> DirRules {
