@@ -1,7 +1,6 @@
 //! Hidden names of unfinished files: `.NAME.weald-…`.
 
 use std::fs::File;
-use std::io::Read;
 use std::os::fd::AsFd;
 
 /// Creates a hidden file for `name` in `dir`; returns it and its name.
@@ -27,7 +26,7 @@ pub fn with_hidden_name<T>(
     const STEM_LEN_MAX: usize = 200;
     loop {
         let mut random = [0; 8];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        weald_sys::fill_random(&mut random)?;
         let mut temp = b".".to_vec();
         temp.extend_from_slice(&name[..name.len().min(STEM_LEN_MAX)]);
         temp.extend_from_slice(format!(".weald-{:016x}", u64::from_le_bytes(random)).as_bytes());

@@ -52,6 +52,8 @@ mod mount_words;
 mod node;
 mod prefetch;
 #[cfg(target_os = "linux")]
+mod random;
+#[cfg(target_os = "linux")]
 mod raw_stat;
 #[cfg(target_os = "linux")]
 mod rename_call;
@@ -112,6 +114,8 @@ pub use node::{
     set_times_fd,
 };
 pub use prefetch::prefetch;
+#[cfg(target_os = "linux")]
+pub use random::fill_random;
 #[cfg(target_os = "linux")]
 pub use raw_stat::Stat;
 #[cfg(target_os = "linux")]
