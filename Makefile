@@ -3,7 +3,7 @@
 # make test       everything that must hold of a commit; needs root, /dev/fuse and 20 minutes
 # make            build the program
 # make static     target/static/weald: one file without libraries, tested in an empty root directory; ARGS=same builds it
-#                 in two directories and compares; needs root
+#                 in another directory and compares; needs root
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
 # make bench-store   a part of make bench alone: one store for many versions, beside other stores; 10 minutes
@@ -35,6 +35,9 @@
 # make soak       hours: random trees for MINUTES=30, stores (10^5 seeds) and volumes (10^6) with faults, changed rows,
 #                 500 kills, fsx; PART=trees|stores|replicas|tiers|volumes|rows|crashes|fsx|drill runs one part; needs root
 # make setup      install what is missing for these, fuzzing aside
+
+# What 'weald -V' names; nothing outside a clone.
+export WEALD_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin

@@ -1,6 +1,6 @@
 #!/bin/bash
 # static.sh [same]: builds target/static/weald, one file that runs on any Linux of this machine's architecture without a
-# library, and tests it in a directory with nothing else as its root. "same" builds it in two other directories, too, and
+# library, and tests it in a directory with nothing else as its root. "same" builds it in another directory, too, and
 # compares: the bytes depend on the sources and the toolchain alone.
 set -euo pipefail
 # shellcheck source=lib.sh
@@ -21,6 +21,7 @@ build() {
     strip -o "$into/weald.stripped" "$into/$triple/static/weald"
 }
 
+export WEALD_COMMIT=${WEALD_COMMIT:-$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || true)}
 step "cargo build --profile static --target $triple"
 mkdir -p "$target/static"
 build "$root" "$target"
@@ -71,14 +72,13 @@ for how in mount extract; do WEALD_APP=$how inside /tool cat /tree.weald linked;
 cat "$root/crates/cli/Cargo.toml" "$root/crates/cli/Cargo.toml" | cmp - "$work/said"
 
 if [ "${1:-}" = same ]; then
-    for copy in one another-with-a-longer-name; do
-        mkdir -p "$work/$copy"
-        git -C "$root" ls-files -z --cached --others --exclude-standard |
-            tar -C "$root" --null -T - -c | tar -C "$work/$copy" -x
-        step "the same in $copy"
-        build "$work/$copy" "$work/$copy/build"
-        cmp "$weald" "$work/$copy/build/weald.stripped" || die "the program depends on the directory"
-        rm -rf "${work:?}/$copy"
-    done
+    copy=$work/a-directory-with-another-name
+    mkdir "$copy"
+    git -C "$root" ls-files -z --cached --others --exclude-standard |
+        while IFS= read -r -d '' file; do if [ -e "$root/$file" ]; then printf '%s\0' "$file"; fi; done |
+        tar -C "$root" --null -T - -c | tar -C "$copy" -x
+    step "the same in another directory"
+    build "$copy" "$copy/build"
+    cmp "$weald" "$copy/build/weald.stripped" || die "the program depends on the directory"
 fi
 say "static: $weald, $(stat -c %s "$weald") bytes; everything passed"

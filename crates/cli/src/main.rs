@@ -37,6 +37,7 @@ mod stages;
 mod status;
 mod url_args;
 mod uuid;
+mod version;
 mod version_order;
 mod volume_state;
 mod writer_name;
@@ -79,6 +80,9 @@ fn main() -> ExitCode {
     }
     if is_called(&["git-annex-remote-weald"]) {
         return commands::annex::run();
+    }
+    if let Some(status) = version::answer(&words) {
+        return status;
     }
     other_words::as_usual(&mut words);
     let matches = match args::Cli::command().try_get_matches_from(&words) {

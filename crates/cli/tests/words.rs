@@ -187,7 +187,19 @@ fn every_command_has_help() {
     }
     assert!(!top.contains("\n  man "), "man is hidden");
     let version = bench.weald(["--version"]).expect(0, "").text();
-    assert_eq!(version, concat!("weald ", env!("CARGO_PKG_VERSION"), "\n"));
+    let first = format!("weald {}", env!("CARGO_PKG_VERSION"));
+    assert!(version.starts_with(&first), "{version}");
+    assert!(version.contains("\nformats: image 1, store "), "{version}");
+    assert!(version.contains("\ncodecs: none, lz4, "), "{version}");
+    assert_eq!(bench.weald(["-V"]).expect(0, "").text(), version);
+    let json = &bench.weald(["-V", "--json"]).expect(0, "").json()[0];
+    assert_eq!(json["version"], env!("CARGO_PKG_VERSION"));
+    assert_eq!(json["formats"]["image"], 1);
+    assert!(
+        json["codecs"]
+            .as_array()
+            .is_some_and(|codecs| codecs.len() == 8)
+    );
 }
 
 #[test]
