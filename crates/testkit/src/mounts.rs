@@ -21,6 +21,16 @@ use weald_sys::unescaped;
 /// than a run of all tests may take.
 pub const PATIENCE: Duration = Duration::from_secs(120);
 
+/// Commands of the shell for a process in a mount namespace of its own, with the directory of its
+/// test as the working directory: they detach its copies of other tests' mounts, which would keep
+/// those from ending.
+pub const FORGET_OTHERS: &str = r#"
+    own=$(pwd -P)
+    findmnt -rno TARGET -t fuse.weald,fuseblk.weald | while read -r dir; do
+        case $dir in "$own"/*) ;; *) umount -l "$dir" 2>/dev/null || true ;; esac
+    done
+"#;
+
 /// A temporary directory with images, mount points and servers. On drop it detaches every mount
 /// below it, so that servers end, and removes itself.
 #[derive(Debug)]

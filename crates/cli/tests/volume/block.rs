@@ -4,6 +4,7 @@
 use super::mounting::helper;
 use super::*;
 use rustix::mount::UnmountFlags;
+use weald_testkit::mounts::FORGET_OTHERS;
 
 /// Without a commit of its own.
 const LONG: &str = "commit-interval=3600";
@@ -254,9 +255,11 @@ fn a_block_device_is_taken_where_it_is_possible() {
     };
     refused("fuseblk,fsname=name", "the source of such a mount");
     // A server that is the last process of its namespace unmounts at its own end.
-    let pid = ground.sh("unshare --mount --propagation private bash -euc '
+    let pid = ground.sh(&format!(
+        "unshare --mount --propagation private bash -euc '{FORGET_OTHERS}
         \"$WEALD\" mount store:v mnt; findmnt -nro FSTYPE mnt > kind; echo x > mnt/f; sync mnt
-        \"$WEALD\" volume info --json store:v' | jq .server_pid");
+        \"$WEALD\" volume info --json store:v' | jq .server_pid"
+    ));
     assert_eq!(ground.sh("cat kind"), "fuse.weald\n");
     ground.sh(&format!(
         "kill -9 {0}; timeout 60 tail --pid={0} -f /dev/null",

@@ -5,7 +5,7 @@ use super::{Ground, VOLUME};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use weald_testkit::command::weald_path;
-use weald_testkit::mounts::{eventually, finish, mount_lines};
+use weald_testkit::mounts::{FORGET_OTHERS, eventually, finish, mount_lines};
 
 /// Runs the helper that mount(8) or umount(8) calls.
 pub fn helper(ground: &Ground, name: &str) -> Command {
@@ -134,7 +134,8 @@ fn a_copy_in_another_namespace_does_not_hold_an_unmount() {
     ground.mount(&[]);
     ground.sh("echo kept > mnt/f");
     let mut copy = Command::new("unshare");
-    copy.args(["-m", "--propagation", "private", "sleep", "600"])
+    let script = format!("{FORGET_OTHERS} exec sleep 600");
+    copy.args(["-m", "--propagation", "private", "bash", "-c", &script])
         .current_dir(ground.0.path());
     let mut copy = weald_testkit::mounts::Server::start(&mut copy);
     let pid = copy.id();
