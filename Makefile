@@ -4,6 +4,8 @@
 # make            build the program
 # make static     target/static/weald: one file without libraries, tested in an empty root directory; ARGS=same builds it
 #                 in another directory and compares; needs root
+# make deb        target/deb: a Debian package, checked by lintian, installed, mounted by fstab and autofs, removed; needs
+#                 root
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
 # make bench-store   a part of make bench alone: one store for many versions, beside other stores; 10 minutes
@@ -41,12 +43,14 @@ export WEALD_COMMIT ?= $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 
 PREFIX ?= /usr/local
 SBINDIR ?= /sbin
+# Empty for a program with its symbols.
+INSTALL_STRIP ?= -s
 DESTDIR ?=
 CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all static demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all static deb demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -55,6 +59,10 @@ all:
 static:
 	bash scripts/setup.sh build static
 	bash scripts/static.sh $(ARGS)
+
+deb:
+	bash scripts/setup.sh build deb
+	bash scripts/deb.sh
 
 demo:
 	bash scripts/setup.sh build demo servers
@@ -205,7 +213,7 @@ setup:
 # Builds nothing, so that root needs no Rust: run make first.
 install:
 	@test -x "$(BIN)" || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
-	install -D -s -m 755 "$(BIN)" "$(DESTDIR)$(PREFIX)/bin/weald"
+	install -D $(INSTALL_STRIP) -m 755 "$(BIN)" "$(DESTDIR)$(PREFIX)/bin/weald"
 	install -d "$(DESTDIR)$(SBINDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8" "$(SHARE)/bash-completion/completions" \
 		"$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
 	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.weald"

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [deb] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -16,6 +16,13 @@ TABLE
 musl-gcc musl-tools
 strip binutils
 unshare util-linux
+TABLE
+    deb) cat <<'TABLE' ;;
+dpkg-shlibdeps dpkg-dev
+lintian lintian
+strip binutils
+python3 python3
+fusermount3 fuse3
 TABLE
     demo) cat <<'TABLE' ;;
 fusermount3 fuse3

@@ -13,7 +13,8 @@ need_root "testing: it changes the root directory, and"
 # build DIR TARGET: the program of the sources in DIR, without the paths of this machine.
 build() {
     local dir=$1 into=$2 home=${CARGO_HOME:-$HOME/.cargo} maps flags
-    maps=("$home/registry/src=/cargo" "$home=/cargo" "$into=/target" "$dir=/weald")
+    # Of those that match, the last one counts.
+    maps=("$home=/cargo" "$dir=/weald" "$into=/target")
     flags=$(printf -- '--remap-path-prefix=%s ' "${maps[@]}")
     (cd "$dir" && env -u CARGO_INCREMENTAL RUSTFLAGS="$flags" CARGO_TARGET_DIR="$into" \
         "CFLAGS_${triple//-/_}=$(printf -- '-ffile-prefix-map=%s ' "${maps[@]}")" \

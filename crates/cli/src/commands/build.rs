@@ -1,11 +1,12 @@
 //! `weald build`: packs a directory, a stream or an EROFS image into an image.
 
 use crate::commands::parity;
+use crate::commands::rewrite::kept::{Kept, write_kept};
 use crate::foreign;
 use crate::help::Help;
 use crate::json::{self, Object};
 use crate::messages;
-use crate::open::{refuse_stored_target, thread_count};
+use crate::open::{TrustArgs, refuse_stored_target, thread_count};
 use crate::open_store::show_path;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
@@ -22,10 +23,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_builder::{AddAt, BuildOptions, Head, Observer, Report, TargetKind, build_image};
+use weald_builder::{
+    AddAt, BuildOptions, Head, MtimeRule, Observer, Report, TargetKind, build_image,
+};
 use weald_filter::{Filter, Verdict};
 use weald_format::{Error, ErrorKind, Result};
-use weald_image::ImageStart;
+use weald_image::{ImageStart, generations};
 use weald_parity::{Layout, Share};
 use weald_vfs::shown;
 
@@ -188,6 +191,17 @@ pub struct BuildArgs {
     /// Let the next generation lack more than half of the names in the image
     #[arg(long, requires = "append", hide_short_help = true, help_heading = OUTPUT)]
     allow_removal: bool,
+    /// Keep so many of the newest generations: when there are more, pack these anew without the
+    /// data that only older ones use
+    #[arg(
+        long,
+        value_name = "COUNT",
+        requires = "append",
+        value_parser = clap::value_parser!(u64).range(1..),
+        hide_short_help = true,
+        help_heading = OUTPUT
+    )]
+    keep_last: Option<u64>,
     /// Make IMAGE a program that mounts itself and starts AppRun or --run in it: this program of
     /// Weald, or --runtime, stands before the image
     #[arg(
@@ -266,6 +280,10 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     } else {
         (build(args, &options, &display), None)
     };
+    let built = match (built, args.keep_last) {
+        (Ok(report), Some(count)) => Ok(keep_last(args, count, report, &options, &display)?),
+        (built, _) => built,
+    };
     display.finish();
     if let Some(table) = stages {
         messages::table(&table);
@@ -291,6 +309,49 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     };
     let parity = layout.as_ref().zip(parity.as_deref());
     print_with(&args.display, &report, start.elapsed(), parity)
+}
+
+/// Leaves the newest `count` generations of the image that was appended to. Returns the report with
+/// the length and the digest that the image has now.
+fn keep_last(
+    args: &BuildArgs,
+    count: u64,
+    mut report: Report,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> anyhow::Result<Report> {
+    let all = generations(&args.image)?;
+    let numbers = Kept::Last(count).numbers(&all)?;
+    if numbers.len() == all.len() {
+        return Ok(report);
+    }
+    // What the user chose and changed is about the source alone.
+    let options = BuildOptions {
+        filter: Filter::new(),
+        script: None,
+        uid: None,
+        gid: None,
+        mode: None,
+        mtime: MtimeRule::Keep,
+        keep_xattrs: true,
+        at: None,
+        ..options.clone()
+    };
+    let open = |number| {
+        let trust = TrustArgs {
+            digest: None,
+            generation: Some(number),
+            base_dir: Vec::new(),
+            offset: ImageStart::default(),
+            cache: None,
+        };
+        trust.open(&args.image, thread_count(args.resources.threads))
+    };
+    let target = (args.image.as_path(), true);
+    let kept = write_kept(&numbers, &open, target, &options, observer)?;
+    (report.image_len, report.image_digest) = (kept.image_len, kept.image_digest);
+    report.problem_count += kept.problem_count;
+    Ok(report)
 }
 
 /// Where the parity of the image goes, if it gets some.

@@ -1,5 +1,7 @@
 //! `weald rewrite`: writes a tree with other codecs and blocks, or packs it again.
 
+pub mod kept;
+
 use super::build::target_kind;
 use crate::help::Help;
 use crate::json::{self, Object};
@@ -13,12 +15,13 @@ use crate::shape::{self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutAr
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
+use kept::{Kept, keep_times_of, write_kept};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use weald_builder::{
-    BuildOptions, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
+    BuildOptions, Observer, Report, RewriteOptions, RewriteReport, build_from_image, rewrite_image,
 };
 use weald_filter::Filter;
 use weald_format::directory::Category;
@@ -35,10 +38,15 @@ pub const HELP: Help = Help {
         "Rewrite computes the tree digest and prints it. It stays the same unless options change \
          attributes or leave files out, or unless the image claimed one that its tree does not \
          have; a warning says so then. The new image appears under its name when it is complete.",
-        "The new image has one generation. In place of an image with several, rewrite is refused \
-         without --drop-generations.",
+        "The new image has one generation, unless --generations names others to keep. In place of \
+         an image with several, rewrite is refused without --generations or --drop-generations. \
+         With --generations it packs each generation anew and needs space for two new images.",
     ],
     examples: &[
+        (
+            "Keep the last five generations",
+            "weald rewrite --force --generations last:5 versions.weald versions.weald",
+        ),
         (
             "Compress an image again, smaller",
             "weald rewrite -l 9 forest.weald small.weald",
@@ -110,6 +118,15 @@ pub struct RewriteArgs {
     /// Replace an image that has older generations by one without them
     #[arg(long, requires = "force", help_heading = OUTPUT)]
     drop_generations: bool,
+    /// Pack these generations anew: last, last:3, all, or a list such as 1,4-7; they are numbered
+    /// from 1 again
+    #[arg(
+        long,
+        value_name = "LIST",
+        conflicts_with_all = ["drop_generations", "output_device"],
+        help_heading = OUTPUT
+    )]
+    generations: Option<Kept>,
     /// Write to TARGET itself, a device or a named pipe, never through a symlink
     #[arg(long, help_heading = OUTPUT)]
     output_device: bool,
@@ -125,8 +142,11 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     keep_private(&args.image.image);
     weald_sys::want_large_pages();
     let filter = args.rules.filter()?;
-    let is_repacked =
-        args.repack || args.layout.is_given() || args.attributes.is_given() || !filter.is_empty();
+    let is_repacked = args.repack
+        || args.generations.is_some()
+        || args.layout.is_given()
+        || args.attributes.is_given()
+        || !filter.is_empty();
     let generation_count = generation_count(args);
     refuse_lost_generations(args, generation_count)?;
     let rewritten = if is_repacked {
@@ -140,9 +160,18 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         let image = Arc::new(source.open_for_reading(thread_count)?);
         keep_times_of(&image, &mut options)?;
         let display = args.display.display()?;
-        let built = build_from_image(&image, &args.target, args.force, &options, &display);
+        let built = match &args.generations {
+            None => build_from_image(&image, &args.target, args.force, &options, &display),
+            Some(kept) => write_generations(args, &source, kept, &options, &display)?,
+        };
         display.finish();
-        built.map(|report| Rewritten::packed(&image, &report, generation_count))
+        match built {
+            Ok(report) => {
+                let counts = (generation_count, kept_count(args)?);
+                Ok(Rewritten::packed(&image, &report, counts))
+            }
+            Err(error) => Err(error),
+        }
     } else {
         let options = options(args)?;
         let image = args.image.open()?;
@@ -173,6 +202,47 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(rewritten.problem_count))
 }
 
+/// The generations of the image that the new one has.
+fn kept_numbers(args: &RewriteArgs, kept: &Kept) -> anyhow::Result<Vec<u64>> {
+    kept.numbers(&generations(&args.image.image)?)
+}
+
+/// The number of generations that the new image has.
+fn kept_count(args: &RewriteArgs) -> anyhow::Result<u64> {
+    match &args.generations {
+        None => Ok(1),
+        Some(_) => Ok(generations(&args.target)?.len() as u64),
+    }
+}
+
+/// Writes an image with some generations. An inner error is one of the target.
+fn write_generations(
+    args: &RewriteArgs,
+    source: &ImageArgs,
+    kept: &Kept,
+    options: &BuildOptions,
+    display: &dyn Observer,
+) -> anyhow::Result<weald_format::Result<Report>> {
+    let trust = &args.image.trust;
+    if trust.generation.is_some() || trust.digest.is_some() {
+        bail!("--generations names what is kept: leave out --generation and --digest");
+    }
+    let numbers = kept_numbers(args, kept)?;
+    let open = |number| {
+        let mut source = source.clone();
+        source.trust.generation = Some(number);
+        source.open_for_reading(thread_count(args.resources.threads))
+    };
+    let target = (args.target.as_path(), args.force);
+    match write_kept(&numbers, &open, target, options, display) {
+        Ok(report) => Ok(Ok(report)),
+        Err(error) => match error.downcast::<weald_format::Error>() {
+            Ok(error) => Ok(Err(error)),
+            Err(error) => Err(error),
+        },
+    }
+}
+
 /// Generations of the image; 1 if they cannot be listed, which opening the image will tell.
 fn generation_count(args: &RewriteArgs) -> u64 {
     let is_whole_file = args.image.trust.offset == ImageStart::default();
@@ -191,10 +261,10 @@ fn refuse_lost_generations(args: &RewriteArgs, count: u64) -> anyhow::Result<()>
     };
     let source = inode(&args.image.image);
     let is_replaced = source.is_some() && source == inode(&args.target);
-    if is_replaced && count > 1 && !args.drop_generations {
+    if is_replaced && count > 1 && !args.drop_generations && args.generations.is_none() {
         bail!(
             "{}: has {count} generations, and the new image would have the last one only: write to \
-             another file, or give --drop-generations",
+             another file, or give --generations all or --drop-generations",
             args.target.display()
         );
     }
@@ -244,15 +314,6 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
     Ok(options)
 }
 
-/// Keeps each kind of time that the image has; if one entry has it, all have it.
-fn keep_times_of(image: &Image, options: &mut BuildOptions) -> anyhow::Result<()> {
-    let times = image.root()?.times;
-    options.keep_atime = times.atime.is_some();
-    options.keep_ctime = times.ctime.is_some();
-    options.keep_btime = times.btime.is_some();
-    Ok(())
-}
-
 /// Result of a rewrite, with or without packing again.
 struct Rewritten {
     old_len: u64,
@@ -261,7 +322,8 @@ struct Rewritten {
     tree_digest: Digest,
     /// The tree digest of the old image.
     claimed_digest: Digest,
-    generation_count: u64,
+    /// Generations before and after.
+    generation_counts: (u64, u64),
     /// Number of encoded and of copied blocks; `None` if the tree was packed again.
     blocks: Option<(u64, u64)>,
     problem_count: u64,
@@ -275,20 +337,20 @@ impl Rewritten {
             image_digest: report.image_digest,
             tree_digest: report.tree_digest,
             claimed_digest: report.claimed_digest,
-            generation_count,
+            generation_counts: (generation_count, 1),
             blocks: Some((report.encoded_count, report.copied_count)),
             problem_count: 0,
         }
     }
 
-    fn packed(image: &Image, report: &Report, generation_count: u64) -> Self {
+    fn packed(image: &Image, report: &Report, generation_counts: (u64, u64)) -> Self {
         Self {
             old_len: image.summary().image_len,
             image_len: report.image_len,
             image_digest: report.image_digest,
             tree_digest: report.tree_digest,
             claimed_digest: image.summary().tree_digest,
-            generation_count,
+            generation_counts,
             blocks: None,
             problem_count: report.problem_count,
         }
@@ -300,9 +362,9 @@ impl Rewritten {
             Some((encoded, copied)) => format!("encoded {encoded}, copied {copied}"),
             None => "packed anew".into(),
         };
-        let generations = match self.generation_count {
-            1 => String::new(),
-            count => format!("generations   {count} -> 1\n"),
+        let generations = match self.generation_counts {
+            (1, 1) => String::new(),
+            (before, after) => format!("generations   {before} -> {after}\n"),
         };
         format!(
             "blocks        {blocks}\n\
@@ -322,7 +384,8 @@ impl Rewritten {
             ("old_len", self.old_len),
             ("image_len", self.image_len),
             ("problem_count", self.problem_count),
-            ("old_generation_count", self.generation_count),
+            ("old_generation_count", self.generation_counts.0),
+            ("generation_count", self.generation_counts.1),
         ];
         if let Some((encoded, copied)) = self.blocks {
             numbers.extend([("encoded_count", encoded), ("copied_count", copied)]);

@@ -41,7 +41,7 @@ pub fn run_if_carried(words: &[OsString]) -> Option<ExitCode> {
     let own = File::open("/proc/self/exe").ok()?;
     let started = match head::read(&own) {
         Ok(None) => return None,
-        Ok(Some(carried)) => start(&carried, words),
+        Ok(Some(carried)) => start(&own, &carried, words),
         Err(error) => Err(error),
     };
     Some(started.unwrap_or_else(|error| {
@@ -51,9 +51,10 @@ pub fn run_if_carried(words: &[OsString]) -> Option<ExitCode> {
     }))
 }
 
-fn start(carried: &Carried, words: &[OsString]) -> Result<ExitCode> {
+fn start(own: &File, carried: &Carried, words: &[OsString]) -> Result<ExitCode> {
     let path = std::env::current_exe().context("/proc/self/exe")?;
     let carrier = Carrier {
+        file: own,
         path: &path,
         carried,
     };

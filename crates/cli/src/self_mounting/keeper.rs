@@ -4,7 +4,8 @@ use anyhow::{Context, Result, bail};
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::Path;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 use weald_fuse::{Busy, mount_at};
@@ -12,15 +13,31 @@ use weald_fuse::{Busy, mount_at};
 /// The name under which this program is a keeper.
 pub const KEEPER: &str = "weald-app-keeper";
 
-/// Runs a keeper: `unmount|remove LOCK DIR SECONDS`.
+/// Word before the others of a process that starts the keeper and ends: the program, which takes
+/// the place of the process that was started, has no child that it does not know.
+pub const START: &str = "start";
+
+/// Runs a keeper: `[start] unmount|remove LOCK DIR SECONDS`.
 pub fn run(words: &[OsString]) -> ExitCode {
-    match keep(words) {
+    let done = match words.split_first() {
+        Some((word, rest)) if word == START => start(rest),
+        _ => keep(words),
+    };
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             crate::messages::error(&error);
             ExitCode::from(crate::status::FAILED)
         }
     }
+}
+
+fn start(words: &[OsString]) -> Result<()> {
+    let mut keeper = Command::new("/proc/self/exe");
+    keeper.arg0(KEEPER).args(words).current_dir("/");
+    keeper.stdin(Stdio::null()).stdout(Stdio::null());
+    keeper.stderr(Stdio::null()).spawn()?;
+    Ok(())
 }
 
 fn keep(words: &[OsString]) -> Result<()> {
@@ -45,7 +62,10 @@ fn keep(words: &[OsString]) -> Result<()> {
     }
     let dir = Path::new(dir);
     if action == "remove" {
-        remove(dir);
+        // A kill leaves nothing under the name that looks complete.
+        let unfinished = unfinished(dir);
+        std::fs::rename(dir, &unfinished).context("directory")?;
+        remove(&unfinished);
         return Ok(());
     }
     // Another keeper may have been faster.
@@ -54,6 +74,13 @@ fn keep(words: &[OsString]) -> Result<()> {
         weald_fuse::unmount(&real, Busy::Detach)?;
     }
     std::fs::remove_dir(dir).context("directory")
+}
+
+/// Where the files are while they are extracted to `dir` or removed.
+pub fn unfinished(dir: &Path) -> PathBuf {
+    let mut name = dir.as_os_str().to_owned();
+    name.push(".unfinished");
+    name.into()
 }
 
 /// Removes a tree with directories that nobody may write to.

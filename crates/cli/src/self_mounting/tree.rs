@@ -6,6 +6,7 @@
 //! lock.
 
 use super::head::Carried;
+use super::keeper::{START, unfinished};
 use super::{AS_ITSELF, KEEPER};
 use crate::commands::dead;
 use crate::runtime_dir::{runtime_dir, runtime_dir_path};
@@ -51,7 +52,9 @@ pub struct Tree {
 
 /// A file that carries an image.
 pub struct Carrier<'a> {
-    /// Its path.
+    /// The file that was started.
+    pub file: &'a File,
+    /// Its path, which leads to another file when it was replaced meanwhile.
     pub path: &'a Path,
     /// What it carries.
     pub carried: &'a Carried,
@@ -64,7 +67,7 @@ impl Carrier<'_> {
     /// # Errors
     /// If they cannot be given in that way.
     pub fn tree(&self, how: How, keep: &str) -> Result<Tree> {
-        let key = key(&self.path.metadata()?);
+        let key = self.key()?;
         runtime_dir()?;
         let apps = own_dir(&runtime_dir_path().join("apps"))?;
         let start = lock_file(&apps.join(format!("{key}.start")))?;
@@ -77,6 +80,19 @@ impl Carrier<'_> {
             start_keeper(&lock_path, action, dir, keep)
         })?;
         Ok(Tree { dir, lock })
+    }
+
+    /// What the file is called among those that are started.
+    ///
+    /// # Errors
+    /// If its path leads to another file by now.
+    fn key(&self) -> Result<String> {
+        let own = key(&self.file.metadata().context("/proc/self/exe")?);
+        if self.path.metadata().is_ok_and(|stat| key(&stat) == own) {
+            Ok(own)
+        } else {
+            bail!("the file was replaced while it started: start it again")
+        }
     }
 
     /// The directory with the files. `keeper` is started for what has to be taken away.
@@ -93,6 +109,8 @@ impl Carrier<'_> {
                 Ok(false) => return Ok(mount_point.to_owned()),
                 Ok(true) => {
                     keeper("unmount", mount_point)?;
+                    // The server opened what the path led to.
+                    self.key()?;
                     return Ok(mount_point.to_owned());
                 }
                 Err(error) if how == How::Mount => return Err(error),
@@ -138,7 +156,7 @@ impl Carrier<'_> {
     }
 
     fn extract(&self, dir: &Path) -> Result<()> {
-        let unfinished = dir.with_extension("unfinished");
+        let unfinished = unfinished(dir);
         super::keeper::remove(&unfinished);
         let mut extract = itself();
         extract.args(["extract", "-q", "--offset"]);
@@ -149,6 +167,10 @@ impl Carrier<'_> {
         if !status.success() {
             super::keeper::remove(&unfinished);
             bail!("the image cannot be extracted to {}", dir.display());
+        }
+        if let Err(error) = self.key() {
+            super::keeper::remove(&unfinished);
+            return Err(error);
         }
         std::fs::rename(&unfinished, dir).with_context(|| dir.display().to_string())
     }
@@ -216,10 +238,12 @@ fn start_keeper(lock: &Path, action: &str, dir: &Path, keep: &str) -> Result<()>
     if keep == "always" {
         return Ok(());
     }
-    let mut keeper = Command::new("/proc/self/exe");
-    keeper.arg0(KEEPER).arg(action).arg(lock).arg(dir).arg(keep);
-    keeper.stdin(Stdio::null()).stdout(Stdio::null());
-    keeper.stderr(Stdio::null()).current_dir("/");
-    keeper.spawn().context("start of the keeper")?;
+    let mut starter = Command::new("/proc/self/exe");
+    starter.arg0(KEEPER).arg(START).arg(action);
+    starter.arg(lock).arg(dir).arg(keep);
+    let status = starter.status().context("start of the keeper")?;
+    if !status.success() {
+        bail!("the keeper cannot be started");
+    }
     Ok(())
 }

@@ -185,6 +185,45 @@ fn generations_are_dropped_only_where_asked_for() {
     ));
 }
 
+/// Would catch: a generation that is kept under another tree, one that is not removed, data of
+/// removed ones that stays, a mode or a file that is lost on the way.
+#[test]
+fn chosen_generations_are_kept() {
+    let bench = Bench::new();
+    bench.sh(&format!(
+        "{FAILS}for i in 1 2 3 4 5; do
+            mkdir t$i; head -c 300000 /dev/urandom > t$i/of-$i; seq $((i * 1000)) > t$i/all
+            $WEALD build -q -a --allow-removal t$i g; done; chmod 640 g; cp -p g before
+        $WEALD rewrite -q --generations last:2 g two; $WEALD check -q two
+        test $($WEALD generations two | wc -l) = 2
+        $WEALD diff two@1 t4; $WEALD diff two@2 t5
+        test $(stat -c %s two) -lt $(($(stat -c %s g) / 2))
+        $WEALD rewrite --generations 1,4-5 g some | grep -q '^generations *5 -> 3$'
+        $WEALD diff some@1 t1; $WEALD diff some@2 t4; $WEALD diff some@3 t5; $WEALD check -q some
+        $WEALD rewrite -q --generations all -l 3 --exclude 'of-*' g all
+        test $($WEALD generations all | wc -l) = 5
+        $WEALD diff --exclude 'of-*' --ignore mtime all@2 t2
+        fails $WEALD cat all@3:/of-3; fails $WEALD rewrite -q --generations last:2 g two
+        for wrong in 6 4-6 0 x; do fails $WEALD rewrite --generations $wrong g new 2> said; done
+        fails $WEALD rewrite --generations 6 g new 2> said
+        grep -q 'there is no generation 6: the image has 1 to 5' said
+        fails $WEALD rewrite --generations all g - 2> said; grep -q 'name a file' said
+        cmp g before; test -z \"$(ls -A | grep weald-)\"; test ! -e new
+        $WEALD rewrite -q --force --generations last g g; $WEALD diff g t5
+        test $(stat -c %a g) = 640; test $($WEALD generations g | wc -l) = 1"
+    ));
+    bench.sh(&format!(
+        "{FAILS}for i in 1 2 3 4 5; do
+            $WEALD build -q -a --allow-removal --keep-last 2 --owner 7:8 t$i kept
+            test $($WEALD generations kept | wc -l) = $((i < 2 ? 1 : 2))
+            $WEALD diff --ignore uid,gid t$i kept; done
+        $WEALD diff --ignore uid,gid kept@1 t4; $WEALD check -q kept
+        test \"$($WEALD find kept --uid 7 --count)\" = 3
+        test $(stat -c %s kept) -lt 700000
+        fails $WEALD build --keep-last 2 t1 other; fails $WEALD build -a --keep-last 0 t1 kept"
+    ));
+}
+
 /// Levels of the deep tree. With time by the square of the depth, each command of the test takes
 /// minutes of CPU time.
 const LEVEL_COUNT: usize = 20_000;

@@ -24,6 +24,7 @@ const PREPARE: &str = r#"
         cat >tree/AppRun <<'RUN'
 #!/bin/bash
 case ${1:-} in
+children) read -r own <"/proc/$$/task/$$/children" || true; echo "$own" ;;
 show) echo "$#:$2:$APPIMAGE:$ARGV0:$OWD:$HOME"; cat "$APPDIR/data"; exit 7 ;;
 wait) touch "$2.ready"; while [ ! -e "$2" ]; do sleep 0.02; done; cat "$APPDIR/data" ;;
 leave) (while [ ! -e "$2" ]; do sleep 0.02; done; cat "$APPDIR/data" >"$2.read") & ;;
@@ -62,6 +63,8 @@ name'; do
         APPIMAGE_EXTRACT_AND_RUN=1 ./app show x >said || test $? = 7
         ./app --appimage-extract-and-run show y >>said || test $? = 7
         test "$(grep -c 'some data' said)" = 2
+        # The program has no child that it did not start.
+        for how in mount extract; do test -z "$(WEALD_APP=$how ./app children)"; gone; done
         # The runtime of an image whose program does not exist says so.
         rm tree/link; printf 'a\0' | $0 build -q --self-mounting --from listing --run bin/x - none
         fails ./none 2>said; gone
@@ -124,6 +127,13 @@ fn without_fuse_and_for_other_users() {
             for i in $(seq 100); do
                 grep -q " $WEALD_RUNTIME_DIR" /proc/self/mountinfo || exit 0; sleep 0.05
             done; exit 1'
+        # A tree that was not removed completely, with a directory that is read-only.
+        WEALD_APP=extract WEALD_APP_KEEP=always ./app show x >said || test $? = 7
+        dir=$(echo home/.cache/weald-apps/*); chmod 500 "$dir/bin"; mv "$dir" "$dir.unfinished"
+        rm -f "$dir.unfinished/data"; touch "$dir.unfinished/other"
+        WEALD_APP=extract ./app show x >said || test $? = 7; grep -q 'some data' said
+        for i in $(seq 100); do [ -n "$(ls home/.cache/weald-apps)" ] || break; sleep 0.05; done
+        test -z "$(ls home/.cache/weald-apps)"
         # A directory of the cache that another user made.
         mkdir -p home/.cache; install -d -o nobody -m 777 home/.cache/weald-apps
         fails env WEALD_APP=extract ./app show x 2>told; grep -q 'other users could change it' told
