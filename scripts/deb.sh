@@ -11,6 +11,9 @@ need_fuse
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' "$root/Cargo.toml" | head -n1)
 architecture=$(dpkg --print-architecture)
 out=$target/deb
+# Whoever gives the package to others sets DEBEMAIL.
+maintainer="${DEBFULLNAME:-Weald developers} <${DEBEMAIL:-root@localhost}>"
+date=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0)
 package=$out/weald_${version}_$architecture.deb
 
 step "cargo build --release"
@@ -50,11 +53,17 @@ unit "For a user, in" "$tree/usr/lib/systemd/user/weald-serve.service"
 mkdir -p "$tree/usr/lib/tmpfiles.d" "$doc"
 echo 'd /run/weald 0700 root root -' >"$tree/usr/lib/tmpfiles.d/weald.conf"
 cp "$root/README.md" "$root"/docs/*.md "$doc/"
-gzip -9nc "$root/CHANGELOG.md" >"$doc/changelog.gz"
-python3 -IP "$root/scripts/licences.py" "$root" >"$doc/copyright"
+gzip -9nc "$root/CHANGELOG.md" >"$doc/CHANGELOG.md.gz"
+printf 'weald (%s) unstable; urgency=medium\n\n  * CHANGELOG.md.gz has what is new.\n\n -- %s  %s\n' \
+    "$version" "$maintainer" "$(date -R -u -d "@$date")" | gzip -9n >"$doc/changelog.gz"
+python3 -IP "$root/scripts/licences.py" "$root" names >"$doc/copyright"
+python3 -IP "$root/scripts/licences.py" "$root" texts | gzip -9n >"$doc/licences.gz"
 mkdir -p "$share/lintian/overrides"
-# The program is linked with what its licences allow; one file has all of them.
-echo 'weald: copyright-without-copyright-notice' >"$share/lintian/overrides/weald"
+if [ -z "${DEBEMAIL:-}" ]; then
+    printf 'weald: %s\n' bogus-mail-host bogus-mail-host-in-debian-changelog root-in-contact \
+        >"$share/lintian/overrides/weald"
+fi
+for link in "$tree"/usr/sbin/*; do ln -sfn ../bin/weald "$link"; done
 find "$tree" -type d -exec chmod 755 {} +
 find "$tree" -type f ! -perm -u+x -exec chmod 644 {} +
 
@@ -65,7 +74,7 @@ cat >"$tree/DEBIAN/control" <<CONTROL
 Package: weald
 Version: $version
 Architecture: $architecture
-Maintainer: ${DEBFULLNAME:-Weald developers} <${DEBEMAIL:-root@$(hostname -f 2>/dev/null || hostname)}>
+Maintainer: $maintainer
 Installed-Size: $(du -k -s --exclude=DEBIAN "$tree" | cut -f1)
 Depends: $depends
 Recommends: fuse3
@@ -83,8 +92,7 @@ CONTROL
 (cd "$tree" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | sort -z | xargs -0 md5sum) >"$tree/DEBIAN/md5sums"
 chmod 644 "$tree/DEBIAN"/*
 mkdir -p "$out"
-SOURCE_DATE_EPOCH=$(git -C "$root" log -1 --format=%ct 2>/dev/null || echo 0) \
-    dpkg-deb --root-owner-group -Zxz --build "$tree" "$package" >/dev/null
+SOURCE_DATE_EPOCH=$date dpkg-deb --root-owner-group -Zxz --build "$tree" "$package" >/dev/null
 
 step "lintian"
 lintian --allow-root --fail-on error "$package"
@@ -120,9 +128,13 @@ inside bash -euc '
     cp /srv/fstab /etc/fstab
     mkdir /auto; echo "/auto /srv/auto.weald" >/srv/auto.master
     echo "tools -fstype=weald,ro :/srv/tools.weald" >/srv/auto.weald
-    automount --foreground --pid-file /srv/pid /srv/auto.master & automount=$!
+    # Processes of its own group would not trigger it.
+    setsid automount --foreground --debug --pid-file /srv/pid /srv/auto.master >/srv/auto.log 2>&1 & automount=$!
+    # Also after a failure: it would hold the copy of the system.
+    trap "kill -9 $automount 2>/dev/null || true" EXIT
     for i in $(seq 100); do [ ! -e /auto/tools/file ] || break; sleep 0.1; done
-    grep -qx data /auto/tools/file; grep -q " /auto/tools fuse.weald " /proc/self/mounts
+    grep -qx data /auto/tools/file || { cat /srv/auto.log; exit 1; }
+    grep -q " /auto/tools fuse.weald " /proc/self/mounts
     kill -TERM $automount; wait $automount || true
     for i in $(seq 100); do grep -q " /auto" /proc/self/mounts || break; sleep 0.1; done
     if grep -q " /auto" /proc/self/mounts; then exit 1; fi

@@ -1,5 +1,5 @@
-"""licences.py ROOT: prints the licences of Weald and of every library that the program is linked with, with their texts,
-as the file copyright of a Debian package."""
+"""licences.py ROOT names|texts: prints which licences Weald and every library have that the program is linked with, as the
+file copyright of a Debian package, or the texts of these licences."""
 
 import json
 import pathlib
@@ -46,23 +46,28 @@ def main():
     packages = linked(json.loads(output))
     if not packages:
         sys.exit("licences.py: no package is linked")
-    print("Weald is licensed under MIT or Apache-2.0, at your option.\n")
-    for name in ("LICENSE-MIT", "LICENSE-APACHE"):
-        print((root / name).read_text(encoding="utf-8"))
-    print("The program is linked with these libraries:\n")
-    seen = {}
-    for package in packages:
-        if package["name"].startswith("weald"):
-            continue
+    libraries = [package for package in packages if not package["name"].startswith("weald")]
+    for package in libraries:
         if not package["license"] and not package["license_file"]:
             sys.exit(f"licences.py: {package['name']} names no licence")
-        print(f"{package['name']} {package['version']}: {package['license'] or package['license_file']}")
+    if sys.argv[2] == "names":
+        print("Copyright: the Weald developers\n")
+        print("Weald is licensed under MIT or Apache-2.0, at your option.\n")
+        print((root / "LICENSE-MIT").read_text(encoding="utf-8"))
+        print("The Apache licence, version 2.0, is /usr/share/common-licenses/Apache-2.0.\n")
+        print("The program is linked with these libraries. The texts of their licences, with the")
+        print("names of their authors, are in licences.gz beside this file.\n")
+        for package in libraries:
+            print(f"{package['name']} {package['version']}: {package['license'] or package['license_file']}")
+        return
+    seen = {}
+    for package in libraries:
         for text in texts(package):
             # Texts that differ in white space alone are one.
             _, names = seen.setdefault(" ".join(text.split()), (text, []))
             names.append(f"{package['name']} {package['version']}")
     for text, names in seen.values():
-        print("\n" + "-" * 72 + f"\nOf {', '.join(names)}:\n\n{text}")
+        print("-" * 72 + f"\nOf {', '.join(names)}:\n\n{text}\n")
 
 
 main()
