@@ -78,8 +78,15 @@ end_volume() {
 
 # again NAME: unmounts the volume and mounts it again.
 again() {
+    local _
     "$weald" umount "$work/$1"
-    "$weald" mount "$work/store:$1" "$work/$1" -o allow_other,dev,suid
+    # A command that reads a snapshot meanwhile has the store for that long.
+    for _ in $(seq 300); do
+        if "$weald" mount "$work/store:$1" "$work/$1" -o allow_other,dev,suid 2>"$work/refused"; then return; fi
+        grep -q '(weald reading a volume): try again when it has ended' "$work/refused" || break
+        sleep 0.1
+    done
+    die "$(cat "$work/refused")"
 }
 
 try_posix() {
