@@ -56,8 +56,8 @@ cp "$root/README.md" "$root"/docs/*.md "$doc/"
 gzip -9nc "$root/CHANGELOG.md" >"$doc/CHANGELOG.md.gz"
 printf 'weald (%s) unstable; urgency=medium\n\n  * CHANGELOG.md.gz has what is new.\n\n -- %s  %s\n' \
     "$version" "$maintainer" "$(date -R -u -d "@$date")" | gzip -9n >"$doc/changelog.gz"
-python3 -IP "$root/scripts/licences.py" "$root" names >"$doc/copyright"
-python3 -IP "$root/scripts/licences.py" "$root" texts | gzip -9n >"$doc/licences.gz"
+python3 -I "$root/scripts/licences.py" "$root" names >"$doc/copyright"
+python3 -I "$root/scripts/licences.py" "$root" texts | gzip -9n >"$doc/licences.gz"
 mkdir -p "$share/lintian/overrides"
 if [ -z "${DEBEMAIL:-}" ]; then
     printf 'weald: %s\n' bogus-mail-host bogus-mail-host-in-debian-changelog root-in-contact \
