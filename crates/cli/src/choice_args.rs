@@ -11,6 +11,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weald_vfs::{Choice, PathList, Selection, Unmatched, shown};
 
+/// Longest list of paths, bytes: a device without an end fills no memory.
+const LIST_LEN_MAX: u64 = 256 << 20;
+
 /// Rules.
 #[derive(Args, Debug)]
 pub struct RuleChoiceArgs {
@@ -124,12 +127,16 @@ fn paths(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     paths.filter(|path| !path.is_empty())
 }
 
-fn read_list(file: &Path) -> std::io::Result<Vec<u8>> {
+fn read_list(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut list = Vec::new();
-    if file.as_os_str() == "-" {
-        std::io::stdin().read_to_end(&mut list)?;
+    let input: Box<dyn Read> = if file.as_os_str() == "-" {
+        Box::new(std::io::stdin())
     } else {
-        list = std::fs::read(file)?;
+        Box::new(std::fs::File::open(file)?)
+    };
+    input.take(LIST_LEN_MAX + 1).read_to_end(&mut list)?;
+    if list.len() as u64 > LIST_LEN_MAX {
+        bail!("the list has more than 256 MiB");
     }
     Ok(list)
 }

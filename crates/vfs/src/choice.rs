@@ -19,22 +19,10 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Takes what `selection` selects.
-    pub fn of(selection: Selection) -> Self {
-        Self {
-            selection,
-            ..Self::default()
-        }
-    }
-
     /// Whether every entry is taken, with its whole path.
     pub fn is_everything(&self) -> bool {
-        self.selection.is_everything() && self.takes_each() && self.dropped_names == 0
-    }
-
-    /// Whether neither a rule nor the depth leaves out any entry.
-    pub fn takes_each(&self) -> bool {
-        self.filter.is_empty() && self.depth_max.is_none()
+        let takes_each = self.filter.is_empty() && self.depth_max.is_none();
+        self.selection.is_everything() && takes_each && self.dropped_names == 0
     }
 
     /// Whether the rules and the depth leave the entry at `path` in, if its directory is in. The

@@ -142,7 +142,7 @@ impl Selection {
         self.patterns.len()
     }
 
-    /// The paths of the list that are no key of `found`, by number.
+    /// The numbers of the listed paths; of equal paths, that of the first.
     pub(crate) fn list_nos(&self) -> impl Iterator<Item = usize> {
         let nodes = self.list.iter().flat_map(|list| &list.nodes);
         nodes.filter_map(|node| node.path_no)

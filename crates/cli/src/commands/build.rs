@@ -18,6 +18,8 @@ use crate::status::exit_code;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
@@ -433,10 +435,19 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     Ok(options)
 }
 
+/// Most bytes before an image: a device without an end fills no memory.
+const HEADER_LEN_MAX: u64 = 256 << 20;
+
 /// What stands before the image.
 fn head(args: &BuildArgs) -> anyhow::Result<Option<Head>> {
     if let Some(path) = &args.header {
-        let bytes = std::fs::read(path).with_context(|| path.display().to_string())?;
+        let mut bytes = Vec::new();
+        let file =
+            File::open(path).and_then(|file| file.take(HEADER_LEN_MAX + 1).read_to_end(&mut bytes));
+        file.with_context(|| path.display().to_string())?;
+        if bytes.len() as u64 > HEADER_LEN_MAX {
+            bail!("{}: more than 256 MiB", path.display());
+        }
         return Ok(Some(Head {
             bytes: bytes.into(),
             is_executable: false,

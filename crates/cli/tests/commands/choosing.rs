@@ -125,6 +125,15 @@ fn lists_name_paths_literally() {
         differences.contains("* a/b/two.o: content") && !differences.contains("one.c"),
         "{differences}"
     );
+    // Neither list nor header fills the memory.
+    for words in [
+        ["tar", "--files-from", "/dev/zero", "image"].as_slice(),
+        &["build", "--header", "/dev/zero", "source", "behind"],
+    ] {
+        let said = bench.weald(words);
+        assert_eq!(said.code, Some(2));
+        assert!(said.stderr.contains("more than 256 MiB"), "{}", said.stderr);
+    }
     fs::write(bench.at("list"), "a/../b\n").unwrap();
     bench
         .weald(["tar", "--files-from", "list", "image"])

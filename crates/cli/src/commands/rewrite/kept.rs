@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -105,6 +106,7 @@ pub fn write_kept(
     if !overwrite {
         weald_io::refuse_existing(target)?;
     }
+    let before = state(target);
     let parent = target.parent().filter(|dir| !dir.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     let dir = tempfile::Builder::new()
@@ -128,6 +130,12 @@ pub fn write_kept(
         bail!("no generation is left");
     };
     report.problem_count = problem_count;
+    if state(target) != before {
+        bail!(
+            "{}: another command changed it meanwhile; it stays as it is",
+            target.display()
+        );
+    }
     copy(&unfinished, target, overwrite)?;
     Ok(report)
 }
@@ -139,6 +147,12 @@ pub fn keep_times_of(image: &Image, options: &mut BuildOptions) -> Result<()> {
     options.keep_ctime = times.ctime.is_some();
     options.keep_btime = times.btime.is_some();
     Ok(())
+}
+
+/// Inode, length and time of a file, which tell whether a generation was appended to it.
+fn state(path: &Path) -> Option<(u64, u64, i64, i64)> {
+    let stat = path.metadata().ok()?;
+    Some((stat.ino(), stat.len(), stat.mtime(), stat.mtime_nsec()))
 }
 
 /// Copies a complete image to its place, where it gets owner and mode of what it replaces.
