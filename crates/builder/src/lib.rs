@@ -32,7 +32,7 @@ mod write;
 
 pub use options::{AddAt, BuildOptions, Categories, Head, MtimeRule, Order, SmallTree};
 pub use options::{mode, script};
-pub use pipeline::build::{build_from_image, build_image};
+pub use pipeline::build::{build_from_image, build_image, build_layers};
 pub use pipeline::recover::{Recovered, recover_image};
 pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use pipeline::salvage::{Lost, Salvaged, TellLost, salvage};
@@ -42,5 +42,6 @@ pub use pipeline::stored::{
 };
 pub use pipeline::stream;
 pub use progress::{Changes, Observer, Problem, Progress, Report, Silent, Stage};
+pub use scan::{Layer, LayerKind, UpperXattrs};
 pub use weald_codec::CodecSpec;
 pub use weald_io::TargetKind;

@@ -149,9 +149,29 @@ impl AddAt {
                 gid: owner.1,
             }),
             Some(name) => Err(Error::invalid(format!(
-                "--at: expected names of at most {NAME_LEN_MAX} bytes other than '..', found '{}'",
+                "path in the image: expected names of at most {NAME_LEN_MAX} bytes other than \
+                 '..', found '{}'",
                 String::from_utf8_lossy(name)
             ))),
+        }
+    }
+
+    /// The root of the tree.
+    pub const fn root() -> Self {
+        Self {
+            path: Vec::new(),
+            uid: 0,
+            gid: 0,
+        }
+    }
+
+    /// The position `other` below this one.
+    pub(crate) fn join(&self, other: &Self) -> Self {
+        let is_named = |path: &&[u8]| !path.is_empty();
+        let paths = [&*self.path, &*other.path].into_iter().filter(is_named);
+        Self {
+            path: paths.collect::<Vec<_>>().join(&b'/'),
+            ..*self
         }
     }
 

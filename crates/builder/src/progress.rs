@@ -1,5 +1,6 @@
 //! Progress and problems that a build reports to its caller, and its final report.
 
+use std::path::Path;
 use weald_format::Digest;
 
 /// Current stage of a build.
@@ -49,6 +50,10 @@ pub trait Observer: Send + Sync {
 
     /// Called once per problem.
     fn problem(&self, _problem: &Problem) {}
+
+    /// Called once for each entry of a source that is replaced by one of a later source, `by`, and
+    /// is not a directory like that. `path` is that in the image.
+    fn replaced(&self, _path: &[u8], _by: &Path) {}
 
     /// Called if `threads` threads may take `to` bytes of memory, which is more than the usual
     /// `from` and was not asked for.

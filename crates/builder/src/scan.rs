@@ -2,9 +2,11 @@
 //! is the same for any number of threads.
 //!
 //! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard per thread.
-//! `scan/assemble.rs` puts the shards into one deterministic order. `scan/tree.rs` answers queries,
-//! and `scan/open.rs` opens files for reading. `scan/image.rs` reads the tree of an image instead,
-//! and `scan/merge.rs` adds a directory to the tree of an image. `scan/options.rs` and
+//! `scan/listed.rs` tells which paths of a list it takes. `scan/assemble.rs` puts the shards into
+//! one deterministic order. `scan/tree.rs` answers queries, and `scan/open.rs` opens files for
+//! reading. `scan/image.rs` reads the tree of an image instead. `scan/layers.rs` puts directories
+//! over each other and over the tree of an image: `scan/merge.rs` merges two walks, and
+//! `scan/upper.rs` knows the notes of overlayfs in its writable layer. `scan/options.rs` and
 //! `scan/error.rs` have the options and the errors of all of them.
 //!
 //! Invariants:
@@ -18,6 +20,9 @@ mod assemble;
 mod error;
 mod image;
 mod intern;
+mod layer;
+mod layers;
+mod listed;
 mod merge;
 mod open;
 mod options;
@@ -25,6 +30,7 @@ mod queue;
 mod shard;
 pub mod source;
 mod tree;
+mod upper;
 mod walk;
 
 #[cfg(test)]
@@ -33,14 +39,15 @@ mod filter_tests;
 mod tests;
 
 use crate::Observer;
-use error::{source_error, walk_error};
 use std::path::Path;
 use weald_format::{Error, Result};
 
 pub use image::scan_image;
-pub use merge::scan_onto;
+pub use layer::{Layer, LayerKind};
+pub use layers::scan_layers;
 pub use options::ScanOptions;
 pub use tree::{DirNo, EntryNo, ScannedTree};
+pub use upper::UpperXattrs;
 
 /// Returns the content of the filter file `name` in `dir`, for
 /// [`weald_filter::Filter::below`]; `None` if there is no such regular file.
@@ -64,8 +71,8 @@ pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Invalid` (not a directory) if `source` itself cannot be read; `Limit` for
-/// more than 2^32 - 2 entries, 65534 nested directories or 4095 threads; `Invalid` "interrupted" if
-/// cancelled, or if the script fails. Problems below `source` are no errors.
+/// more than 2^32 - 2 entries or 65534 nested directories; `Invalid` "interrupted" if cancelled,
+/// or if the script fails. Problems below `source` are no errors.
 /// # Cost
 /// One statx and one llistxattr per entry. Memory: 48 bytes + name + target per entry, 12 per
 /// directory, 8 per hard-linked name, distinct attributes and xattr sets once; the 48 bytes twice
@@ -75,19 +82,5 @@ pub fn scan(
     options: &ScanOptions<'_>,
     observer: &dyn Observer,
 ) -> Result<ScannedTree> {
-    if options.threads > shard::SHARD_COUNT_MAX {
-        return Err(Error::limit(format!(
-            "{} threads: at most {} are possible",
-            options.threads,
-            shard::SHARD_COUNT_MAX
-        )));
-    }
-    let root = weald_sys::open_dir(source).map_err(|e| source_error(source, e))?;
-    let walked = walk::walk(root, options, observer).map_err(|e| walk_error(source, e))?;
-    let (tree, mut problems) = assemble::assemble(walked)?;
-    problems.sort_by(|a, b| a.path.cmp(&b.path));
-    problems
-        .iter()
-        .for_each(|problem| observer.problem(problem));
-    Ok(tree)
+    scan_layers(None, &[Layer::plain(source)], options, observer)
 }

@@ -116,7 +116,8 @@ impl Chosen {
     }
 }
 
-fn separator(list: &[u8]) -> u8 {
+/// The byte that ends each path of `list`: zero, or else a newline.
+pub fn separator(list: &[u8]) -> u8 {
     if list.contains(&0) { 0 } else { b'\n' }
 }
 
@@ -127,7 +128,8 @@ fn paths(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     paths.filter(|path| !path.is_empty())
 }
 
-fn read_list(file: &Path) -> anyhow::Result<Vec<u8>> {
+/// Reads a list of at most 256 MiB, `-` from standard input.
+pub fn read_list(file: &Path) -> anyhow::Result<Vec<u8>> {
     let mut list = Vec::new();
     let input: Box<dyn Read> = if file.as_os_str() == "-" {
         Box::new(std::io::stdin())

@@ -13,6 +13,7 @@ mod error_text;
 mod findings;
 mod foreign;
 mod help;
+mod input_args;
 mod interrupt;
 mod json;
 mod keep_args;

@@ -1,148 +1,20 @@
-//! Options of all commands that pack a tree: input, packing, and display of progress.
+//! Options of all commands that pack a tree: packing, and display of progress.
 
 use crate::interrupt::interrupt_flag;
 use crate::parse;
 use crate::progress::{Display, ProgressWord};
 use crate::rules::RuleArgs;
 use crate::shape::{
-    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, INPUT, LayoutArgs, OUTPUT, RESOURCES,
+    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, LayoutArgs, OUTPUT, RESOURCES,
     SELECTION,
 };
 use anyhow::bail;
-use clap::{Args, ValueEnum, ValueHint};
-use std::fs::File;
-use std::path::{Path, PathBuf};
+use clap::{Args, ValueHint};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use weald_builder::script::{Script, ScriptLimits};
-use weald_builder::{BuildOptions, MtimeRule, Observer, Report};
-use weald_format::{Error, Result};
-use weald_ingest::{Format, Source, build_from_erofs, build_from_stream};
-
-/// Kind of input.
-#[derive(Args, Debug)]
-pub struct InputArgs {
-    /// Format of the input stream (default: detected from its first bytes)
-    #[arg(
-        long,
-        value_enum,
-        value_name = "FORMAT",
-        help_heading = INPUT
-    )]
-    pub from: Option<FormatWord>,
-    /// Read the tree from SOURCE, an image file of EROFS, without mounting it
-    #[arg(
-        long,
-        conflicts_with_all = ["from", "contents_root"],
-        hide_short_help = true,
-        help_heading = INPUT
-    )]
-    pub from_image: bool,
-    /// Directory with the contents of the files that an mtree description names
-    #[arg(
-        long,
-        value_name = "DIR",
-        value_hint = ValueHint::DirPath,
-        hide_short_help = true,
-        help_heading = INPUT
-    )]
-    pub contents_root: Option<PathBuf>,
-}
-
-/// A source that is no directory.
-pub enum Input {
-    /// A stream.
-    Stream(Source, Format),
-    /// An EROFS image.
-    Erofs(PathBuf),
-}
-
-impl Input {
-    /// Builds an image of the source at `target`.
-    ///
-    /// # Errors
-    /// As [`build_from_stream`] and [`build_from_erofs`].
-    pub fn build(
-        self,
-        target: &Path,
-        overwrite: bool,
-        options: &BuildOptions,
-        observer: &dyn Observer,
-    ) -> Result<Report> {
-        match self {
-            Self::Stream(stream, format) => {
-                build_from_stream(stream, format, target, overwrite, options, observer)
-            }
-            Self::Erofs(image) => build_from_erofs(&image, target, overwrite, options, observer),
-        }
-    }
-}
-
-impl InputArgs {
-    /// Opens `source` if it is a stream (`-`, or a file if its format is given) or an image of
-    /// another file system. Returns `None` if it is a directory.
-    ///
-    /// # Errors
-    /// `Io`; `Invalid` for `--contents-root` without an mtree description, and for an image on
-    /// standard input.
-    pub fn input(&self, source: &Path) -> Result<Option<Input>> {
-        let is_standard = source == Path::new("-");
-        if self.from_image && is_standard {
-            return Err(Error::invalid(
-                "--from-image reads the image in any order, which standard input does not allow: \
-                 name a file",
-            ));
-        }
-        if self.from_image {
-            return Ok(Some(Input::Erofs(source.to_owned())));
-        }
-        let Some(word) = self.from.or(is_standard.then_some(FormatWord::Auto)) else {
-            if self.contents_root.is_some() {
-                return Err(Error::invalid(
-                    "--contents-root is for mtree descriptions, and the source is a directory: \
-                     leave it out",
-                ));
-            }
-            return Ok(None);
-        };
-        if self.contents_root.is_some() && word != FormatWord::Mtree {
-            let what =
-                "--contents-root is for mtree descriptions: add --from mtree, or leave it out";
-            return Err(Error::invalid(what));
-        }
-        let stream: Source = if is_standard {
-            Box::new(std::io::stdin())
-        } else {
-            let file = File::open(source);
-            Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
-        };
-        let format = match word {
-            FormatWord::Auto => Format::Auto,
-            FormatWord::Tar => Format::Tar,
-            FormatWord::Listing => Format::Listing,
-            FormatWord::Lines => Format::Lines,
-            FormatWord::Mtree => Format::Mtree {
-                contents: self.contents_root.clone(),
-            },
-        };
-        Ok(Some(Input::Stream(stream, format)))
-    }
-}
-
-/// Format of the input stream.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FormatWord {
-    /// Detect tar and mtree from the first bytes
-    Auto,
-    /// A tar archive: v7, ustar, GNU or pax
-    Tar,
-    /// Paths that end in zero bytes, as find -print0 writes them
-    Listing,
-    /// Paths, one per line
-    Lines,
-    /// An mtree(5) description; contents come from --contents-root
-    Mtree,
-}
+use weald_builder::{BuildOptions, MtimeRule};
 
 /// How to pack a tree.
 #[derive(Args, Debug)]

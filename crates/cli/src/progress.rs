@@ -5,7 +5,9 @@ use crate::messages;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weald_builder::{Observer, Problem, Progress, Stage};
@@ -20,6 +22,9 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Length of a bar, in steps.
 const BAR_STEPS: u64 = 1000;
+
+/// Replaced entries that are named.
+const REPLACED_SHOWN_MAX: u64 = 20;
 
 /// Form of the progress display.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,6 +45,8 @@ pub struct Display {
     bar: Option<ProgressBar>,
     shows_lines: bool,
     clock: Mutex<Clock>,
+    /// Entries that a later source replaced.
+    replaced_count: AtomicU64,
 }
 
 /// Start of the stage, and time of the last line.
@@ -72,11 +79,24 @@ impl Display {
             bar: has_bar.then(new_bar),
             shows_lines,
             clock,
+            replaced_count: AtomicU64::new(0),
         }
     }
 
-    /// Clears the bar.
+    /// Clears the bar, and tells how many replaced entries were not named.
     pub fn finish(&self) {
+        let count = self.replaced_count.load(Ordering::Relaxed);
+        if let Some(rest) = count
+            .checked_sub(REPLACED_SHOWN_MAX)
+            .filter(|&rest| rest > 0)
+        {
+            self.print_above_bar(|| {
+                messages::line(&format!(
+                    "{} more were replaced by later sources",
+                    self::count(rest)
+                ));
+            });
+        }
         if let Some(bar) = &self.bar {
             bar.finish_and_clear();
         }
@@ -177,6 +197,20 @@ impl Observer for Display {
                 without_errno(&problem.what)
             ));
         });
+    }
+
+    fn replaced(&self, path: &[u8], by: &Path) {
+        let count = self.replaced_count.fetch_add(1, Ordering::Relaxed);
+        if count < REPLACED_SHOWN_MAX {
+            let by = by.as_os_str().as_bytes();
+            self.print_above_bar(|| {
+                messages::line(&format!(
+                    "{}: replaced by that of {}",
+                    weald_vfs::shown_path(path),
+                    weald_vfs::shown_path(by)
+                ));
+            });
+        }
     }
 
     fn memory_raised(&self, from: u64, to: u64, threads: usize) {

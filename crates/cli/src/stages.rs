@@ -127,6 +127,10 @@ impl Observer for Stages<'_> {
         self.inner.problem(problem);
     }
 
+    fn replaced(&self, path: &[u8], by: &Path) {
+        self.inner.replaced(path, by);
+    }
+
     fn memory_raised(&self, from: u64, to: u64, threads: usize) {
         self.inner.memory_raised(from, to, threads);
     }

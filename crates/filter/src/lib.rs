@@ -2,16 +2,18 @@
 //! decides.
 //!
 //! This file holds the list and its syntax, `pattern.rs` the matching, `rule.rs` one rule,
-//! `dir_rules.rs` the rules in files of the tree itself. Tests of the builder, which walks, run the
-//! real rsync over trees and compare.
+//! `dir_rules.rs` the rules in files of the tree itself, `path_list.rs` lists of paths. Tests of
+//! the builder, which walks, run the real rsync over trees and compare.
 #![forbid(unsafe_code)]
 
 mod dir_rules;
+mod path_list;
 mod pattern;
 mod rule;
 
 pub use dir_rules::{DIR_FILE_LEN_MAX, DIR_RULES_LEN_MAX, DirRules, ReadRules, ReadRulesOf};
 use dir_rules::{DirMerge, Held, Syntax};
+pub use path_list::{ListNode, PathList};
 pub use rule::{Rule, Verdict};
 use rule::{lines, split_word};
 use std::ffi::OsStr;

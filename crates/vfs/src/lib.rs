@@ -37,12 +37,13 @@ pub use path::{Follow, Located, SYMLINK_COUNT_MAX, resolve};
 pub use reading::{ReadingCost, Spread, reading_cost};
 pub use search::{Found, Hit, SearchOptions, search, search_walk};
 pub use selected::{Event, SelectedWalk, Unmatched};
-pub use selection::{PathList, Reason, Scope, Selection};
+pub use selection::{Reason, Scope, Selection};
 pub use size::parse_size;
 pub use sum::{Algorithm, Digester, Sum, SumOptions, sums};
 pub use text::{is_unsafe, safe_line, safe_text, shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};
 pub use walk::{Step, Visit, Walker};
+pub use weald_filter::PathList;
 /// The inodes of a file system that can change have the numbers of a volume's.
 pub use weald_format::Ino;
 pub use writable::{

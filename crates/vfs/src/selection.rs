@@ -2,8 +2,7 @@
 //! other, so that it enters no directory in which nothing can be selected.
 
 use crate::PathGlob;
-use std::collections::HashMap;
-use weald_format::{Error, Result};
+use weald_filter::{ListNode, PathList};
 
 /// A selection of paths: those that a pattern matches or that are listed, and everything below
 /// them. Without patterns and without a list, everything is selected.
@@ -11,79 +10,6 @@ use weald_format::{Error, Result};
 pub struct Selection {
     patterns: Vec<PathGlob>,
     list: Option<PathList>,
-}
-
-/// Paths from the root of a tree, as a tree of names.
-#[derive(Debug, Clone)]
-pub struct PathList {
-    nodes: Vec<Node>,
-    children: HashMap<(usize, Box<[u8]>), usize>,
-}
-
-/// A path of the list, or a directory on the way to one.
-#[derive(Debug, Clone, Copy, Default)]
-struct Node {
-    /// Number of the path that ends here, from 0.
-    path_no: Option<usize>,
-    has_children: bool,
-}
-
-impl PathList {
-    /// The paths in `text`, each ended by `separator`. `./a`, `/a/` and `a` are equal; empty ones
-    /// are dropped.
-    ///
-    /// # Errors
-    /// `Invalid` for a path with `..`.
-    /// # Cost
-    /// About 100 bytes of memory for each name that leads to a path.
-    pub fn parse(text: &[u8], separator: u8) -> Result<Self> {
-        let mut list = Self {
-            nodes: vec![Node::default()],
-            children: HashMap::new(),
-        };
-        let paths = text.split(|&byte| byte == separator);
-        for (path_no, path) in paths.filter(|path| !path.is_empty()).enumerate() {
-            let mut at = 0;
-            for name in path.split(|&byte| byte == b'/') {
-                match name {
-                    b"" | b"." => continue,
-                    b".." => {
-                        let path = crate::shown(path);
-                        return Err(Error::invalid(format!("'{path}': '..' is not allowed")));
-                    }
-                    name => at = list.enter(at, name),
-                }
-            }
-            if let Some(node) = list.nodes.get_mut(at) {
-                node.path_no.get_or_insert(path_no);
-            }
-        }
-        Ok(list)
-    }
-
-    /// The child of node `at`, made if it is missing.
-    fn enter(&mut self, at: usize, name: &[u8]) -> usize {
-        let next = self.nodes.len();
-        let child = *self.children.entry((at, name.into())).or_insert(next);
-        if child == next {
-            self.nodes.push(Node::default());
-            if let Some(node) = self.nodes.get_mut(at) {
-                node.has_children = true;
-            }
-        }
-        child
-    }
-
-    fn node(&self, at: usize) -> Node {
-        self.nodes.get(at).copied().unwrap_or_default()
-    }
-
-    fn child(&self, at: usize, name: &[u8]) -> Option<usize> {
-        if !self.node(at).has_children {
-            return None;
-        }
-        self.children.get(&(at, name.into())).copied()
-    }
 }
 
 /// What selected a path.
@@ -101,8 +27,8 @@ pub struct Scope {
     is_wanted: bool,
     /// Possible positions of the path in the patterns: (pattern, position), grouped by pattern.
     alive: Vec<(usize, usize)>,
-    /// The node of the list.
-    listed: Option<usize>,
+    /// The node of the list, if paths of the list lie below it.
+    listed: Option<ListNode>,
 }
 
 impl Scope {
@@ -144,8 +70,7 @@ impl Selection {
 
     /// The numbers of the listed paths; of equal paths, that of the first.
     pub(crate) fn list_nos(&self) -> impl Iterator<Item = usize> {
-        let nodes = self.list.iter().flat_map(|list| &list.nodes);
-        nodes.filter_map(|node| node.path_no)
+        self.list.iter().flat_map(PathList::path_nos)
     }
 
     /// The scope of the root; passes what selects it to `hit`.
@@ -155,7 +80,7 @@ impl Selection {
             pattern.close(&mut positions);
             (index, positions)
         });
-        let listed = self.list.is_some().then_some(0);
+        let listed = self.list.is_some().then_some(ListNode::ROOT);
         self.judge(self.is_everything(), starts.collect(), listed, hit)
     }
 
@@ -182,7 +107,7 @@ impl Selection {
         &self,
         is_wanted: bool,
         steps: Vec<(usize, Vec<usize>)>,
-        listed: Option<usize>,
+        listed: Option<ListNode>,
         hit: &mut dyn FnMut(Reason),
     ) -> Scope {
         let mut scope = Scope {
@@ -200,12 +125,11 @@ impl Selection {
             scope.alive.extend(open.map(|position| (index, position)));
         }
         if let Some((list, at)) = self.list.as_ref().zip(listed) {
-            let node = list.node(at);
-            if let Some(path_no) = node.path_no {
+            if let Some(path_no) = list.path_no(at) {
                 scope.is_wanted = true;
                 hit(Reason::Listed(path_no));
             }
-            scope.listed = node.has_children.then_some(at);
+            scope.listed = list.has_children(at).then_some(at);
         }
         scope
     }

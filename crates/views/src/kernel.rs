@@ -38,7 +38,7 @@ pub use dirs::is_in_user_namespace;
 pub use rootless::{check_rootless, mount_over, view};
 pub use table::{KernelMount, mount_on, mounts};
 pub use unmount::unmount;
-pub use upper::{UpperLayer, work_dir_beside};
+pub use upper::{UpperLayer, XattrKind, layer_over, work_dir_beside};
 
 use crate::composefs::VerityPolicy;
 use assemble::{Assembly, attach};
@@ -46,7 +46,7 @@ use obtain::obtain;
 use rustix::mount::MountAttrFlags;
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
-use upper::{Upper, XattrKind};
+use upper::Upper;
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::Image;
 

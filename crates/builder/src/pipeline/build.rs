@@ -11,7 +11,7 @@ use crate::pipeline::plan::{self, TreeSize};
 use crate::pipeline::report::{Outcome, StoredLens};
 use crate::pipeline::state::{Build, interrupted};
 use crate::progress::{Changes, Observer, Problem, Progress, Report, Stage};
-use crate::scan::{ScanOptions, ScannedTree, scan, scan_image, scan_onto};
+use crate::scan::{Layer, ScanOptions, ScannedTree, scan_image, scan_layers};
 use crate::write::emit::{Emitted, Emitter};
 use crate::write::image_writer::{ImageWriter, Sealed, Sink};
 use crate::write::metadata::MetadataWriter;
@@ -37,13 +37,43 @@ pub fn build_image(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> Result<Report> {
+    build_layers(
+        &[Layer::plain(source)],
+        target,
+        overwrite,
+        options,
+        observer,
+    )
+}
+
+/// Builds an image of the directories of `layers`, each laid over those before it.
+///
+/// # Errors
+/// As [`build_image`]; `Invalid` where a layer lies below something that is no directory.
+/// # Cost
+/// As [`build_image`].
+pub fn build_layers(
+    layers: &[Layer<'_>],
+    target: &Path,
+    overwrite: bool,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> Result<Report> {
     build_tree(
         &Destination::File { target, overwrite },
         options,
         observer,
-        &|scan_options, old, observer| match (&options.at, old) {
-            (Some(at), Some(old)) => scan_onto(source, old, at, scan_options, observer),
-            _ => scan(source, scan_options, observer),
+        &|scan_options, old, observer| {
+            let Some(at) = &options.at else {
+                return scan_layers(None, layers, scan_options, observer);
+            };
+            let layers: Vec<Layer<'_>> = (layers.iter())
+                .map(|layer| Layer {
+                    at: at.join(&layer.at),
+                    ..*layer
+                })
+                .collect();
+            scan_layers(old, &layers, scan_options, observer)
         },
     )
 }
@@ -225,6 +255,10 @@ impl Observer for CountProblems<'_> {
     fn problem(&self, problem: &Problem) {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.inner.problem(problem);
+    }
+
+    fn replaced(&self, path: &[u8], by: &Path) {
+        self.inner.replaced(path, by);
     }
 
     fn memory_raised(&self, from: u64, to: u64, threads: usize) {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_format::store::Part;
-use weald_format::{ContentId, Digest, Error, FileKind, Result};
+use weald_format::{ContentId, Digest, FileKind, Result};
 use weald_io::{OutputFile, ReadAt};
 use weald_store::Incoming;
 
@@ -130,10 +130,6 @@ fn is_appended(target: &Path, overwrite: bool, options: &BuildOptions) -> Result
     let is_there = || target != Path::new("-") && weald_sys::stat_path(target).is_ok();
     match options.append && is_there() {
         true => Ok(true),
-        false if options.at.is_some() => Err(Error::not_found(format!(
-            "{}: --at adds to an image, but there is none: use --append without --at to create it",
-            target.display()
-        ))),
         false if overwrite => Ok(false),
         false => weald_io::refuse_existing(target).map(|()| false),
     }

@@ -175,7 +175,7 @@ impl Build<'_> {
 
     pub(super) fn report(&self, entry: EntryNo, what: impl Into<String>) {
         self.observer.problem(&Problem {
-            path: self.tree.path_of(entry),
+            path: self.tree.shown_path_of(entry),
             what: what.into(),
         });
     }

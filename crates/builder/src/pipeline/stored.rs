@@ -9,11 +9,11 @@ mod trim;
 mod used_blocks;
 
 use crate::dedup::starting_images::takes_more;
-use crate::options::BuildOptions;
+use crate::options::{AddAt, BuildOptions};
 use crate::pipeline::build::build_tree;
 use crate::pipeline::destination::{Continued, Destination, Intake};
 use crate::progress::{Observer, Problem, Report};
-use crate::scan::{scan, scan_image};
+use crate::scan::{Layer, scan_image, scan_layers};
 use crate::write::image_writer::Sealed;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -29,10 +29,12 @@ pub use reencode::{ReencodeOptions, Reencoded, reencode};
 /// Source of an image of a store.
 #[derive(Clone, Copy)]
 pub enum StoreSource<'a> {
-    /// A directory.
-    Directory(&'a Path),
     /// An image.
     Image(&'a Arc<Image>),
+    /// Directories that lie over each other.
+    Layers(&'a [Layer<'a>]),
+    /// Directories that lie over the tree of the continued image.
+    Onto(&'a [Layer<'a>]),
 }
 
 /// Destination of an image in a store.
@@ -135,10 +137,27 @@ fn build(
     }
     let destination = Destination::Store(intake);
     match source {
-        StoreSource::Directory(dir) => {
+        StoreSource::Layers(layers) => {
             build_tree(&destination, options, observer, &|options, _, observer| {
-                scan(dir, options, observer)
+                scan_layers(None, layers, options, observer)
             })
+        }
+        StoreSource::Onto(layers) => {
+            let options = BuildOptions {
+                at: Some(AddAt::root()),
+                append: true,
+                allow_removal: true,
+                ..options.clone()
+            };
+            build_tree(
+                &destination,
+                &options,
+                observer,
+                &|options, old, observer| {
+                    let old = old.ok_or_else(|| Error::not_found("the image below the layer"))?;
+                    scan_layers(Some(old), layers, options, observer)
+                },
+            )
         }
         StoreSource::Image(image) => {
             let mut options = options.clone();

@@ -243,7 +243,7 @@ impl Assembler {
         let is_of_image = self.image_shard == Some(shard);
         let from = &mut self.shards[shard];
         let dev = match entry.has(Entry::OTHER_DEV) {
-            _ if is_of_image => IMAGE_DEV,
+            false if is_of_image => IMAGE_DEV,
             true => from.other_devs.get(&entry.name).copied().unwrap_or(dir_dev),
             false => dir_dev,
         };

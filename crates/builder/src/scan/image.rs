@@ -6,7 +6,7 @@ use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
 use super::walk::Walked;
 use crate::progress::{Observer, Progress, Stage};
-use crate::scan::source::Origin;
+use crate::scan::source::{LayerSource, Origin};
 use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -30,23 +30,22 @@ pub fn scan_image(
     options: &ScanOptions<'_>,
     observer: &dyn Observer,
 ) -> Result<ScannedTree> {
-    let (tree, _) = assemble(walk_image(image, options, 0, observer)?)?;
+    let (tree, _) = assemble(walk_image(image, options, observer)?)?;
     Ok(tree)
 }
 
-/// Scans the tree of `image` into the shard with number `index`. `link` of a regular file is the id
-/// of its content.
+/// Scans the tree of `image` into the shard with number 0. `link` of a regular file is the id of
+/// its content.
 pub fn walk_image(
     image: &Arc<Image>,
     options: &ScanOptions<'_>,
-    index: usize,
     observer: &dyn Observer,
 ) -> Result<Walked> {
     let mut walk = ImageWalk {
         image,
         options,
         observer,
-        shard: Shard::new(index),
+        shard: Shard::new(0),
         xattrs: HashMap::new(),
         dir_count: 1,
         file_len: 0,
@@ -67,7 +66,7 @@ pub fn walk_image(
         walk.list(dir, &mut waiting)?;
     }
     Ok(Walked {
-        origin: Origin::Image(image.clone()),
+        origin: Origin::new(LayerSource::Image(image.clone()), 0..1),
         root_dev: 0,
         root_entry,
         root_times,

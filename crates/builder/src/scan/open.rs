@@ -1,7 +1,7 @@
 //! Opens scanned files for reading.
 
 use super::tree::{EntryNo, ScannedTree};
-use crate::scan::source::{Origin, SourceFile};
+use crate::scan::source::{LayerSource, SourceFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,10 +17,9 @@ impl ScannedTree {
     /// # Errors
     /// `NotFound`, `Io`; `Busy` if the name belongs to something else now; `Corrupt` in an image.
     pub fn open_file(&self, entry: EntryNo) -> Result<SourceFile> {
-        let root = match &self.origin {
-            Origin::Directory(root) => root.as_fd(),
-            Origin::Added { dir, .. } if !self.is_kept(entry) => dir.as_fd(),
-            Origin::Image(image) | Origin::Added { image, .. } => {
+        let root = match self.source_of(entry).ok_or_else(no_source)? {
+            LayerSource::Directory(root) => root.as_fd(),
+            LayerSource::Image(image) => {
                 let (_, ino) = self.source_inode(entry);
                 return Ok(SourceFile::Stored(
                     image.clone(),
@@ -57,6 +56,10 @@ impl ScannedTree {
         let is_same = self.source_inode(entry) == (stat.dev, stat.ino);
         Ok(is_same && self.size(entry) == stat.size && self.mtime(entry) == stat.mtime)
     }
+}
+
+fn no_source() -> Error {
+    Error::invalid("is no file of a source")
 }
 
 /// Opens the file at `path` below `root`; the path may have any length.

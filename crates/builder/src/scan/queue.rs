@@ -4,6 +4,7 @@
 //! the directory is opened again later, from the nearest ancestor that is still open. Descriptors
 //! therefore limit neither depth nor width.
 
+use super::listed::Listed;
 use super::options::ScanOptions;
 use super::shard::NOT_ENTERED;
 use crate::{Observer, Progress, Stage};
@@ -13,7 +14,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use weald_filter::DirRules;
+use weald_filter::{DirRules, ListNode};
 use weald_format::{Error, Result};
 use weald_sys::Stat;
 
@@ -51,6 +52,8 @@ pub struct Node<'a> {
     pub fd: Weak<OpenDir<'a>>,
     /// Rules in force in the directory.
     pub rules: DirRules,
+    /// The directory in the list of paths, if there is one.
+    pub listed: Option<ListNode>,
 }
 
 impl Drop for Node<'_> {
@@ -101,6 +104,8 @@ pub struct Walk<'a> {
     pub options: &'a ScanOptions<'a>,
     pub root: BorrowedFd<'a>,
     root_dev: u64,
+    /// The paths to take, unless all are taken.
+    pub listed: Option<&'a Listed<'a>>,
     open_count: &'a AtomicUsize,
     open_count_max: usize,
     queue: Mutex<Queue<'a>>,
@@ -122,8 +127,8 @@ impl<'a> Walk<'a> {
     /// Creates the state of a walk of `root`.
     pub fn new(
         options: &'a ScanOptions<'a>,
-        root: BorrowedFd<'a>,
-        root_dev: u64,
+        (root, root_dev): (BorrowedFd<'a>, u64),
+        listed: Option<&'a Listed<'a>>,
         open_count: &'a AtomicUsize,
         observer: &'a dyn Observer,
     ) -> Self {
@@ -132,6 +137,7 @@ impl<'a> Walk<'a> {
             options,
             root,
             root_dev,
+            listed,
             open_count,
             open_count_max: open_count_max.min(OPEN_DIR_COUNT_MAX) as usize,
             queue: Mutex::new(Queue {
@@ -147,6 +153,15 @@ impl<'a> Walk<'a> {
             observer,
             entry_count: AtomicU64::new(1),
             file_len: AtomicU64::new(0),
+        }
+    }
+
+    /// The directory `node` in the list of paths.
+    pub fn node_of(&self, node: &Node<'a>) -> Option<ListNode> {
+        let list = self.listed?.list;
+        match &node.parent {
+            None => Some(ListNode::ROOT),
+            Some(parent) => list.child(parent.listed?, &node.name),
         }
     }
 

@@ -10,35 +10,111 @@ use weald_format::tree_digest::ContentHasher;
 use weald_format::{Digest, Error, Result};
 use weald_image::{Image, Inode};
 
-/// Source of a scanned tree.
-pub enum Origin {
-    /// A directory, open.
-    Directory(OwnedFd),
-    /// The tree of an image.
-    Image(Arc<Image>),
-    /// A directory added to the tree of an image.
-    Added {
-        /// The directory, open.
-        dir: OwnedFd,
-        /// The image.
-        image: Arc<Image>,
-        /// Index of the shard with the entries that come from the image.
-        image_shard: usize,
-        /// Length of the prefix that paths in the tree have compared with paths in the directory,
-        /// bytes.
-        at_len: usize,
-    },
+/// Source of a scanned tree: one layer, or several of which later ones lie over earlier ones.
+pub struct Origin {
+    layers: Vec<OriginLayer>,
+    has_upper: bool,
 }
 
-/// Device number of the inodes that come from an image; no file system has it.
+/// A directory or an image from which entries of a tree come.
+pub struct OriginLayer {
+    /// Shards with the names of its entries.
+    shards: Range<usize>,
+    /// Where its files are.
+    pub from: LayerSource,
+    /// Length of the prefix that paths in the tree have compared with paths in the layer, bytes.
+    pub at_len: usize,
+    /// What goes before a path of the layer in a message; empty for an only one.
+    pub shown: Vec<u8>,
+}
+
+/// Where the files of a layer are.
+pub enum LayerSource {
+    /// In a directory, open.
+    Directory(OwnedFd),
+    /// In the tree of an image.
+    Image(Arc<Image>),
+}
+
+/// Device number of the inodes of an image below other layers; no file system has it.
 pub const IMAGE_DEV: u64 = u64::MAX;
 
 impl Origin {
-    /// Index of the shard of the entries kept from the image.
+    /// The origin of a tree whose names are all in `shards`.
+    pub fn new(from: LayerSource, shards: Range<usize>) -> Self {
+        Self {
+            layers: vec![OriginLayer {
+                shards,
+                from,
+                at_len: 0,
+                shown: Vec::new(),
+            }],
+            has_upper: false,
+        }
+    }
+
+    /// The origin of a tree without files.
+    pub fn none() -> Self {
+        Self {
+            layers: Vec::new(),
+            has_upper: false,
+        }
+    }
+
+    /// Puts `shown` before the paths of all layers in messages.
+    pub fn name(&mut self, shown: Vec<u8>) {
+        for layer in &mut self.layers {
+            layer.shown.clone_from(&shown);
+        }
+    }
+
+    /// Whether a layer is one of overlayfs.
+    pub fn has_upper(&self) -> bool {
+        self.has_upper
+    }
+
+    /// Puts the layers of `other`, whose shards come later, over these; it `is_upper` if they are
+    /// of overlayfs. Their paths get a prefix of `at_len` bytes.
+    pub fn push(&mut self, other: Self, at_len: usize, is_upper: bool) {
+        self.has_upper |= is_upper;
+        self.layers
+            .extend(other.layers.into_iter().map(|layer| OriginLayer {
+                at_len: layer.at_len + at_len,
+                ..layer
+            }));
+    }
+
+    /// The layer with the names of `shard`; none has those of directories made between layers.
+    pub fn layer(&self, shard: usize) -> Option<&OriginLayer> {
+        let after = self.layers.partition_point(|l| l.shards.start <= shard);
+        let layer = self.layers.get(after.checked_sub(1)?)?;
+        layer.shards.contains(&shard).then_some(layer)
+    }
+
+    /// Whether the tree is that of an image and nothing else.
+    pub fn is_image(&self) -> bool {
+        matches!(
+            &*self.layers,
+            [OriginLayer {
+                from: LayerSource::Image(_),
+                ..
+            }]
+        )
+    }
+
+    /// Index of the shard of the entries kept from the image that lies below other layers.
     pub fn image_shard(&self) -> Option<usize> {
-        match self {
-            Self::Added { image_shard, .. } => Some(*image_shard),
-            Self::Directory(_) | Self::Image(_) => None,
+        match &*self.layers {
+            [
+                OriginLayer {
+                    from: LayerSource::Image(_),
+                    shards,
+                    ..
+                },
+                _,
+                ..,
+            ] => Some(shards.start),
+            _ => None,
         }
     }
 }

@@ -1,7 +1,7 @@
 //! The scanned tree: all facts about each entry, by number.
 
 use super::shard::{Entry, MoreTimes, NONE};
-use crate::scan::source::Origin;
+use crate::scan::source::{LayerSource, Origin};
 use std::collections::HashMap;
 use weald_format::{Attributes, ContentId, FileKind, Times, Timestamp, Xattr, XattrSet};
 
@@ -110,13 +110,25 @@ impl ScannedTree {
 
     /// Whether this is the tree of an image.
     pub fn is_of_image(&self) -> bool {
-        matches!(self.origin, Origin::Image(_))
+        self.origin.is_image()
+    }
+
+    /// The source with the files of the layer that has the entry.
+    pub(super) fn source_of(&self, entry: EntryNo) -> Option<&LayerSource> {
+        let layer = self.origin.layer(self.entry(entry).name.shard());
+        layer.map(|layer| &layer.from)
     }
 
     /// Whether the entry is kept from the image to which the source is added.
     pub fn is_kept(&self, entry: EntryNo) -> bool {
         let image_shard = self.origin.image_shard();
         image_shard.is_some_and(|shard| self.entry(entry).name.shard() == shard)
+    }
+
+    /// Whether a layer of overlayfs lies over the image, so that kept entries can have other names
+    /// and attributes than there.
+    pub fn has_upper(&self) -> bool {
+        self.origin.has_upper()
     }
 
     /// Content of a kept regular file; `None` if it is empty.
@@ -294,16 +306,26 @@ impl ScannedTree {
         std::iter::successors(Some(entry), up).take_while(|&entry| entry != Self::ROOT)
     }
 
-    /// Path relative to the root of the source, without a leading slash; empty for the root.
+    /// Path relative to the root of the source that has the entry, without a leading slash; empty
+    /// for the root.
     ///
     /// # Cost
     /// O(depth · log of the number of directories).
     pub fn path_of(&self, entry: EntryNo) -> Vec<u8> {
         let path = self.tree_path_of(entry);
-        match self.origin {
-            Origin::Added { at_len, .. } => path.get(at_len..).unwrap_or_default().to_vec(),
-            Origin::Directory(_) | Origin::Image(_) => path,
+        let layer = self.origin.layer(self.entry(entry).name.shard());
+        match layer.map_or(0, |layer| layer.at_len) {
+            0 => path,
+            at_len => path.get(at_len..).unwrap_or_default().to_vec(),
         }
+    }
+
+    /// The path of a source's file as a message shows it: with that of the source, if there are
+    /// several.
+    pub fn shown_path_of(&self, entry: EntryNo) -> Vec<u8> {
+        let layer = self.origin.layer(self.entry(entry).name.shard());
+        let shown = layer.map(|layer| layer.shown.as_slice());
+        [shown.unwrap_or_default(), &*self.path_of(entry)].concat()
     }
 
     /// The path from the root of this tree, without a leading slash; the root's is empty. It

@@ -1,18 +1,19 @@
 //! Visits directories: each thread takes one from the [queue](super::queue), lists it, examines its
 //! entries and stores the results in its own shard.
 
+use super::listed::Listed;
 use super::options::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use crate::options::script::Script;
-use crate::scan::source::Origin;
+use crate::scan::source::{LayerSource, Origin};
 use crate::threads::start;
 use crate::{Observer, Problem};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Weak};
-use weald_filter::{DIR_FILE_LEN_MAX, DirRules};
+use weald_filter::{DIR_FILE_LEN_MAX, DirRules, PathList};
 use weald_format::limits::{FILE_LEN_MAX, NAME_LEN_MAX};
 use weald_format::pages::check_xattrs;
 use weald_format::{ACL_ACCESS, Attributes, Error, FileKind, Ids, Result, permissions_without};
@@ -31,22 +32,36 @@ pub struct Walked {
     pub keeps_more_times: bool,
 }
 
-/// Walks everything below `root`.
+/// Walks everything below `root`, or the listed paths. The shards of the result have the numbers
+/// from `first_shard` on.
 ///
 /// # Errors
 /// `Io` if the root cannot be listed; `Limit`; `Invalid` if cancelled.
-pub fn walk(root: OwnedFd, options: &ScanOptions<'_>, observer: &dyn Observer) -> Result<Walked> {
+pub fn walk(
+    root: OwnedFd,
+    options: &ScanOptions<'_>,
+    (list, first_shard): (Option<&PathList>, usize),
+    observer: &dyn Observer,
+) -> Result<Walked> {
     let root_stat = weald_sys::stat_fd(&root).map_err(|e| Error::io("cannot be examined", e))?;
     let open_count = AtomicUsize::new(0);
-    let walk = Walk::new(options, root.as_fd(), root_stat.dev, &open_count, observer);
-    let mut worker = Worker::new(&walk, 0);
+    let listed = list.map(Listed::new);
+    let dir = (root.as_fd(), root_stat.dev);
+    let walk = Walk::new(options, dir, listed.as_ref(), &open_count, observer);
+    let mut worker = Worker::new(&walk, first_shard);
     let (root_entry, root_times) = worker.root(&root_stat)?;
-    let shards = run(worker, observer)?;
+    let mut shards = run(worker, first_shard, observer)?;
     let dir_count = walk.outcome()?;
     drop(walk);
+    if let (Some(listed), Some(shard)) = (&listed, shards.first_mut()) {
+        shard.problems.extend(listed.missing());
+    }
     let keeps_more_times = options.keeps_more_times();
     Ok(Walked {
-        origin: Origin::Directory(root),
+        origin: Origin::new(
+            LayerSource::Directory(root),
+            first_shard..first_shard + shards.len(),
+        ),
         root_dev: root_stat.dev,
         root_entry,
         root_times,
@@ -62,14 +77,14 @@ const DESCRIPTORS_PER_WORKER: u64 = 8;
 
 /// Empties the queue with `first` and one more worker per additional thread, or as many as can be
 /// started.
-fn run(first: Worker<'_, '_>, observer: &dyn Observer) -> Result<Vec<Shard>> {
+fn run(first: Worker<'_, '_>, first_shard: usize, observer: &dyn Observer) -> Result<Vec<Shard>> {
     let walk = first.walk;
     // A worker opens up to three directories at once. More workers than descriptors allow would
     // fail.
     let descriptors = weald_sys::open_file_limit() / DESCRIPTORS_PER_WORKER;
     let fitting = usize::try_from(descriptors).unwrap_or(usize::MAX);
     let count = walk.options.threads.min(fitting).max(1);
-    let others = (1..count).map(|index| Worker::new(walk, index));
+    let others = (1..count).map(|index| Worker::new(walk, first_shard + index));
     std::thread::scope(|scope| {
         let spawn = |worker| start(scope, "scan", move || Worker::run(worker));
         let mut running = vec![spawn(first)?];
@@ -163,7 +178,9 @@ impl<'w, 'a> Worker<'w, 'a> {
             name,
             fd: Weak::new(),
             rules: DirRules::default(),
+            listed: None,
         };
+        node.listed = self.walk.node_of(&node);
         let opened = match &parent_fd {
             Some(parent) => weald_sys::open_dir_at(&parent.fd, &node.name),
             None => self.walk.open(&node),
@@ -230,7 +247,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         let first = self.shard.entries.len();
         let mut too_long = Vec::new();
         let dev = match self
-            .read_names(dir, &prefix, &node.rules, &mut too_long)
+            .read_names(dir, &prefix, node, &mut too_long)
             .and_then(|()| weald_sys::stat_fd(dir))
         {
             Ok(stat) => stat.dev,
@@ -258,17 +275,21 @@ impl<'w, 'a> Worker<'w, 'a> {
         Ok(children)
     }
 
-    /// Appends the names of `dir`, except those that the filter excludes by the file type from
-    /// getdents, and those that are `too_long` for an image.
+    /// Appends the names of `dir`, except those that are not listed, those that the filter excludes
+    /// by the file type from getdents, and those that are `too_long` for an image.
     fn read_names(
         &mut self,
         dir: &OwnedFd,
         prefix: &[u8],
-        rules: &DirRules,
+        node: &Node<'a>,
         too_long: &mut Vec<Vec<u8>>,
     ) -> io::Result<()> {
         let (filter, shard) = (self.walk.options.filter, &mut self.shard);
+        let (listed, rules) = (self.walk.listed, &node.rules);
         weald_sys::read_dir(dir, &mut self.buffer, |entry| {
+            if listed.is_some_and(|listed| !listed.takes(node.listed, entry.name)) {
+                return Ok(());
+            }
             let is_dir = entry.kind.map(|kind| kind == FileKind::Directory);
             let is_excluded = |is_dir| {
                 !filter.is_empty() && filter.excludes(rules, &[prefix, entry.name].concat(), is_dir)

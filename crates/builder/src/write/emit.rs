@@ -177,7 +177,8 @@ impl Emitter<'_> {
     /// # Errors
     /// `Io`, `Corrupt` from `old`.
     pub fn is_changed(&self, entry: EntryNo, old: &Image, old_inode: &Inode) -> Result<bool> {
-        if self.tree.is_kept(entry) || self.previous.contains_key(&entry.0) {
+        let is_kept = self.tree.is_kept(entry) && !self.tree.has_upper();
+        if is_kept || self.previous.contains_key(&entry.0) {
             return Ok(false);
         }
         let (new, kind) = (self.new_entry(entry), self.tree.kind(entry));

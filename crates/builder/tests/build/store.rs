@@ -66,7 +66,8 @@ impl TestStore {
             like,
         };
         let observer = Meddler::new(|_| ());
-        let source = StoreSource::Directory(source);
+        let layers = [Layer::plain(source)];
+        let source = StoreSource::Layers(&layers);
         let added = build_into_store(source, target, &options(), &observer)?;
         assert_eq!(observer.lines(), Vec::<String>::new());
         Ok(added)

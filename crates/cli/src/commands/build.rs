@@ -4,12 +4,13 @@ use crate::commands::parity;
 use crate::commands::rewrite::kept::{Kept, write_kept};
 use crate::foreign;
 use crate::help::Help;
+use crate::input_args::{Input, InputArgs};
 use crate::json::{self, Object};
 use crate::messages;
 use crate::open::{TrustArgs, refuse_stored_target, thread_count};
 use crate::open_store::show_path;
 use crate::output::Output;
-use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
+use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::self_mounting;
 use crate::shape::{INPUT, OUTPUT, SELECTION};
@@ -25,9 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_builder::{
-    AddAt, BuildOptions, Head, MtimeRule, Observer, Report, TargetKind, build_image,
-};
+use weald_builder::{AddAt, BuildOptions, Head, MtimeRule, Observer, Report, TargetKind};
 use weald_filter::{Filter, Verdict};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::{ImageStart, generations};
@@ -41,6 +40,14 @@ pub const HELP: Help = Help {
         "SOURCE is a directory, or '-' for a stream on standard input. With --from it is a file \
          that holds a stream, with --from-image an EROFS image. Formats of streams are tar (gzip, \
          zstd and xz are decompressed), lists of paths, and mtree(5).",
+        "With several directories, each is laid over those before it: a file replaces what has its \
+         name, and directories become one, with the attributes of the last. Weald names what is \
+         replaced. DIR:/PATH lays DIR at PATH; missing directories above PATH get mode 755 and the \
+         caller's owner. Rules start at each DIR.",
+        "--from paths packs the files that a list names, as find prints them, with the directories \
+         above them. A directory of the list stands for itself, not for what lies below it. Paths \
+         lead from --root, or begin with it. A path that is not there is a problem, with exit \
+         status 1.",
         "Filter rules are rsync's. Weald tries them in the order of the command line, and the \
          first rule that matches a path decides. A leading '/' anchors a pattern at the source; a \
          trailing '/' matches directories only. --filter 'dir-merge .rules' reads more rules from \
@@ -100,6 +107,14 @@ pub const HELP: Help = Help {
             "weald build --base v1.weald v2/ v2.weald",
         ),
         (
+            "Pack the files that find names",
+            "find project -name '*.c' -print0 | weald build --from paths - c.weald",
+        ),
+        (
+            "Lay one directory over another, and a third one at /opt/versions in the image",
+            "weald build project/ v2/ versions:/opt/versions layers.weald",
+        ),
+        (
             "Make empty files from a list of names",
             "find project -print0 | weald build --from listing - names.weald",
         ),
@@ -134,14 +149,17 @@ pub const HELP: Help = Help {
 
 /// Build an image from a directory or a stream
 #[derive(Args, Debug)]
-#[command(after_help = HELP.short(), after_long_help = HELP.long())]
+#[command(
+    override_usage = "weald build [OPTIONS] <SOURCE>... <IMAGE>",
+    after_help = HELP.short(),
+    after_long_help = HELP.long()
+)]
 pub struct BuildArgs {
-    /// Directory to pack, or - for a stream on standard input
-    #[arg(value_hint = ValueHint::AnyPath)]
-    source: PathBuf,
-    /// Image file to write
-    #[arg(value_hint = ValueHint::FilePath)]
-    image: PathBuf,
+    /// Directory to pack, or - for a stream on standard input; last, the image file to write. Of
+    /// several directories, each is laid over those before it; DIR:/PATH goes to PATH in the image
+    // One list, so that options may stand between its words.
+    #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
+    paths: Vec<PathBuf>,
     #[command(flatten)]
     input: InputArgs,
     /// Refer to data in this image instead of storing it again; repeatable. Readers look for the
@@ -263,14 +281,35 @@ pub struct BuildArgs {
     resources: ResourceArgs,
 }
 
+impl BuildArgs {
+    /// What is packed.
+    fn sources(&self) -> &[PathBuf] {
+        self.paths.split_last().map_or(&[], |(_, sources)| sources)
+    }
+
+    /// The image to write.
+    fn image(&self) -> &Path {
+        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
+    if let [only] = &*args.paths {
+        bail!(
+            "{}: expected a source and an image: weald build SOURCE... IMAGE",
+            show_path(only)
+        );
+    }
     let options = options(args)?;
     if let Some(path) = &args.explain_filter {
         return explain(args, &options.filter, path);
     }
-    refuse_stored_target(&args.image)?;
-    foreign::refuse_swapped(&args.image, &args.source, "weald build DIRECTORY IMAGE")?;
+    refuse_stored_target(args.image())?;
+    if let [source] = args.sources() {
+        foreign::refuse_swapped(args.image(), source, "weald build DIRECTORY IMAGE")?;
+    }
+    let input = args.input.input(args.sources())?;
     let parity = parity_target(args)?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();
@@ -278,9 +317,9 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     let start = Instant::now();
     let (built, stages) = if args.stages {
         let stages = Stages::begin(&display)?;
-        (build(args, &options, &stages), Some(stages.end()))
+        (build(args, input, &options, &stages), Some(stages.end()))
     } else {
-        (build(args, &options, &display), None)
+        (build(args, input, &options, &display), None)
     };
     let built = match (built, args.keep_last) {
         (Ok(report), Some(count)) => Ok(keep_last(args, count, report, &options, &display)?),
@@ -304,7 +343,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
                 threads: thread_count(args.resources.threads),
             };
             let flag = crate::interrupt::interrupt_flag()?;
-            let written = parity::write_parity(&args.image, share, &target, &flag);
+            let written = parity::write_parity(args.image(), share, &target, &flag);
             Some(written.context("the image is complete, and has no parity")?)
         }
         _ => None,
@@ -322,7 +361,7 @@ fn keep_last(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Report> {
-    let all = generations(&args.image)?;
+    let all = generations(args.image())?;
     let numbers = Kept::Last(count).numbers(&all)?;
     if numbers.len() == all.len() {
         return Ok(report);
@@ -347,9 +386,9 @@ fn keep_last(
             offset: ImageStart::default(),
             cache: None,
         };
-        trust.open(&args.image, thread_count(args.resources.threads))
+        trust.open(args.image(), thread_count(args.resources.threads))
     };
-    let target = (args.image.as_path(), true);
+    let target = (args.image(), true);
     let kept = write_kept(&numbers, &open, target, &options, observer)?;
     (report.image_len, report.image_digest) = (kept.image_len, kept.image_digest);
     report.problem_count += kept.problem_count;
@@ -361,10 +400,10 @@ fn parity_target(args: &BuildArgs) -> anyhow::Result<Option<PathBuf>> {
     if args.parity.is_none() {
         return Ok(None);
     }
-    if args.image == Path::new("-") {
+    if args.image() == Path::new("-") {
         bail!("parity is of a file: name one, and not -");
     }
-    let path = parity::parity_beside(&args.image);
+    let path = parity::parity_beside(args.image());
     if !args.force && !args.append && path.symlink_metadata().is_ok() {
         bail!("{}: exists; --force replaces it", show_path(&path));
     }
@@ -403,8 +442,9 @@ fn print_with(
 
 /// Names the format of the image to append to, or of a base image, if it is not a Weald image.
 fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
-    let appended = args.append.then_some(&args.image);
-    let mut images = appended.into_iter().chain(&args.base);
+    let appended = args.append.then_some(args.image());
+    let bases = args.base.iter().map(PathBuf::as_path);
+    let mut images = appended.into_iter().chain(bases);
     let start = ImageStart::default();
     match images.find(|image| foreign::describe(image, start).is_some()) {
         Some(image) => foreign::explain(image, start, error),
@@ -412,12 +452,13 @@ fn explain_inputs(args: &BuildArgs, error: Error) -> anyhow::Error {
     }
 }
 
-fn build(args: &BuildArgs, options: &BuildOptions, observer: &dyn Observer) -> Result<Report> {
-    let (source, target) = (&args.source, &args.image);
-    match args.input.input(source)? {
-        None => build_image(source, target, args.force, options, observer),
-        Some(input) => input.build(target, args.force, options, observer),
-    }
+fn build(
+    args: &BuildArgs,
+    input: Input,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+) -> Result<Report> {
+    input.build(args.image(), args.force, options, observer)
 }
 
 fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
@@ -457,8 +498,10 @@ fn head(args: &BuildArgs) -> anyhow::Result<Option<Head>> {
         return Ok(None);
     }
     let run = args.run.trim_start_matches('/');
-    if args.input.from.is_none() && args.source.is_dir() {
-        let program = args.source.join(run);
+    if let ([source], None) = (args.sources(), args.input.from)
+        && source.is_dir()
+    {
+        let program = source.join(run);
         let stat = program.symlink_metadata();
         let stat = stat.with_context(|| format!("{}: the program to start", program.display()))?;
         if !stat.is_symlink() && (!stat.is_file() || stat.mode() & 0o111 == 0) {
@@ -484,7 +527,10 @@ pub fn target_kind(is_device: bool) -> TargetKind {
 
 /// Prints the rule that decides about each directory on the way to `path`, and about `path`.
 fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<ExitCode> {
-    let relative = path.strip_prefix(&args.source).unwrap_or(path);
+    let [source] = args.sources() else {
+        bail!("--explain-filter is about one source: name the one that has the path");
+    };
+    let relative = path.strip_prefix(source).unwrap_or(path);
     let relative = relative.strip_prefix("/").unwrap_or(relative);
     let components: Vec<_> = relative
         .components()
@@ -495,11 +541,10 @@ fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<Exi
         bail!("{}: expected a path below the source", path.display());
     }
     let relative: PathBuf = components.iter().collect();
-    let is_dir =
-        args.source.join(&relative).is_dir() || path.as_os_str().as_bytes().ends_with(b"/");
+    let is_dir = source.join(&relative).is_dir() || path.as_os_str().as_bytes().ends_with(b"/");
     let mut output = Output::new();
     let read = &mut |dir: &[u8], name: &[u8]| {
-        let dir = args.source.join(OsStr::from_bytes(dir));
+        let dir = source.join(OsStr::from_bytes(dir));
         weald_builder::scan::read_dir_rules(&dir, name)
     };
     for reason in filter.explain(relative.as_os_str().as_bytes(), is_dir, read)? {

@@ -4,6 +4,7 @@ pub mod annex;
 pub mod build;
 pub mod cat;
 pub mod check;
+pub mod commit;
 pub mod completions;
 pub mod dead;
 pub mod diff;

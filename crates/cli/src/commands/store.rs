@@ -12,7 +12,7 @@ mod salvage;
 mod scrub;
 mod show;
 mod views;
-mod wait;
+pub(super) mod wait;
 
 use super::replica::{BACKUP_HELP, BackupArgs, backup};
 use crate::help::Help;

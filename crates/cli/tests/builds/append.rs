@@ -109,22 +109,6 @@ fn an_append_that_removes_most_names_is_refused() {
     check(&scratch.at("image"));
 }
 
-/// `weald diff` finds no difference between an image and `other`.
-#[track_caller]
-fn same(dir: &Path, image: &str, other: &str) {
-    let output = weald(dir, &["diff", image, other]);
-    let found = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert_eq!((found, stderr(&output)), Default::default());
-    assert_eq!(output.status.code(), Some(0));
-}
-
-fn shell(dir: &Path, script: &str) {
-    let mut command = Command::new("bash");
-    command.args(["-euc", script]).current_dir(dir);
-    let output = command.env("LC_ALL", "C").output().unwrap();
-    assert!(output.status.success(), "{script}: {}", stderr(&output));
-}
-
 /// A tree with links, holes, xattrs and owners, and a tree to add to it.
 const TREES: &str = "
     mkdir -p tree/usr/local/share/doc tree/usr/lib tree/kind more/share/doc more/bin more/deep/er
@@ -276,11 +260,15 @@ fn addition_below_files_and_symlinks_is_refused() {
         let message = refused(scratch.path(), "image", &args);
         assert!(message.contains(expected), "{at}: {message}");
     }
-    let missing = run(&["build", "--append", "--at", "x", "more", "none"]);
-    assert_eq!(missing.status.code(), Some(2));
-    let message = stderr(&missing);
-    assert!(message.contains("none: --at adds to an image"), "{message}");
-    assert!(!scratch.at("none").exists());
+    // The first addition makes the image.
+    done(&run(&[
+        "build", "-q", "--append", "--at", "x/y", "more", "none",
+    ]));
+    shell(
+        scratch.path(),
+        "mkdir -p below/x/y; cp -a more/. below/x/y; touch -r more below below/x",
+    );
+    same(scratch.path(), "none", "below");
     assert_eq!(
         run(&["build", "--at", "x", "more", "image"]).status.code(),
         Some(2)

@@ -6,5 +6,6 @@ mod ends;
 mod faked;
 mod generations;
 mod scripts;
+mod sources;
 mod support;
 mod users;

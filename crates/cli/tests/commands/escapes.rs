@@ -181,6 +181,12 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("publish i@ @", Nothing),
             ("ls http://@/@", Nothing),
         ],
+        "commit" => &[
+            ("commit @ i@", Nothing),
+            ("commit plain @", Nothing),
+            ("commit --base i@ plain i@", Nothing),
+            ("commit --base @gone plain i@", Nothing),
+        ],
         "rewrite" => &[
             ("rewrite -f -l 2 i@ r@", Nothing),
             ("rewrite -f --json --repack i@ r@", Nothing),

@@ -164,8 +164,11 @@ fn every_example_works() {
             };
             must(&bench, &named);
         }
-        if command == "publish" {
+        if ["publish", "commit"].contains(&command) {
             must(&bench, STORE_FULL);
+        }
+        if command == "commit" {
+            must(&bench, "mkdir upper; echo new > upper/new");
         }
         let needs_bucket = ["publish", "store probe"].contains(&command);
         let _bucket = needs_bucket.then(|| start_bucket(&bench));
@@ -231,7 +234,9 @@ fn every_example_works() {
             assert!(example.len() <= 88, "{example}: wraps on a terminal");
             if line.starts_with("weald mount ") {
                 assert!(is_mounted(&bench.at("mnt")), "{example}");
-                must(&bench, "weald umount mnt");
+                if command != "commit" {
+                    must(&bench, "weald umount mnt");
+                }
             }
         }
         assert_eq!(

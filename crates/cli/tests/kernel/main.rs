@@ -1,6 +1,7 @@
 //! `weald mount --kernel` as users call it, with real mounts. Needs root, EROFS and overlayfs.
 
 mod claims;
+mod commits;
 mod contents;
 mod ground;
 mod kept;

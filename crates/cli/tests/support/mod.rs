@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 101] = [
+pub const COMMANDS: [&str; 102] = [
     "build",
     "mount",
     "umount",
@@ -39,6 +39,7 @@ pub const COMMANDS: [&str; 101] = [
     "parity verify",
     "parity repair",
     "rewrite",
+    "commit",
     "publish",
     "store",
     "store create",

@@ -152,6 +152,7 @@ fn a_killed_publication_shows_nothing() {
         ..LinkOptions::default()
     };
     let link = Link::start(ground.s3.address(), options).expect("a link");
+    let mut killed_count = 0;
     for milliseconds in [150, 500, 900, 1300, 1600] {
         let mut command = ground.command();
         command.env("AWS_ENDPOINT_URL", format!("http://{}", link.address()));
@@ -160,10 +161,16 @@ fn a_killed_publication_shows_nothing() {
         std::thread::sleep(Duration::from_millis(milliseconds));
         child.kill().expect("kill");
         child.wait().expect("wait");
-        ground
-            .weald(["diff", "-q", &url, "store:one"])
-            .expect(0, "");
+        let shows = |name: &str| ground.weald(["diff", "-q", &url, name]).code == Some(0);
+        // The last kills may come too late on a loaded machine.
+        if shows("store:one") {
+            killed_count += 1;
+        } else {
+            assert!(shows("store:big"), "after {milliseconds} ms");
+            ground.publish(&["-f", "store:one", &url]);
+        }
     }
+    assert!(killed_count > 1, "{killed_count} publications were cut off");
     let refused = ground.weald(["publish", "store:big", &url]);
     assert_eq!(refused.code, Some(2));
     assert!(

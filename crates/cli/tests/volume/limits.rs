@@ -406,7 +406,7 @@ fn the_deepest_tree_goes_through_every_door() {
     weald_sys::make_dir_at(&inmost, b"d", 0o755).expect("mkdir");
     drop(inmost);
     let levels = format!("fewer than {DEPTH_MAX} levels");
-    ground.refused(&["build", "mnt", "more.weald"], &[&levels]);
+    ground.refused(&["build", "-q", "mnt", "more.weald"], &[&levels]);
     let sealed = ["volume", "seal", "-q", VOLUME, "--image", "more.weald"];
     let sealed = ground.0.weald(sealed).expect(1);
     let what = format!("nested deeper than {} levels", DEPTH_MAX - 1);

@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use weald_format::{ACL_ACCESS, ACL_DEFAULT, Error, ErrorKind, FileKind, Result};
+use weald_format::{ACL_ACCESS, ACL_DEFAULT, Digest, Error, ErrorKind, FileKind, Result};
 use weald_image::Image;
 use weald_sys::NewTimes;
 
@@ -39,6 +39,10 @@ struct XattrNames {
     probe: &'static [u8],
     /// The digest of the metadata image that the layer was made over.
     tree: &'static [u8],
+    /// The digest of the tree that the layer was made over.
+    base: &'static [u8],
+    opaque: &'static [u8],
+    whiteout: &'static [u8],
     metacopy: &'static [u8],
     redirect: &'static [u8],
 }
@@ -48,6 +52,9 @@ const TRUSTED_NAMES: XattrNames = XattrNames {
     escaped: b"trusted.overlay.overlay.",
     probe: b"trusted.overlay.probe",
     tree: b"trusted.overlay.weald.tree",
+    base: b"trusted.overlay.weald.base",
+    opaque: b"trusted.overlay.opaque",
+    whiteout: b"trusted.overlay.whiteout",
     metacopy: b"trusted.overlay.metacopy",
     redirect: b"trusted.overlay.redirect",
 };
@@ -57,6 +64,9 @@ const USER_NAMES: XattrNames = XattrNames {
     escaped: b"user.overlay.overlay.",
     probe: b"user.overlay.probe",
     tree: b"user.overlay.weald.tree",
+    base: b"user.overlay.weald.base",
+    opaque: b"user.overlay.opaque",
+    whiteout: b"user.overlay.whiteout",
     metacopy: b"user.overlay.metacopy",
     redirect: b"user.overlay.redirect",
 };
@@ -123,6 +133,9 @@ impl Upper {
             copy_root(image, &dir.0, kind).map_err(|error| error.context(&shown))?;
         }
         note_tree(&dir.0, &shown, tree, kind, layer.is_adopted)?;
+        let base = image.summary().tree_digest.to_string();
+        weald_sys::set_xattr_fd(&dir.0, kind.names().base, base.as_bytes())
+            .map_err(|error| Error::io(shown.clone(), error))?;
         let beside;
         let work = match layer.work {
             Some(work) => work,
@@ -241,6 +254,62 @@ fn note_tree(
     weald_sys::set_xattr_fd(dir, name, tree.as_bytes()).map_err(failed)
 }
 
+/// Checks that the layer `dir`, called `shown`, was made over a tree with the digest `tree`, or if
+/// it is `adopted`, that nothing in it depends on the tree that it was made over: then `adopted`
+/// says how it notes what it hides, unless a note of Weald does. Returns how it does.
+///
+/// # Errors
+/// `Invalid` if it was not; `Io`.
+pub fn layer_over(
+    dir: &OwnedFd,
+    shown: &str,
+    tree: &Digest,
+    adopted: Option<XattrKind>,
+) -> Result<XattrKind> {
+    let failed = |error| Error::io(shown.to_owned(), error);
+    let mut noted = None;
+    for kind in [XattrKind::Trusted, XattrKind::User] {
+        let base = xattr(|| weald_sys::get_xattr_fd(dir, kind.names().base)).map_err(failed)?;
+        noted = noted.or(base.map(|base| (kind, base)));
+    }
+    let what = match (noted, adopted) {
+        (Some((kind, base)), _) if base == tree.to_string().as_bytes() => return Ok(kind),
+        (Some((kind, _)), Some(_)) => {
+            refuse_dependent(dir, shown, kind)?;
+            return Ok(kind);
+        }
+        (None, Some(kind)) => {
+            refuse_dependent(dir, shown, kind)?;
+            refuse_other_notes(dir, shown, kind)?;
+            return Ok(kind);
+        }
+        (Some(_), None) => "was made over another tree than that of the base image",
+        (None, None) => "nothing says over which image it was made",
+    };
+    Err(Error::invalid(format!(
+        "{shown}: {what}: --adopt-upper takes it if nothing in it depends on that image"
+    )))
+}
+
+/// Refuses a layer that has notes of the kind that is not `kind`.
+fn refuse_other_notes(dir: &OwnedFd, shown: &str, kind: XattrKind) -> Result<()> {
+    let (other, hint) = match kind {
+        XattrKind::Trusted => (XattrKind::User, "give --userxattr"),
+        XattrKind::User => (XattrKind::Trusted, "leave out --userxattr"),
+    };
+    let names = other.names();
+    let steering = [names.opaque, names.whiteout, names.redirect, names.metacopy];
+    let found = entries_with(dir, &steering).map_err(|error| Error::io(shown.to_owned(), error))?;
+    match found.first() {
+        None => Ok(()),
+        Some(path) => Err(Error::invalid(format!(
+            "{shown}: {} has notes of overlayfs in xattrs that begin with {}: {hint}",
+            path.escape_ascii(),
+            names.prefix.escape_ascii()
+        ))),
+    }
+}
+
 fn other_tree(shown: &str, is_known: bool) -> Error {
     let what = if is_known {
         "was made over another image"
@@ -276,6 +345,11 @@ fn refuse_dependent(dir: &OwnedFd, shown: &str, kind: XattrKind) -> Result<()> {
 /// Paths in the layer of files without own data and of renamed directories.
 fn dependent(dir: &OwnedFd, kind: XattrKind) -> io::Result<Vec<Vec<u8>>> {
     let names = kind.names();
+    entries_with(dir, &[names.metacopy, names.redirect])
+}
+
+/// Paths in the layer of entries with one of these xattrs, sorted.
+fn entries_with(dir: &OwnedFd, xattr_names: &[&[u8]]) -> io::Result<Vec<Vec<u8>>> {
     let mut found = Vec::new();
     let mut remaining: Vec<Vec<u8>> = vec![b".".to_vec()];
     while let Some(path) = remaining.pop() {
@@ -294,8 +368,11 @@ fn dependent(dir: &OwnedFd, kind: XattrKind) -> io::Result<Vec<Vec<u8>>> {
             let has = |xattr_name| {
                 xattr(|| weald_sys::get_xattr_at(&at, &name, xattr_name)).map(|x| x.is_some())
             };
-            if has(names.metacopy)? || has(names.redirect)? {
-                found.push(path.clone());
+            for xattr_name in xattr_names {
+                if has(xattr_name)? {
+                    found.push(path.clone());
+                    break;
+                }
             }
             if weald_sys::stat_at(&at, &name)?.kind == FileKind::Directory {
                 remaining.push(path);

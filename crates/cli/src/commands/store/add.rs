@@ -5,9 +5,10 @@ use super::names;
 use super::wait::WaitArgs;
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
+use crate::input_args::{Input, InputArgs};
 use crate::open_store::{new_image_at, open_dir, show_path};
 use crate::output::Output;
-use crate::pack::{DisplayArgs, InputArgs, PackArgs, ResourceArgs};
+use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
 use crate::shape::{OUTPUT, RESOURCES};
 use crate::status::exit_code;
@@ -150,37 +151,124 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     };
     let store = open_dir(&dir)?;
     args.wait.until_free(&store)?;
-    let mut target = ImportTarget::open(&store, &dir, write_options)?;
-    let mut replaces = false;
-    if args.replace {
-        target.own_writer()?;
-        replaces = names::prepare_to_replace(&store, &name)?;
-    } else if matches!(target, ImportTarget::Mounted(_)) {
-        refuse_taken(&store, &name)?;
-    }
-    let before = names::name_before(&name);
-    let display = args.display.display()?;
-    let start = Instant::now();
-    let added = match target {
-        ImportTarget::Own(writer) => {
-            let target = StoreTarget {
-                writer,
-                dir: &dir,
-                name: if replaces { &before } else { &name },
-                like: args.like.as_deref(),
-            };
-            add(args, target, &options, &display)
-        }
-        mounted => add_to_mounted(args, mounted, (&store, &name), &options, &display),
+    let target = ImportTarget::open(&store, &dir, write_options)?;
+    let adding = Adding {
+        store: &store,
+        dir: &dir,
+        name: &name,
+        like: args.like.as_deref(),
+        index_len: args.index_memory,
+        replaces: args.replace,
+        pack: &|target, observer| add(args, target, &options, observer),
     };
-    display.finish();
-    let added = added?;
-    if replaces {
-        let options = WriteOptions::new(writer_name("store add"));
-        names::replace(&mut store.write(options)?, &name)?;
+    adding.run(target, &args.display)
+}
+
+/// An image that is to be added to a store.
+pub(in crate::commands) struct Adding<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// Its directory.
+    pub dir: &'a Path,
+    /// Name of the new image.
+    pub name: &'a str,
+    /// Image of the store that the new one resembles.
+    pub like: Option<&'a str>,
+    /// Memory for the index of a store's blocks, bytes.
+    pub index_len: u64,
+    /// Whether an image of the same name is replaced.
+    pub replaces: bool,
+    /// Builds the image into a store: this one, or a temporary one.
+    pub pack: &'a Pack<'a>,
+}
+
+/// Builds an image into a store.
+type Pack<'a> = dyn Fn(StoreTarget<'_>, &dyn Observer) -> anyhow::Result<Added> + 'a;
+
+impl Adding<'_> {
+    /// Adds the image and prints the report.
+    pub fn run(&self, mut target: ImportTarget, args: &DisplayArgs) -> anyhow::Result<ExitCode> {
+        let (store, dir, name) = (self.store, self.dir, self.name);
+        let mut replaces = false;
+        if self.replaces {
+            target.own_writer()?;
+            replaces = names::prepare_to_replace(store, name)?;
+        } else if matches!(target, ImportTarget::Mounted(_)) {
+            refuse_taken(store, name)?;
+        }
+        let before = names::name_before(name);
+        let display = args.display()?;
+        let start = Instant::now();
+        let added = match target {
+            ImportTarget::Own(writer) => {
+                let target = StoreTarget {
+                    writer,
+                    dir,
+                    name: if replaces { &before } else { name },
+                    like: self.like,
+                };
+                (self.pack)(target, &display)
+            }
+            mounted => self.add_to_mounted(mounted, &display),
+        };
+        display.finish();
+        let added = added?;
+        if replaces {
+            let options = WriteOptions::new(writer_name("store add"));
+            names::replace(&mut store.write(options)?, name)?;
+        }
+        print(args, name, &added, start)?;
+        Ok(exit_code(added.report.problem_count))
     }
-    print(&args.display, &name, &added, start)?;
-    Ok(exit_code(added.report.problem_count))
+
+    /// Builds the image in a temporary store, which has the image that it continues. The server of
+    /// a mounted volume stores the blocks that the store lacks.
+    fn add_to_mounted(
+        &self,
+        mut mounted: ImportTarget,
+        observer: &dyn Observer,
+    ) -> anyhow::Result<Added> {
+        let (store, name) = (self.store, self.name);
+        let temporary = tempfile::Builder::new()
+            .prefix(".add-")
+            .tempdir_in(store.shown())?;
+        let mut dir = temporary.path().join("store");
+        let (mut own, mut writer) = temporary_store(&dir, self.index_len)?;
+        let found = image_to_continue(store, name, self.like)?;
+        if let Some(problem) = &found.problem {
+            observer.problem(problem);
+        }
+        let mut problem_count = u64::from(found.problem.is_some());
+        let mut like = found.image;
+        // Open until the new image is in the store: nobody removes it meanwhile, nor the base
+        // images that both need.
+        let mut continued = None;
+        if let Some(old) = &like {
+            let opened = StoredImage::open(store.clone(), old);
+            match opened.and_then(|image| writer.import(old, &*continued.insert(image))) {
+                Err(error) if error.is_unreadable() => {
+                    observer.problem(&not_continued(old, &error));
+                    problem_count += 1;
+                    like = None;
+                    drop(writer);
+                    dir = temporary.path().join("without");
+                    (own, writer) = temporary_store(&dir, self.index_len)?;
+                }
+                imported => drop(imported?),
+            }
+        }
+        let target = StoreTarget {
+            writer,
+            dir: &dir,
+            name,
+            like: like.as_deref(),
+        };
+        let mut added = (self.pack)(target, observer)?;
+        added.imported = mounted.import(name, &StoredImage::open(own, name)?)?;
+        added.report.problem_count += problem_count;
+        drop(continued);
+        Ok(added)
+    }
 }
 
 /// Fails, before anything is built, if the name is taken. The server has the last word.
@@ -193,56 +281,6 @@ fn refuse_taken(store: &Store, name: &str) -> anyhow::Result<()> {
         );
     }
     Ok(())
-}
-
-/// Builds the image in a temporary store, which has the image that it continues. The server of a
-/// mounted volume stores the blocks that the store lacks.
-fn add_to_mounted(
-    args: &AddArgs,
-    mut mounted: ImportTarget,
-    (store, name): (&Store, &str),
-    options: &BuildOptions,
-    observer: &dyn Observer,
-) -> anyhow::Result<Added> {
-    let temporary = tempfile::Builder::new()
-        .prefix(".add-")
-        .tempdir_in(store.shown())?;
-    let mut dir = temporary.path().join("store");
-    let (mut own, mut writer) = temporary_store(&dir, args.index_memory)?;
-    let found = image_to_continue(store, name, args.like.as_deref())?;
-    if let Some(problem) = &found.problem {
-        observer.problem(problem);
-    }
-    let mut problem_count = u64::from(found.problem.is_some());
-    let mut like = found.image;
-    // Open until the new image is in the store: nobody removes it meanwhile, nor the base images
-    // that both need.
-    let mut continued = None;
-    if let Some(old) = &like {
-        let opened = StoredImage::open(store.clone(), old);
-        match opened.and_then(|image| writer.import(old, &*continued.insert(image))) {
-            Err(error) if error.is_unreadable() => {
-                observer.problem(&not_continued(old, &error));
-                problem_count += 1;
-                like = None;
-                drop(writer);
-                dir = temporary.path().join("without");
-                (own, writer) = temporary_store(&dir, args.index_memory)?;
-            }
-            imported => drop(imported?),
-        }
-    }
-    let target = StoreTarget {
-        writer,
-        dir: &dir,
-        name,
-        like: like.as_deref(),
-    };
-    let mut added = add(args, target, options, observer)?;
-    added.imported = mounted.import(name, &StoredImage::open(own, name)?)?;
-    added.report.problem_count += problem_count;
-    drop(continued);
-    Ok(added)
 }
 
 /// Makes a store at `dir`.
@@ -262,9 +300,12 @@ fn add(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Added> {
-    let Some(input) = args.input.input(&args.source)? else {
-        let source = StoreSource::Directory(&args.source);
-        return Ok(build_into_store(source, target, options, observer)?);
+    let input = match args.input.input(std::slice::from_ref(&args.source))? {
+        Input::Directories(dirs) => {
+            let source = StoreSource::Layers(&dirs.layers());
+            return Ok(build_into_store(source, target, options, observer)?);
+        }
+        input => input,
     };
     add_through_file(target, options, observer, |whole, quick| {
         Ok(input.build(whole, false, quick, observer)?.problem_count)
@@ -316,6 +357,15 @@ pub(in crate::commands) fn print(
         let like = like
             .map(|like| format!(", like {like}"))
             .unwrap_or_default();
+        if let (Some(changes), Some(like)) = (added.report.changes, &added.like) {
+            writeln!(
+                output,
+                "names         {} added, {} changed, {} removed since {like}",
+                count(changes.added_count),
+                count(changes.changed_count),
+                count(changes.removed_count)
+            )?;
+        }
         writeln!(
             output,
             "store         {} new in {} blocks for {name}{like}",

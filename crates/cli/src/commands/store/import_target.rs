@@ -13,7 +13,7 @@ use weald_store::{Imported, LOCK_FILE, Store, StoreWriter, WriteOptions, read_pa
 
 /// The writer of a store.
 #[allow(clippy::large_enum_variant)] // one for each command
-pub(super) enum ImportTarget {
+pub(in crate::commands) enum ImportTarget {
     /// This process.
     Own(StoreWriter),
     /// The server that has a volume of the store mounted.
@@ -22,7 +22,11 @@ pub(super) enum ImportTarget {
 
 impl ImportTarget {
     /// Opens `store`, which lies in `dir`.
-    pub(super) fn open(store: &Store, dir: &Path, options: WriteOptions) -> anyhow::Result<Self> {
+    pub(in crate::commands) fn open(
+        store: &Store,
+        dir: &Path,
+        options: WriteOptions,
+    ) -> anyhow::Result<Self> {
         let verifies = options.verifies_duplicates;
         match store.write(options) {
             Err(error) if error.kind() == ErrorKind::Busy => match held(dir)? {

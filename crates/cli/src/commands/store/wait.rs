@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(100);
 
 /// How long to wait.
 #[derive(Args, Debug)]
-pub(super) struct WaitArgs {
+pub(in crate::commands) struct WaitArgs {
     /// Wait so many seconds for another command that writes to the store
     #[arg(
         long,
@@ -27,7 +27,7 @@ pub(super) struct WaitArgs {
 impl WaitArgs {
     /// Waits until nobody writes to `store`, or the time is over: then the command fails as it
     /// does without waiting. The server of a mounted volume is not waited for: it does the work.
-    pub(super) fn until_free(&self, store: &Store) -> anyhow::Result<()> {
+    pub(in crate::commands) fn until_free(&self, store: &Store) -> anyhow::Result<()> {
         let start = Instant::now();
         while start.elapsed() < Duration::from_secs(self.wait) {
             match store.write(WriteOptions::new(writer_name("store"))) {

@@ -141,3 +141,20 @@ pub fn done(output: &Output) -> String {
     assert_eq!(output.status.code(), Some(0), "{}{text}", stderr(output));
     text
 }
+
+/// `weald diff` finds no difference between an image and `other`.
+#[track_caller]
+pub fn same(dir: &Path, image: &str, other: &str) {
+    let output = weald(dir, &["diff", image, other]);
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert_eq!((found, stderr(&output)), Default::default());
+    assert_eq!(output.status.code(), Some(0));
+}
+
+/// Runs a script of bash, which ends with the first command that fails.
+pub fn shell(dir: &Path, script: &str) {
+    let mut command = Command::new("bash");
+    command.args(["-euc", script]).current_dir(dir);
+    let output = command.env("LC_ALL", "C").output().unwrap();
+    assert!(output.status.success(), "{script}: {}", stderr(&output));
+}
