@@ -24,6 +24,9 @@ use weald_image::kind_name;
 /// Permissions of created parent directories.
 const PARENT_PERMISSIONS: u16 = 0o755;
 
+/// Gets the path of an entry that is replaced.
+type Tell<'a> = dyn Fn(&[u8]) + 'a;
+
 /// An entry with its times.
 type Item = (Entry, MoreTimes);
 
@@ -70,7 +73,7 @@ pub fn merge(
     mut upper: Walked,
     mut lower: Walked,
     layer: &Layer<'_>,
-    told: &dyn Fn(&[u8]),
+    told: &Tell<'_>,
 ) -> Result<Walked> {
     let at = &layer.at;
     let is_image = lower.origin.is_image();
@@ -194,7 +197,7 @@ struct Merge<'a> {
     /// Upper inodes with several names and data in the image below, and their numbers.
     link_devs: HashMap<u64, u64>,
     /// Gets the paths of what is replaced.
-    told: Option<&'a dyn Fn(&[u8])>,
+    told: Option<&'a Tell<'a>>,
     waiting: Vec<Waiting>,
 }
 

@@ -60,9 +60,10 @@ impl Marks {
             let marks = sets.into_iter().map(|set| {
                 let mut mark = Mark::default();
                 let shown = shown(set, xattrs.prefix(), &mut mark);
-                mark.xattrs = match shown.is_empty() {
-                    true => NONE,
-                    false => shard.intern_xattrs(shown),
+                mark.xattrs = if shown.is_empty() {
+                    NONE
+                } else {
+                    shard.intern_xattrs(shown)
                 };
                 mark
             });

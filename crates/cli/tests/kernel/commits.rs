@@ -89,9 +89,10 @@ fn change(root: &Path, rng: &mut Rng, step: u64) {
     let path = rng.pick(&all).clone();
     let other = rng.pick(&all).clone();
     let new = |dir: &Path| dir.join(format!("new{step}"));
-    let dir = match other.is_dir() && !other.is_symlink() {
-        true => other.clone(),
-        false => other.parent().expect("a parent").to_owned(),
+    let dir = if other.is_dir() && !other.is_symlink() {
+        other.clone()
+    } else {
+        other.parent().expect("a parent").to_owned()
     };
     let is_file = path.is_file() && !path.is_symlink();
     let _ = match rng.below(14) {
