@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_builder::{
-    Added, BuildOptions, ReencodeOptions, Reencoded, Silent, StoreSource, StoreTarget,
+    Added, BuildOptions, Layer, ReencodeOptions, Reencoded, Silent, StoreSource, StoreTarget,
     build_into_store, reencode,
 };
 use weald_format::ErrorKind;
