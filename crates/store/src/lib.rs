@@ -101,3 +101,4 @@ pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};
 pub use sync_log::{DAMAGED_LOG_HINT, SYNCS_MAX, SyncLog, SyncLogRecords, WrittenRecord};
 pub use volume::{BlockReader, Dead};
 pub use writer::{BlockIndex, StoreWriter, WriteOptions};
+pub use writer_lock::READER_OF_VOLUME;

@@ -4,9 +4,19 @@ use crate::disk::{Access, LocalFile};
 use crate::layout;
 use crate::store::Store;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 use weald_format::{Error, ErrorKind, Result};
 
-/// Locks `store` for a single writer. Returns also whether the writer before failed or was killed.
+/// What a command that only reads a volume calls itself: nobody may change the store meanwhile.
+pub const READER_OF_VOLUME: &str = "reading a volume";
+
+/// How long others wait for such a command: most of them list a directory or read a file.
+const READER_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(20);
+
+/// Locks `store` for a single writer, and waits for a command that reads a volume. Returns also whether the writer before failed or was killed.
 pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFile>, bool)> {
     let shown = store.disk.shown();
     let file = match store.disk.open(layout::LOCK, Access::Write) {
@@ -19,7 +29,8 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFil
         }
         other => other.map_err(explain_denied)?,
     };
-    if !file.try_lock(0, true)? {
+    let start = Instant::now();
+    while !file.try_lock(0, true)? {
         let mut text = vec![0; file.len()?.min(512) as usize];
         let writer = match file.read_at(&mut text, 0) {
             Ok(()) => String::from_utf8_lossy(&text).trim_end().to_owned(),
@@ -30,12 +41,18 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFil
         } else {
             writer
         };
+        let is_reader = holder.contains(READER_OF_VOLUME);
+        if is_reader && start.elapsed() < READER_PATIENCE {
+            std::thread::sleep(INTERVAL);
+            continue;
+        }
+        let verb = if is_reader { "read" } else { "written" };
         let way = if holder.contains("(weald mount") {
             "unmount it, or try again when it has ended"
         } else {
             "try again when it has ended"
         };
-        let what = format!("{shown}: is being written by {holder}: {way}");
+        let what = format!("{shown}: is being {verb} by {holder}: {way}");
         return Err(Error::new(ErrorKind::Busy, what));
     }
     store.repair_superblock()?;

@@ -22,7 +22,7 @@ use weald_format::store::Part;
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
-use weald_store::{PartsInMemory, Store, StoreWriter, StoredImage, WriteOptions};
+use weald_store::{PartsInMemory, READER_OF_VOLUME, Store, StoreWriter, StoredImage, WriteOptions};
 use weald_volume::VolumeReader;
 
 /// Whether damaged parts of a volume are missing in what this process opened.
@@ -200,7 +200,7 @@ fn writer_of(named: &Named) -> anyhow::Result<Arc<Mutex<StoreWriter>>> {
     }
     let store = named.store.for_reading();
     weald_volume::apply_sync_log(&store, &named.name)?;
-    let writer = store.write(WriteOptions::new(writer_name("reading a volume")))?;
+    let writer = store.write(WriteOptions::new(writer_name(READER_OF_VOLUME)))?;
     let writer = Arc::new(Mutex::new(writer));
     writers.push((named.dir.clone(), Arc::downgrade(&writer)));
     Ok(writer)

@@ -1,6 +1,9 @@
 //! Commands that read images read volumes and snapshots, and snapshots are mounted.
 
 use super::*;
+use std::io::Read;
+use std::process::Stdio;
+use std::time::Duration;
 
 /// Where a volume may be while it is read.
 const PLACES: [&str; 4] = ["mounted", "beside another", "closed", "standby"];
@@ -207,4 +210,39 @@ fn two_states_differ_as_their_trees_do() {
         ground.refused(&["diff", "store:v@s1", "store:v@s7"], &["no such snapshot"]);
     }
     ground.sh("$WEALD store check --data store");
+}
+
+/// Would catch: a mount, or another command that reads, that fails because a command reads the
+/// volume.
+#[test]
+fn others_wait_for_a_command_that_reads_a_volume() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh("head -c 3000000 /dev/urandom > mnt/noise");
+    ground.umount();
+    // Its pipe is full, so that it holds the store until somebody reads.
+    let mut reader = ground.0.command();
+    let mut reader = reader
+        .args(["cat", "store:v", "noise"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("weald");
+    let mut pipe = reader.stdout.take().expect("a pipe");
+    pipe.read_exact(&mut [0; 1000]).expect("read");
+    let (lists, mounts) = std::thread::scope(|scope| {
+        let lists = scope.spawn(|| ground.sh("$WEALD ls store:v"));
+        let mounts = scope.spawn(|| ground.mount(&[]));
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(!mounts.is_finished(), "mounted while the volume was read");
+        std::io::copy(&mut pipe, &mut std::io::sink()).expect("read");
+        (lists.join(), mounts.join())
+    });
+    assert_eq!(lists.expect("ls"), "noise\n");
+    mounts.expect("mount");
+    assert!(reader.wait().expect("wait").success());
+    assert_eq!(
+        fs::metadata(ground.at("mnt/noise")).expect("stat").len(),
+        3_000_000
+    );
+    ground.umount();
 }
