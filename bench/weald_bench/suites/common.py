@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -195,3 +198,33 @@ def content_len(tree: Path) -> int:
             if (found.st_mode & 0o170000) == 0o100000:
                 seen[(found.st_dev, found.st_ino)] = found.st_size
     return sum(seen.values())
+
+
+@contextmanager
+def in_memory() -> Iterator[Path]:
+    """A directory in memory for what is written, so that no read of the disk counts."""
+    shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
+    place = Path(tempfile.mkdtemp(prefix="weald-bench-", dir=shared))
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place)
+
+
+def timed(action: Callable[[], object]) -> float:
+    """Seconds that an action takes."""
+    start = time.perf_counter()
+    action()
+    return time.perf_counter() - start
+
+
+def make_repository(bench: Bench, source: Path, repository: Path) -> None:
+    """A bare repository with the tree as its only commit."""
+    git = ["git", "-c", "core.compression=1", "-c", "user.name=b", "-c", "user.email=b@b"]
+    git += ["--git-dir", str(repository)]
+    bench.quiet(["git", "init", "-q", "--bare", "-b", "main", repository])
+    # Directories of the tree may be repositories or have rules of their own.
+    work = [*git, "--work-tree", str(source)]
+    bench.quiet([*work, "-c", "core.bare=false", "add", "--force", "--all"], cwd=source)
+    bench.quiet([*work, "-c", "core.bare=false", "commit", "-q", "-m", "tree"], cwd=source)
+    bench.quiet([*git, "repack", "-q", "-a", "-d", "--window=0"])

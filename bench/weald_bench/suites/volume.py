@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import random
-import shutil
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -23,9 +20,18 @@ from weald_bench.mounts import Samples
 from weald_bench.result import Column, Row, Table
 from weald_bench.runner import Step
 from weald_bench.suites.beds import Bed, Kind, bed, fio_words, kinds
-from weald_bench.suites.common import against_baseline, content_len, ratio_columns, run_part
+from weald_bench.suites.commit import commit
+from weald_bench.suites.common import (
+    against_baseline,
+    content_len,
+    in_memory,
+    make_repository,
+    ratio_columns,
+    run_part,
+    timed,
+)
 
-PARTS = ("stream", "random", "files", "tree", "profiles", "modes", "metadata", "open")
+PARTS = ("stream", "random", "files", "tree", "profiles", "modes", "metadata", "open", "commit")
 
 ROUNDS = 3
 CHUNK_LEN = 128 << 10
@@ -54,24 +60,7 @@ def run(bench: Bench) -> None:
     run_part(bench, "modes", lambda: modes(bench))
     run_part(bench, "metadata", lambda: metadata(bench))
     run_part(bench, "open", lambda: opening(bench))
-
-
-@contextmanager
-def in_memory() -> Iterator[Path]:
-    """A directory in memory for what is written, so that no read of the disk counts."""
-    shared = "/dev/shm" if os.path.isdir("/dev/shm") else None
-    place = Path(tempfile.mkdtemp(prefix="weald-bench-", dir=shared))
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place)
-
-
-def timed(action: Callable[[], object]) -> float:
-    """Seconds that an action takes."""
-    start = time.perf_counter()
-    action()
-    return time.perf_counter() - start
+    run_part(bench, "commit", lambda: commit(bench))
 
 
 def measured(
@@ -310,18 +299,6 @@ def tree(bench: Bench) -> None:
         found = stats.median(table.ratios("weald", key, "ext4"))
         bench.at_most(f"{what} against ext4", found, 2.0)
     bench.at_most("a second copy of a tree, % of the tree", median(table, "more"), 1.0)
-
-
-def make_repository(bench: Bench, source: Path, repository: Path) -> None:
-    """A bare repository with the tree as its only commit."""
-    git = ["git", "-c", "core.compression=1", "-c", "user.name=b", "-c", "user.email=b@b"]
-    git += ["--git-dir", str(repository)]
-    bench.quiet(["git", "init", "-q", "--bare", "-b", "main", repository])
-    # Directories of the tree may be repositories or have rules of their own.
-    work = [*git, "--work-tree", str(source)]
-    bench.quiet([*work, "-c", "core.bare=false", "add", "--force", "--all"], cwd=source)
-    bench.quiet([*work, "-c", "core.bare=false", "commit", "-q", "-m", "tree"], cwd=source)
-    bench.quiet([*git, "repack", "-q", "-a", "-d", "--window=0"])
 
 
 def profiles(bench: Bench) -> None:

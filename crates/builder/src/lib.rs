@@ -30,6 +30,7 @@ mod segment;
 mod threads;
 mod write;
 
+pub use options::attributes::{AttributeRules, RootRules};
 pub use options::{AddAt, BuildOptions, Categories, Head, MtimeRule, Order, SmallTree};
 pub use options::{mode, script};
 pub use pipeline::build::{build_from_image, build_image, build_layers};

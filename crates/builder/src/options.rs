@@ -1,9 +1,11 @@
 //! Options of a build: everything that decides about the content of an image.
 
+pub mod attributes;
 pub mod mode;
 pub mod plan;
 pub mod script;
 
+use crate::options::attributes::AttributeRules;
 use crate::options::mode::ModeRule;
 use crate::options::script::Script;
 use std::path::{Path, PathBuf};
@@ -253,6 +255,8 @@ pub struct BuildOptions {
     pub mode: Option<ModeRule>,
     /// Rule for mtimes.
     pub mtime: MtimeRule,
+    /// Rules about extended attributes, ids and the root.
+    pub rules: AttributeRules,
     /// Keep atime.
     pub keep_atime: bool,
     /// Keep ctime.
@@ -264,6 +268,10 @@ pub struct BuildOptions {
     /// Keep the fs-verity digest of each content. An image that is continued or copied and has
     /// them keeps them without this option.
     pub keep_fsverity: bool,
+    /// Drop directories of the source in which nothing but directories is left.
+    pub prune_empty_dirs: bool,
+    /// Fail, with no image, if anything of the source cannot be packed.
+    pub is_strict: bool,
     /// Do not cross into other file systems.
     pub one_file_system: bool,
     /// Base images: extents refer to data that they hold, so that it is not stored again.
@@ -304,6 +312,17 @@ impl BuildOptions {
             }
         }
         Ok(out)
+    }
+
+    /// Fails if there are problems and none may be.
+    pub(crate) fn refuse_problems(&self, count: u64) -> Result<()> {
+        if !self.is_strict || count == 0 {
+            return Ok(());
+        }
+        let noun = if count == 1 { "problem" } else { "problems" };
+        Err(Error::invalid(format!(
+            "strict: {count} {noun}, as told above; nothing is written"
+        )))
     }
 
     /// Memory that the build may take in all, bytes.
@@ -426,6 +445,7 @@ impl BuildOptions {
             uid: None,
             gid: None,
             mtime: MtimeRule::Keep,
+            rules: AttributeRules::default(),
             ..self.clone()
         }
     }
@@ -441,9 +461,32 @@ impl BuildOptions {
         };
         Attributes {
             permissions,
-            uid: self.uid.unwrap_or(attributes.uid),
-            gid: self.gid.unwrap_or(attributes.gid),
+            uid: self.uid.unwrap_or(self.rules.uids.apply(attributes.uid)),
+            gid: self.gid.unwrap_or(self.rules.gids.apply(attributes.gid)),
             ..attributes
+        }
+    }
+
+    /// The same for the root of the tree.
+    pub(crate) fn root_attributes_of(&self, attributes: Attributes) -> Attributes {
+        let attributes = self.attributes_of(attributes, FileKind::Directory);
+        let rules = &self.rules.root;
+        let mode = rules.mode.as_ref();
+        Attributes {
+            permissions: mode.map_or(attributes.permissions, |rule| {
+                rule.apply(attributes.permissions, true)
+            }),
+            uid: rules.uid.unwrap_or(attributes.uid),
+            gid: rules.gid.unwrap_or(attributes.gid),
+            ..attributes
+        }
+    }
+
+    /// The mtime of the root of the tree.
+    pub(crate) fn root_mtime_of(&self, mtime: Timestamp) -> Timestamp {
+        match self.rules.root.mtime {
+            Some(seconds) => MtimeRule::Set(seconds).apply(mtime),
+            None => self.mtime.apply(mtime),
         }
     }
 
@@ -570,8 +613,11 @@ impl Default for BuildOptions {
             keep_atime: false,
             keep_ctime: false,
             keep_btime: false,
+            rules: AttributeRules::default(),
             keep_xattrs: true,
             keep_fsverity: false,
+            prune_empty_dirs: false,
+            is_strict: false,
             one_file_system: false,
             bases: Vec::new(),
             append: false,

@@ -26,6 +26,7 @@ mod listed;
 mod merge;
 mod open;
 mod options;
+mod prune;
 mod queue;
 mod shard;
 pub mod source;

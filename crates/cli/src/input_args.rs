@@ -2,7 +2,7 @@
 
 use crate::choice_args::{read_list, separator};
 use crate::open_store::show_path;
-use crate::shape::INPUT;
+use crate::shape::{INPUT, SELECTION};
 use anyhow::{Context, bail};
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsStr;
@@ -55,6 +55,32 @@ pub struct InputArgs {
     pub root: Option<PathBuf>,
 }
 
+/// How directories are read.
+#[derive(Args, Debug)]
+pub struct WalkArgs {
+    /// Leave out directories in which nothing but directories is left
+    #[arg(long, hide_short_help = true, help_heading = SELECTION)]
+    prune_empty_dirs: bool,
+    /// Fail, with no image, if a file cannot be read or changes during the build
+    #[arg(long, hide_short_help = true, help_heading = SELECTION)]
+    strict: bool,
+}
+
+impl WalkArgs {
+    /// Stores the given values in `options`; `is_stream` if no directory is packed.
+    ///
+    /// # Errors
+    /// If they were given for a stream.
+    pub fn apply(&self, is_stream: bool, options: &mut BuildOptions) -> anyhow::Result<()> {
+        if is_stream && (self.prune_empty_dirs || self.strict) {
+            bail!("--prune-empty-dirs and --strict are for directories, not for streams");
+        }
+        options.prune_empty_dirs = self.prune_empty_dirs;
+        options.is_strict = self.strict;
+        Ok(())
+    }
+}
+
 /// What is packed.
 pub enum Input {
     /// Directories, each laid over those before it.
@@ -86,6 +112,11 @@ impl Directories {
 }
 
 impl Input {
+    /// Whether no directory is packed.
+    pub fn is_stream(&self) -> bool {
+        !matches!(self, Self::Directories(_))
+    }
+
     /// Builds an image of the source at `target`.
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod attribute_args;
 mod background;
 mod choice_args;
 mod commands;

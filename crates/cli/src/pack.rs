@@ -1,12 +1,12 @@
 //! Options of all commands that pack a tree: packing, and display of progress.
 
+use crate::attribute_args::AttributeArgs;
 use crate::interrupt::interrupt_flag;
 use crate::parse;
 use crate::progress::{Display, ProgressWord};
 use crate::rules::RuleArgs;
 use crate::shape::{
-    self, ATTRIBUTES, AttributeArgs, COMPRESSION, CodecArgs, LayoutArgs, OUTPUT, RESOURCES,
-    SELECTION,
+    self, ATTRIBUTES, COMPRESSION, CodecArgs, LayoutArgs, OUTPUT, RESOURCES, SELECTION,
 };
 use anyhow::bail;
 use clap::{Args, ValueHint};

@@ -5,8 +5,10 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use weald_builder::mode::ModeRule;
 use weald_builder::{CodecSpec, MtimeRule};
+use weald_filter::XattrRules;
 use weald_format::directory::Category;
-use weald_format::{Digest, FileKind, Timestamp};
+use weald_format::pages::check_xattrs;
+use weald_format::{Digest, FileKind, Timestamp, Xattr};
 use weald_image::ImageStart;
 use weald_vfs::{Aspect, Comparison, Glob, PathGlob, Permissions};
 
@@ -213,14 +215,39 @@ pub fn mode(text: &str) -> Result<ModeRule, String> {
 
 /// `keep`, `TIME` or `clamp:TIME`; TIME may also be seconds without `@`.
 pub fn mtime(text: &str) -> Result<MtimeRule, String> {
-    let seconds = |text: &str| match text.parse() {
+    match text.strip_prefix("clamp:") {
+        Some(text) => date(text).map(MtimeRule::Clamp),
+        None if text == "keep" => Ok(MtimeRule::Keep),
+        None => date(text).map(MtimeRule::Set),
+    }
+}
+
+/// A time of `touch`, or seconds since 1970 with or without `@`.
+pub fn date(text: &str) -> Result<i64, String> {
+    match text.parse() {
         Ok(seconds) => Ok(seconds),
         Err(_) => time(text).map(|time| time.seconds),
+    }
+}
+
+/// Patterns of extended attributes, with commas between them.
+pub fn xattr_rules(text: &str) -> Result<XattrRules, String> {
+    XattrRules::parse(text.as_bytes()).map_err(|error| error.to_string())
+}
+
+/// An extended attribute, `NAME=VALUE`.
+pub fn xattr(text: &str) -> Result<Xattr, String> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    let xattr = Xattr {
+        name: name.into(),
+        value: value.into(),
     };
-    match text.strip_prefix("clamp:") {
-        Some(text) => seconds(text).map(MtimeRule::Clamp),
-        None if text == "keep" => Ok(MtimeRule::Keep),
-        None => seconds(text).map(MtimeRule::Set),
+    let checked = check_xattrs(std::slice::from_ref(&xattr)).map_err(|error| error.to_string());
+    match name.split_once('.') {
+        Some(("user" | "trusted" | "security", rest)) if !rest.is_empty() => {
+            checked.map(|()| xattr)
+        }
+        _ => Err("expected a name that begins with user., trusted. or security.".to_owned()),
     }
 }
 

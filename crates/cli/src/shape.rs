@@ -5,8 +5,7 @@ use crate::parse::{self, CodecChoice};
 use anyhow::Context;
 use clap::{Args, ValueEnum, ValueHint};
 use std::path::PathBuf;
-use weald_builder::mode::ModeRule;
-use weald_builder::{BuildOptions, Categories, CodecSpec, MtimeRule, Order};
+use weald_builder::{BuildOptions, Categories, CodecSpec, Order};
 use weald_format::directory::Category;
 use weald_image::Hotness;
 
@@ -203,66 +202,6 @@ fn listed(text: &[u8]) -> Vec<Vec<u8>> {
     };
     let paths = text.split(|&b| b == separator).map(path);
     paths.filter(|path| !path.is_empty()).collect()
-}
-
-/// Changes to attributes.
-#[derive(Args, Debug)]
-#[command(next_help_heading = ATTRIBUTES)]
-pub struct AttributeArgs {
-    /// Store this owner, and group if given, for every entry (default: as in the source)
-    #[arg(
-        long,
-        value_name = "UID[:GID]",
-        value_parser = parse::owner,
-        hide_short_help = true
-    )]
-    owner: Option<(u32, Option<u32>)>,
-    /// Store this group for every entry (default: as in the source)
-    #[arg(
-        long,
-        value_name = "GID",
-        value_parser = parse::number::<u32>,
-        hide_short_help = true
-    )]
-    group: Option<u32>,
-    /// Change permissions with a rule of chmod(1); D or F before a clause restricts it to
-    /// directories or files
-    #[arg(
-        long,
-        value_name = "RULE",
-        allow_hyphen_values = true,
-        value_parser = parse::mode,
-        hide_short_help = true
-    )]
-    mode: Option<ModeRule>,
-    /// Modification times: keep, TIME for all entries, or clamp:TIME for later ones (default: keep,
-    /// or clamp to SOURCE_DATE_EPOCH if build finds it in the environment)
-    #[arg(
-        long,
-        value_name = "RULE",
-        allow_hyphen_values = true,
-        value_parser = parse::mtime,
-        hide_short_help = true
-    )]
-    mtime: Option<MtimeRule>,
-}
-
-impl AttributeArgs {
-    /// Whether the user gave any of these options.
-    pub fn is_given(&self) -> bool {
-        self.owner.is_some() || self.group.is_some() || self.mode.is_some() || self.mtime.is_some()
-    }
-
-    /// Stores the given values in `options`.
-    pub fn apply(&self, options: &mut BuildOptions) {
-        let (uid, gid) = self.owner.unzip();
-        options.uid = uid;
-        options.gid = self.group.or(gid.flatten());
-        options.mode.clone_from(&self.mode);
-        if let Some(rule) = self.mtime {
-            options.mtime = rule;
-        }
-    }
 }
 
 /// Purpose that an image is optimized for.

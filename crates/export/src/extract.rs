@@ -62,6 +62,10 @@ pub struct ExtractOptions {
     pub keeps_owner: bool,
     /// Which extended attributes to restore.
     pub xattrs: XattrPolicy,
+    /// Leave out devices, without a word.
+    pub skips_devices: bool,
+    /// Keep files that are damaged, with holes in place of what cannot be read. They are reported.
+    pub keeps_damaged: bool,
 }
 
 /// Callbacks of an extraction, called from several threads.
@@ -108,6 +112,9 @@ pub struct ExtractReport {
     pub problem_count: u64,
     /// Devices left out because only root makes devices.
     pub device_count: u64,
+    /// Names of hard-linked files that became files of their own, because the file system takes no
+    /// more links.
+    pub copy_count: u64,
     /// What selected nothing.
     pub unmatched: Unmatched,
 }
@@ -141,6 +148,7 @@ pub fn extract(
         keeps_owner: options.keeps_owner,
         own_ids: ids_of_new_files(&root),
         xattrs: options.xattrs,
+        keeps_damaged: options.keeps_damaged,
     };
     let extractor = Extractor {
         restorer: Restorer {
@@ -177,6 +185,7 @@ pub fn extract(
         drop(receiver);
         let walk = SelectedWalk::new(image, start, &options.choice);
         DirWalk {
+            skips_devices: options.skips_devices,
             extractor: &extractor,
             links: &links,
             jobs: sender,
@@ -245,6 +254,7 @@ struct Counts {
     content_len: AtomicU64,
     problems: AtomicU64,
     devices: AtomicU64,
+    copies: AtomicU64,
 }
 
 impl<'a> State<'a> {
@@ -341,6 +351,7 @@ impl<'a> State<'a> {
             entry_count,
             problem_count: self.counts.problems.into_inner(),
             device_count: self.counts.devices.into_inner(),
+            copy_count: self.counts.copies.into_inner(),
             unmatched,
         })
     }
@@ -393,8 +404,8 @@ impl Drop for QueuedDir<'_> {
 enum What<'a> {
     /// An inode, with an obligation if it has further names.
     Make(Inode, Option<FirstName<'a>>),
-    /// A hard link to this path.
-    Link(Box<[u8]>),
+    /// A hard link of an inode to this path.
+    Link(Box<[u8]>, Inode),
 }
 
 /// Makes inodes; shared by the threads.
@@ -456,7 +467,14 @@ impl Extractor<'_> {
                 }
                 Ok(())
             }
-            What::Link(first) => self.link(place, &first),
+            What::Link(first, inode) => match self.link(place, &first) {
+                Err(error) if is_without_links(&error) => {
+                    self.restorer.make(place, &inode)?;
+                    self.state.counts.copies.fetch_add(1, Ordering::Relaxed);
+                    Ok(())
+                }
+                linked => linked,
+            },
         }
     }
 
@@ -516,6 +534,20 @@ fn needs_root(error: &Error) -> bool {
     errno == Some(NOT_PERMITTED)
 }
 
+/// Whether a hard link failed because the file system has none, or no more for this inode.
+fn is_without_links(error: &Error) -> bool {
+    let kind = error.io_source().map(std::io::Error::kind);
+    needs_root(error)
+        || matches!(
+            kind,
+            Some(
+                std::io::ErrorKind::TooManyLinks
+                    | std::io::ErrorKind::Unsupported
+                    | std::io::ErrorKind::CrossesDevices
+            )
+        )
+}
+
 /// Opens the directory `path` below `root` (`O_PATH`), without following symlinks.
 fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>> {
     if path.is_empty() {
@@ -536,6 +568,8 @@ fn open_below(root: &Arc<OwnedFd>, path: &[u8]) -> std::io::Result<Arc<OwnedFd>>
 
 /// The thread of the walk: makes directories and queues jobs for all other entries.
 struct DirWalk<'a, 'b> {
+    /// Devices are left out.
+    skips_devices: bool,
     extractor: &'a Extractor<'a>,
     links: &'b Links,
     jobs: AheadSender<Job<'b>>,
@@ -626,12 +660,15 @@ impl<'b> DirWalk<'_, 'b> {
     fn queue_job(&mut self, visit: Visit) -> Result<()> {
         let (dir, fd) = self.current()?;
         let Visit { name, inode, .. } = visit;
+        if inode.kind.is_device() && self.skips_devices {
+            return Ok(());
+        }
         let what = if inode.nlink < 2 {
             What::Make(inode, None)
         } else {
             match self.links.meet(inode.ino, inode.nlink) {
                 Meeting::First(promise) => What::Make(inode, Some(promise)),
-                Meeting::Further(path) => What::Link(path),
+                Meeting::Further(path) => What::Link(path, inode),
             }
         };
         let (mut planned, mut share) = (Vec::new(), None);

@@ -8,7 +8,7 @@ use crate::target_dir::{Heritage, TargetDir};
 use std::fs::File;
 use std::io;
 use std::io::ErrorKind as IoKind;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use weald_format::{Error, FileKind, Ids, Result, Xattr, permissions_without_acl};
@@ -17,6 +17,12 @@ use weald_sys::{NewTimes, NodeKind, Stat};
 
 /// Bytes of content read from the image at once.
 pub(crate) const READ_LEN: u64 = 1 << 20;
+
+/// Bytes that are read at once where something is damaged.
+const SHORT_READ_LEN: u64 = 64 << 10;
+
+/// Damaged ranges of a file that a message names.
+const SHOWN_RANGES_MAX: usize = 8;
 
 /// Permissions while a file or directory is being filled.
 pub(crate) const FILLING_FILE: u16 = 0o600;
@@ -43,6 +49,7 @@ pub(crate) struct Policy {
     /// Owner and group of new files; `None` if new files inherit a group or an ACL from the target.
     pub(crate) own_ids: Option<(u32, u32)>,
     pub(crate) xattrs: XattrPolicy,
+    pub(crate) keeps_damaged: bool,
 }
 
 /// Directory and name of a new inode.
@@ -60,6 +67,46 @@ pub(crate) struct Restorer<'a> {
     pub(crate) problem: &'a (dyn Fn(&[u8], Error) + Sync),
     /// Receives the length of every piece of content. An error ends the file.
     pub(crate) advance: &'a (dyn Fn(u64) -> Result<()> + Sync),
+}
+
+/// What of a file could not be read.
+#[derive(Default)]
+struct Damage {
+    /// Ascending, bytes.
+    ranges: Vec<Range<u64>>,
+    /// The first error.
+    error: Option<Error>,
+}
+
+impl Damage {
+    fn push(&mut self, range: Range<u64>, error: Error) {
+        self.error.get_or_insert(error);
+        match self.ranges.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => self.ranges.push(range),
+        }
+    }
+
+    /// An error that names the ranges, if there are any.
+    fn into_result(self) -> Result<()> {
+        let Some(error) = self.error else {
+            return Ok(());
+        };
+        let lost_len: u64 = self.ranges.iter().map(|r| r.end - r.start).sum();
+        let shown = self.ranges.iter().take(SHOWN_RANGES_MAX);
+        let shown: Vec<String> = shown
+            .map(|r| format!("{}-{}", r.start, r.end - 1))
+            .collect();
+        let more = match self.ranges.len().saturating_sub(SHOWN_RANGES_MAX) {
+            0 => String::new(),
+            more => format!(" and {more} more ranges"),
+        };
+        let what = format!(
+            "kept with zeros in place of {lost_len} bytes, {}{more}",
+            shown.join(", ")
+        );
+        Err(error.context(what))
+    }
 }
 
 /// Inode whose attributes are set: an open descriptor, or a name in a directory.
@@ -132,16 +179,19 @@ impl Restorer<'_> {
         let file = self.create(place, |name| {
             weald_sys::create_file_at(place.fd, name, permissions)
         })?;
-        if let Err(error) = self.write_content(inode, &file) {
-            // A failure of the removal has no remedy here.
-            let _ = weald_sys::remove_file_at(place.fd, place.name);
-            return Err(error);
-        }
+        let damage = match self.write_content(inode, &file) {
+            Ok(damage) => damage,
+            Err(error) => {
+                // A failure of the removal has no remedy here.
+                let _ = weald_sys::remove_file_at(place.fd, place.name);
+                return Err(error);
+            }
+        };
         self.remove_inherited_acl(place, inode.kind);
         self.restore(Subject::Open(file.as_fd()), inode, &|| {
             place.dir.path_of(place.name)
         });
-        Ok(())
+        damage.into_result()
     }
 
     /// The permissions with which a file is made: the final ones if they give no user more rights
@@ -161,8 +211,10 @@ impl Restorer<'_> {
         }
     }
 
-    /// Writes the data runs of a file at their offsets; holes stay holes.
-    fn write_content(&self, inode: &Inode, file: &File) -> Result<()> {
+    /// Writes the data runs of a file at their offsets; holes stay holes, and so does what cannot
+    /// be read if the policy keeps damaged files.
+    fn write_content(&self, inode: &Inode, file: &File) -> Result<Damage> {
+        let mut damage = Damage::default();
         let mut written_end = 0;
         let mut result = Ok(());
         self.image.runs(inode, 0, &mut |run| {
@@ -170,7 +222,7 @@ impl Restorer<'_> {
                 result = (self.advance)(run.len);
             } else {
                 written_end = run.offset + run.len;
-                result = self.write_run(inode, file, run);
+                result = self.write_run(inode, file, run, &mut damage);
             }
             match result {
                 Ok(()) => ControlFlow::Continue(()),
@@ -178,19 +230,39 @@ impl Restorer<'_> {
             }
         })?;
         result?;
-        if written_end < inode.size.0 {
+        if written_end < inode.size.0 || !damage.ranges.is_empty() {
             file.set_len(inode.size.0)
                 .map_err(|e| Error::io("set length", e))?;
         }
-        Ok(())
+        Ok(damage)
     }
 
-    fn write_run(&self, inode: &Inode, file: &File, run: Run) -> Result<()> {
+    fn write_run(&self, inode: &Inode, file: &File, run: Run, damage: &mut Damage) -> Result<()> {
         let end = run.offset + run.len;
         let mut offset = run.offset;
+        // Behind damage, in pieces so short that they meet little of it.
+        let mut short_end = offset;
         while offset < end {
-            let len = usize::try_from((end - offset).min(READ_LEN)).unwrap_or(usize::MAX);
-            let piece = self.image.read(inode, offset, len)?;
+            let len_max = if offset < short_end {
+                SHORT_READ_LEN
+            } else {
+                READ_LEN
+            };
+            let len = (end - offset).min(len_max);
+            let piece = match self.image.read(inode, offset, len as usize) {
+                Ok(piece) => piece,
+                Err(error) if self.policy.keeps_damaged && error.is_unreadable() => {
+                    if len > SHORT_READ_LEN {
+                        short_end = offset + len;
+                    } else {
+                        damage.push(offset..offset + len, error);
+                        offset += len;
+                        (self.advance)(len)?;
+                    }
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
             if piece.is_empty() {
                 return Err(Error::invalid(format!("the content ends at byte {offset}")));
             }

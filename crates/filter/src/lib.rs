@@ -2,17 +2,21 @@
 //! decides.
 //!
 //! This file holds the list and its syntax, `pattern.rs` the matching, `rule.rs` one rule,
-//! `dir_rules.rs` the rules in files of the tree itself, `path_list.rs` lists of paths. Tests of
-//! the builder, which walks, run the real rsync over trees and compare.
+//! `dir_rules.rs` the rules in files of the tree itself, `path_list.rs` lists of paths,
+//! `xattr_rules.rs` which xattrs are kept, `id_map.rs` what users and groups become. Tests of the
+//! builder, which walks, run the real rsync over trees and compare.
 #![forbid(unsafe_code)]
 
 mod dir_rules;
+mod id_map;
 mod path_list;
 mod pattern;
 mod rule;
+mod xattr_rules;
 
 pub use dir_rules::{DIR_FILE_LEN_MAX, DIR_RULES_LEN_MAX, DirRules, ReadRules, ReadRulesOf};
 use dir_rules::{DirMerge, Held, Syntax};
+pub use id_map::{IdMap, IdRange};
 pub use path_list::{ListNode, PathList};
 pub use rule::{Rule, Verdict};
 use rule::{lines, split_word};
@@ -20,6 +24,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weald_format::{Error, ErrorKind, Result};
+pub use xattr_rules::XattrRules;
 
 /// Maximum nesting of merged filter files.
 const MERGE_DEPTH_MAX: usize = 16;

@@ -16,7 +16,8 @@ const READER_PATIENCE: Duration = Duration::from_secs(30);
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
 
-/// Locks `store` for a single writer, and waits for a command that reads a volume. Returns also whether the writer before failed or was killed.
+/// Locks `store` for a single writer, and waits for a command that reads a volume. Returns also
+/// whether the writer before failed or was killed.
 pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFile>, bool)> {
     let shown = store.disk.shown();
     let file = match store.disk.open(layout::LOCK, Access::Write) {

@@ -12,6 +12,7 @@ use crate::pipeline::report::{Outcome, StoredLens};
 use crate::pipeline::state::{Build, interrupted};
 use crate::progress::{Changes, Observer, Problem, Progress, Report, Stage};
 use crate::scan::{Layer, ScanOptions, ScannedTree, scan_image, scan_layers};
+use crate::write::changed_xattrs::ChangedXattrs;
 use crate::write::emit::{Emitted, Emitter};
 use crate::write::image_writer::{ImageWriter, Sealed, Sink};
 use crate::write::metadata::MetadataWriter;
@@ -161,8 +162,10 @@ pub fn build_tree(
     build.omitted.sort_unstable();
     let contents_len = contents.table.count() * plan::CONTENT_MEMORY_LEN;
     metadata.encode_with(plan.metadata_threads(&TreeSize::of(&tree), images_len + contents_len));
+    let changed = ChangedXattrs::new(&tree, &options.rules);
     let emitter = Emitter {
         tree: &tree,
+        changed: &changed,
         states: &build.states,
         contents: &contents.table,
         options,
@@ -175,6 +178,7 @@ pub fn build_tree(
     if observer.is_cancelled() {
         return Err(interrupted());
     }
+    options.refuse_problems(problems.count.load(Ordering::Relaxed))?;
     let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), observer));
     let changes = changes.transpose()?;
     let overwrites = destination.overwrites();
@@ -227,6 +231,7 @@ fn scan_options<'a>(
         filter: &options.filter,
         script: options.script.as_deref(),
         one_file_system: options.one_file_system,
+        prune_empty_dirs: options.prune_empty_dirs,
         keep_xattrs: options.keep_xattrs,
         keep_atime: options.keep_atime,
         keep_ctime: options.keep_ctime,

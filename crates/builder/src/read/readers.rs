@@ -391,6 +391,7 @@ mod tests {
             script: None,
             omitted_inodes: &[],
             one_file_system: false,
+            prune_empty_dirs: false,
             keep_xattrs: false,
             keep_atime: false,
             keep_ctime: false,

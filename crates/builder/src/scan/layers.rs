@@ -6,6 +6,7 @@ use super::image::walk_image;
 use super::layer::{Layer, LayerKind};
 use super::merge::merge;
 use super::options::ScanOptions;
+use super::prune::prune_empty_dirs;
 use super::shard::SHARD_COUNT_MAX;
 use super::tree::ScannedTree;
 use super::walk::{Walked, walk};
@@ -118,6 +119,9 @@ fn walk_layer(
     let root = root.map_err(|e| source_error(layer.dir, e))?;
     let walked = walk(root, options, (layer.list, first_shard), observer);
     let mut walked = walked.map_err(|e| walk_error(layer.dir, e))?;
+    if options.prune_empty_dirs {
+        prune_empty_dirs(&mut walked);
+    }
     if !is_alone {
         let dir = [layer.dir.as_os_str().as_bytes(), b"/"].concat();
         for problem in walked.shards.iter_mut().flat_map(|s| &mut s.problems) {

@@ -18,6 +18,8 @@ pub struct ScanOptions<'a> {
     pub omitted_inodes: &'a [(u64, u64)],
     /// Keeps directories of other file systems, but does not enter them.
     pub one_file_system: bool,
+    /// Drops directories in which nothing but directories is left.
+    pub prune_empty_dirs: bool,
     /// Keeps extended attributes.
     pub keep_xattrs: bool,
     /// Keeps atimes.

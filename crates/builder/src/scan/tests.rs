@@ -42,6 +42,7 @@ fn options(filter: &Filter, threads: usize) -> ScanOptions<'_> {
         filter,
         script: None,
         one_file_system: false,
+        prune_empty_dirs: false,
         keep_xattrs: true,
         keep_atime: false,
         keep_ctime: false,

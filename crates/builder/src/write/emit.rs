@@ -3,6 +3,7 @@
 use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
 use crate::scan::{DirNo, EntryNo, ScannedTree};
+use crate::write::changed_xattrs::ChangedXattrs;
 use crate::write::image_writer::{ImageWriter, Sink};
 use crate::write::metadata::MetadataWriter;
 use crate::write::times::TimesWriter;
@@ -70,6 +71,8 @@ pub struct Emitter<'a> {
     pub contents: &'a ContentTable,
     /// Normalisation and times.
     pub options: &'a BuildOptions,
+    /// The extended attributes that the options change.
+    pub changed: &'a ChangedXattrs,
     /// Numbers of omitted entries, ascending.
     pub omitted: &'a [u32],
     /// Entries kept from `appended_to`, by entry number.
@@ -291,10 +294,7 @@ impl Emitter<'_> {
         };
         let xattrs = match self.previous.get(&entry.0) {
             Some(previous) => Some(&*previous.xattrs).filter(|set| !set.is_empty()),
-            None => {
-                let number = tree.xattrs_no(entry);
-                number.map(|number| &tree.xattr_sets()[number as usize])
-            }
+            None => self.xattrs(entry),
         };
         NewEntry {
             name: tree.name(entry),
@@ -307,13 +307,32 @@ impl Emitter<'_> {
         }
     }
 
+    /// The extended attributes of an entry that is not kept as it was in the image before.
+    fn xattrs(&self, entry: EntryNo) -> Option<&XattrSet> {
+        let number = self.tree.xattrs_no(entry);
+        if self.tree.is_kept(entry) || self.options.rules.keeps_xattrs() {
+            number.map(|number| &self.tree.xattr_sets()[number as usize])
+        } else {
+            self.changed.of(number, self.tree.kind(entry))
+        }
+    }
+
     fn attributes(&self, entry: EntryNo) -> Attributes {
         if let Some(previous) = self.previous.get(&entry.0) {
             return previous.attributes;
         }
-        let attributes = *self.tree.attributes(entry);
+        let mut attributes = *self.tree.attributes(entry);
         if self.tree.is_kept(entry) {
-            attributes
+            return attributes;
+        }
+        if let Some(number) = self.tree.xattrs_no(entry) {
+            let set = Some(&self.tree.xattr_sets()[number as usize]);
+            let (rules, permissions) = (&self.options.rules, attributes.permissions);
+            let changed = self.xattrs(entry);
+            attributes.permissions = rules.permissions_of(permissions, set, changed);
+        }
+        if entry == ScannedTree::ROOT {
+            self.options.root_attributes_of(attributes)
         } else {
             (self.options).attributes_of(attributes, self.tree.kind(entry))
         }
@@ -326,6 +345,8 @@ impl Emitter<'_> {
         let mtime = self.tree.mtime(entry);
         if self.tree.is_kept(entry) {
             mtime
+        } else if entry == ScannedTree::ROOT {
+            self.options.root_mtime_of(mtime)
         } else {
             self.options.mtime.apply(mtime)
         }

@@ -4,7 +4,7 @@ use crate::commands::parity;
 use crate::commands::rewrite::kept::{Kept, write_kept};
 use crate::foreign;
 use crate::help::Help;
-use crate::input_args::{Input, InputArgs};
+use crate::input_args::{Input, InputArgs, WalkArgs};
 use crate::json::{self, Object};
 use crate::messages;
 use crate::open::{TrustArgs, refuse_stored_target, thread_count};
@@ -26,7 +26,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
-use weald_builder::{AddAt, BuildOptions, Head, MtimeRule, Observer, Report, TargetKind};
+use weald_builder::{AddAt, BuildOptions, Head, Observer, Report, TargetKind};
 use weald_filter::{Filter, Verdict};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::{ImageStart, generations};
@@ -172,6 +172,8 @@ pub struct BuildArgs {
     )]
     base: Vec<PathBuf>,
     #[command(flatten)]
+    walk: WalkArgs,
+    #[command(flatten)]
     pack: PackArgs,
     /// Show which rule decides about this path of the source, and build nothing
     #[arg(
@@ -301,7 +303,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
             show_path(only)
         );
     }
-    let options = options(args)?;
+    let mut options = options(args)?;
     if let Some(path) = &args.explain_filter {
         return explain(args, &options.filter, path);
     }
@@ -310,6 +312,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         foreign::refuse_swapped(args.image(), source, "weald build DIRECTORY IMAGE")?;
     }
     let input = args.input.input(args.sources())?;
+    args.walk.apply(input.is_stream(), &mut options)?;
     let parity = parity_target(args)?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();
@@ -368,15 +371,9 @@ fn keep_last(
     }
     // What the user chose and changed is about the source alone.
     let options = BuildOptions {
-        filter: Filter::new(),
-        script: None,
-        uid: None,
-        gid: None,
-        mode: None,
-        mtime: MtimeRule::Keep,
         keep_xattrs: true,
         at: None,
-        ..options.clone()
+        ..options.without_rules()
     };
     let open = |number| {
         let trust = TrustArgs {

@@ -5,6 +5,7 @@ use super::store::add::Adding;
 use super::store::import_target::ImportTarget;
 use super::store::wait::WaitArgs;
 use crate::help::Help;
+use crate::input_args::WalkArgs;
 use crate::open_store::{open_dir, show_path};
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
 use crate::shape::{INPUT, OUTPUT};
@@ -104,6 +105,8 @@ pub struct CommitArgs {
     #[command(flatten)]
     wait: WaitArgs,
     #[command(flatten)]
+    walk: WalkArgs,
+    #[command(flatten)]
     pack: PackArgs,
     #[command(flatten)]
     display: DisplayArgs,
@@ -114,6 +117,7 @@ pub struct CommitArgs {
 /// Runs the command.
 pub fn run(args: &CommitArgs) -> anyhow::Result<ExitCode> {
     let mut options = args.pack.options(&args.resources)?;
+    args.walk.apply(false, &mut options)?;
     options.validate()?;
     if !options.keep_xattrs {
         bail!("--no-xattrs: a layer of overlayfs cannot be read without its xattrs");

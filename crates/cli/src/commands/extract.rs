@@ -83,6 +83,13 @@ pub struct ExtractArgs {
     /// Exit with status 1 if devices are left out, which only root can make
     #[arg(long)]
     strict: bool,
+    /// Leave out devices, without a word
+    #[arg(long, conflicts_with = "strict")]
+    skip_devices: bool,
+    /// Keep damaged files, with holes in place of what cannot be read; standard error names each,
+    /// with the ranges of bytes
+    #[arg(long)]
+    keep_damaged: bool,
     /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
@@ -118,6 +125,8 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         overwrite: args.overwrite,
         keeps_owner,
         xattrs,
+        skips_devices: args.skip_devices,
+        keeps_damaged: args.keep_damaged,
     };
     weald_sys::want_large_pages();
     let source = if options.choice.is_everything() {
@@ -148,6 +157,12 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
             "{} entries are written; {} could not be, as told above",
             count(report.entry_count),
             count(report.problem_count)
+        ));
+    }
+    if report.copy_count > 0 {
+        messages::line(&format!(
+            "{} hard links became files of their own: the file system takes no more links",
+            count(report.copy_count)
         ));
     }
     let left_out_count = report_left_out(args, report.device_count);

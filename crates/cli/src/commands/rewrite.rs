@@ -3,6 +3,7 @@
 pub mod kept;
 
 use super::build::target_kind;
+use crate::attribute_args::AttributeArgs;
 use crate::help::Help;
 use crate::json::{self, Object};
 use crate::open::{ImageArgs, keep_private, refuse_stored_target, thread_count};
@@ -11,7 +12,7 @@ use crate::pack::{DisplayArgs, ResourceArgs, automatic_limit_len, memory_len_max
 use crate::parse;
 use crate::progress::bytes;
 use crate::rules::RuleArgs;
-use crate::shape::{self, AttributeArgs, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
+use crate::shape::{self, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};

@@ -157,6 +157,8 @@ fn extract_all(args: &SalvageArgs, salvaged: &Salvaged, display: &Display) -> an
         } else {
             XattrPolicy::Ordinary
         },
+        skips_devices: false,
+        keeps_damaged: false,
     };
     if let Err(error) = weald_sys::raise_open_file_limit() {
         log::info!("limit of open files: {error}");

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod append;
+mod attributes;
 mod ends;
 mod faked;
 mod generations;

@@ -241,3 +241,53 @@ line.c'; chmod 700 tree/a; chown 3:4 tree/a/b; ln -s x.c tree/a/b/l
         assert!(stderr(&output).contains(expected), "{}", stderr(&output));
     }
 }
+
+/// Would catch: a directory that rules emptied and that stays, one with a file far below that goes,
+/// and problems that leave an image although none may.
+#[test]
+fn empty_directories_go_and_problems_end_a_strict_build() {
+    let scratch = Scratch::new("64m");
+    let run = |args: &[&str]| weald(scratch.path(), args);
+    shell(
+        scratch.path(),
+        "mkdir -p tree/a/b/c tree/d/e/f tree/g tree/h; echo 1 > tree/d/e/f/x.c
+         echo 2 > tree/a/b/y.o; ln -s x tree/g/link; cp -a tree more; echo 3 > more/h/z.c",
+    );
+    let args = [
+        "build",
+        "-q",
+        "--keep-atime",
+        "--prune-empty-dirs",
+        "--exclude",
+        "*.o",
+    ];
+    done(&run(&[&args[..], &["tree", "image"]].concat()));
+    let names = done(&run(&["find", "image"]));
+    assert_eq!(names, ".\nd\nd/e\nd/e/f\nd/e/f/x.c\ng\ng/link\n");
+    check(&scratch.at("image"));
+    done(&run(&[&args[..], &["tree", "more:/p", "both"]].concat()));
+    let names = done(&run(&["find", "both", "--type", "d"]));
+    assert_eq!(
+        names,
+        ".\nd\nd/e\nd/e/f\ng\np\np/d\np/d/e\np/d/e/f\np/g\np/h\n"
+    );
+    // A name of a list that is not there is a problem.
+    fs::write(scratch.at("list"), "tree/a\ntree/none\n").expect("write");
+    let strict = run(&[
+        "build", "-q", "--strict", "--from", "paths", "list", "strict",
+    ]);
+    assert_eq!(strict.status.code(), Some(2));
+    let said = stderr(&strict);
+    assert!(
+        said.contains("strict: 1 problem,") && said.contains("tree/none: "),
+        "{said}"
+    );
+    assert!(!scratch.at("strict").exists());
+    done(&run(&["build", "-q", "--strict", "tree", "strict"]));
+    let refused = run(&["build", "--strict", "--from", "lines", "list", "no"]);
+    assert!(
+        stderr(&refused).contains("not for streams"),
+        "{}",
+        stderr(&refused)
+    );
+}

@@ -392,3 +392,87 @@ fn many_problems_are_summed_up() {
         "weald: 19 entries are written; 12 could not be, as told above"
     );
 }
+
+/// Would catch: a damaged file of which more is lost than the damaged block, bytes that are neither
+/// those of the source nor zeros of a named range, a damaged file that nobody is told of.
+#[test]
+fn what_is_intact_of_a_damaged_file_is_kept_on_request() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source; head -c 6000000 /dev/urandom > source/noise; echo whole > source/text
+         head -c 3000000 /dev/zero | tr '\\0' z >> source/noise
+         $WEALD build -q -l 1 --block-size 256K source image; cp image intact",
+    );
+    let source = fs::read(bench.at("source/noise")).expect("read");
+    for (seed, at) in [1_000_000, 2_500_000, 4_000_000].into_iter().enumerate() {
+        let damaged = format!(
+            "cp intact image
+             printf DAMAGED-BY-A-DISK | dd of=image bs=1 seek={at} conv=notrunc status=none"
+        );
+        bench.sh(&damaged);
+        let target = format!("out{seed}");
+        let plain = bench.weald(["extract", "-q", "image", "plain"]);
+        assert_eq!(plain.code, Some(1));
+        assert!(!bench.at("plain/noise").exists());
+        bench.sh("rm -r plain");
+        let kept = bench.weald(["extract", "-q", "--keep-damaged", "image", &target]);
+        assert_eq!(kept.code, Some(1), "{}", kept.stderr);
+        let found = fs::read(bench.at(&target).join("noise")).expect("read");
+        assert_eq!(found.len(), source.len());
+        let said = kept.stderr.lines().next().expect("a line");
+        let (_, ranges) = said
+            .split_once("kept with zeros in place of ")
+            .expect("kept");
+        let (_, ranges) = ranges.split_once(" bytes, ").expect("ranges");
+        let range = ranges.split([',', ':']).next().expect("a range");
+        let (first, last) = range.trim().split_once('-').expect("a range");
+        let (first, last): (usize, usize) = (
+            first.parse().expect("a number"),
+            last.parse().expect("a number"),
+        );
+        assert!(last - first < 600_000, "{said}");
+        assert!(found[first..=last].iter().all(|&byte| byte == 0), "{said}");
+        assert!(found[..first] == source[..first] && found[last + 1..] == source[last + 1..]);
+        assert_eq!(
+            fs::read(bench.at(&target).join("text")).expect("read"),
+            b"whole\n"
+        );
+    }
+}
+
+/// Would catch: a name of a file with many names that is missing because the file system takes no
+/// more links, or that has other bytes.
+#[test]
+fn links_that_cannot_be_made_become_copies() {
+    let bench = Bench::new();
+    // ext4 takes 65,000 links of a file, tmpfs has no limit.
+    let said = bench.sh("mkdir source disk; mount -t tmpfs none source
+         trap 'umount source; umount disk || true' EXIT
+         echo linked > source/file
+         python3 -P -c \"import os
+for n in range(65010): os.link('source/file', f'source/link{n}')\"
+         $WEALD build -q -l 1 source image
+         truncate -s 300M file; mkfs.ext4 -q -N 200000 file; mount -o loop file disk
+         $WEALD extract -q image disk/out 2> said; cat said
+         ls disk/out | wc -l; find disk/out -links 1 -type f | wc -l
+         find disk/out -type f -print0 | xargs -0 cat | sort -u");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[1..], ["65011", "11", "linked"], "{said}");
+    assert!(
+        lines[0].contains("11 hard links became files of their own"),
+        "{said}"
+    );
+}
+
+/// Would catch: devices that are made, or told of, although they were not wanted.
+#[test]
+fn devices_are_left_out_on_request() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source; mknod source/null c 1 3; mknod source/disk b 7 99; mkfifo source/pipe
+         $WEALD build -q source image",
+    );
+    let skipped = ["extract", "-q", "--skip-devices", "image", "out"];
+    bench.weald(skipped).expect(0, "");
+    assert_eq!(bench.sh("ls out"), "pipe\n");
+}

@@ -5,8 +5,9 @@ use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
 use crate::pipeline::plan::TreeSize;
 use crate::write::tree_writer::{Body, NewEntry};
+use std::borrow::Cow;
 use weald_format::entries::EntryKind;
-use weald_format::{Attributes, FileKind, Result, Timestamp};
+use weald_format::{Attributes, FileKind, Result, Timestamp, XattrSet};
 
 /// Share of the memory budget for known directories, as a divisor.
 pub const KNOWN_SHARE: u64 = 4;
@@ -53,8 +54,8 @@ impl<'a> Rules<'a> {
         self.options.memory_len / KNOWN_SHARE
     }
 
-    /// Converts an entry for the tree writer.
-    pub fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
+    /// Converts an entry for the tree writer, with its extended attributes.
+    fn new_entry<'e>(&self, entry: &StreamEntry<'e>) -> NewEntry<'e> {
         let (kind, body) = match entry.kind {
             FileKind::Directory => (EntryKind::Directory, Body::None),
             FileKind::Regular => match entry.content {
@@ -67,7 +68,12 @@ impl<'a> Rules<'a> {
             FileKind::Fifo => (EntryKind::Fifo, Body::None),
             FileKind::Socket => (EntryKind::Socket, Body::None),
         };
-        let mtime = self.mtime(entry.mtime);
+        let is_root = entry.name.is_empty();
+        let mtime = if is_root {
+            self.root_mtime(entry.mtime)
+        } else {
+            self.mtime(entry.mtime)
+        };
         NewEntry {
             name: entry.name,
             kind,
@@ -80,7 +86,47 @@ impl<'a> Rules<'a> {
     }
 
     fn attributes(&self, entry: &StreamEntry<'_>) -> Attributes {
-        self.options.attributes_of(entry.attributes, entry.kind)
+        if entry.name.is_empty() {
+            self.options.root_attributes_of(entry.attributes)
+        } else {
+            self.options.attributes_of(entry.attributes, entry.kind)
+        }
+    }
+
+    /// The extended attributes that the options leave of those of `entry`, and its permissions
+    /// with them.
+    pub fn xattrs<'e>(&self, entry: &StreamEntry<'e>) -> (u16, Option<Cow<'e, XattrSet>>) {
+        let rules = &self.options.rules;
+        let changed = rules.xattrs_of(entry.xattrs, entry.kind);
+        let permissions = entry.attributes.permissions;
+        let permissions = rules.permissions_of(permissions, entry.xattrs, changed.as_deref());
+        (permissions, changed)
+    }
+
+    /// Calls `take` with the entry for the tree writer.
+    ///
+    /// # Errors
+    /// Those of `take`.
+    pub fn with_entry<T>(
+        &self,
+        entry: &StreamEntry<'_>,
+        take: impl FnOnce(&NewEntry<'_>) -> Result<T>,
+    ) -> Result<T> {
+        let (permissions, xattrs) = self.xattrs(entry);
+        let attributes = Attributes {
+            permissions,
+            ..entry.attributes
+        };
+        take(&self.new_entry(&StreamEntry {
+            attributes,
+            xattrs: xattrs.as_deref(),
+            ..*entry
+        }))
+    }
+
+    /// The mtime that the image stores for `mtime` of the root.
+    pub fn root_mtime(&self, mtime: Timestamp) -> Timestamp {
+        self.options.root_mtime_of(mtime)
     }
 
     /// Returns the mtime that the image stores for `mtime`.

@@ -183,7 +183,7 @@ impl<'s, 'a> TreeSinkWriter<'s, 'a> {
             None
         } else {
             let mut times = TimesWriter::default();
-            times.push(&mut out, rules.mtime(root.mtime))?;
+            times.push(&mut out, rules.root_mtime(root.mtime))?;
             Some(times)
         };
         let mut writer = TreeWriter::new(mask, entry_count.max(1), false);
@@ -212,8 +212,8 @@ impl<'s, 'a> TreeSinkWriter<'s, 'a> {
             match top.entry(top.next) {
                 Some(entry) if entry.kind == FileKind::Directory => return Ok(()),
                 Some(entry) => {
-                    let entry = self.rules.new_entry(&entry);
-                    self.writer.add(&mut self.out, &entry)?;
+                    let (writer, out) = (&mut self.writer, &mut self.out);
+                    self.rules.with_entry(&entry, |new| writer.add(out, new))?;
                     top.next += 1;
                 }
                 None if depth == 1 => return Ok(()),
@@ -232,8 +232,9 @@ impl<'s, 'a> TreeSinkWriter<'s, 'a> {
         if let Some(top) = self.open_dirs.last_mut()
             && let Some(entry) = top.entry(top.next)
         {
-            self.writer
-                .leave(&mut self.out, &self.rules.new_entry(&entry))?;
+            let (writer, out) = (&mut self.writer, &mut self.out);
+            self.rules
+                .with_entry(&entry, |new| writer.leave(out, new))?;
             top.next += 1;
         }
         Ok(())
@@ -280,8 +281,8 @@ impl TreeSink for TreeSinkWriter<'_, '_> {
             self.open_dirs.push(PendingDirectory::new(entries))
         } else {
             for entry in entries {
-                self.writer
-                    .add(&mut self.out, &self.rules.new_entry(entry))?;
+                let (writer, out) = (&mut self.writer, &mut self.out);
+                self.rules.with_entry(entry, |new| writer.add(out, new))?;
             }
             self.close_subdirectory()?;
         }

@@ -79,7 +79,8 @@ impl WalkWriter<'_, '_, '_, '_> {
 
 impl WalkSink for WalkWriter<'_, '_, '_, '_> {
     fn entry(&mut self, entry: &StreamEntry<'_>) -> Result<()> {
-        self.writer.add(self.out, &self.rules.new_entry(entry))?;
+        let Self { writer, out, .. } = self;
+        self.rules.with_entry(entry, |new| writer.add(out, new))?;
         self.count()
     }
 
@@ -89,7 +90,8 @@ impl WalkSink for WalkWriter<'_, '_, '_, '_> {
     }
 
     fn leave(&mut self, entry: &StreamEntry<'_>) -> Result<()> {
-        self.writer.leave(self.out, &self.rules.new_entry(entry))?;
+        let Self { writer, out, .. } = self;
+        self.rules.with_entry(entry, |new| writer.leave(out, new))?;
         self.depth -= 1;
         self.count()
     }

@@ -5,7 +5,7 @@ use super::names;
 use super::wait::WaitArgs;
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
-use crate::input_args::{Input, InputArgs};
+use crate::input_args::{Input, InputArgs, WalkArgs};
 use crate::open_store::{new_image_at, open_dir, show_path};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
@@ -103,6 +103,8 @@ pub struct AddArgs {
     replace: bool,
     #[command(flatten)]
     input: InputArgs,
+    #[command(flatten)]
+    walk: WalkArgs,
     #[command(flatten)]
     pack: PackArgs,
     #[command(flatten)]
@@ -300,10 +302,13 @@ fn add(
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> anyhow::Result<Added> {
-    let input = match args.input.input(std::slice::from_ref(&args.source))? {
+    let input = args.input.input(std::slice::from_ref(&args.source))?;
+    let mut walk_options = options.clone();
+    args.walk.apply(input.is_stream(), &mut walk_options)?;
+    let input = match input {
         Input::Directories(dirs) => {
             let source = StoreSource::Layers(&dirs.layers());
-            return Ok(build_into_store(source, target, options, observer)?);
+            return Ok(build_into_store(source, target, &walk_options, observer)?);
         }
         input => input,
     };
