@@ -72,8 +72,8 @@ pub fn read_dir_rules(dir: &Path, name: &[u8]) -> Result<Option<Vec<u8>>> {
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Invalid` (not a directory) if `source` itself cannot be read; `Limit` for
-/// more than 2^32 - 2 entries or 65534 nested directories; `Invalid` "interrupted" if cancelled,
-/// or if the script fails. Problems below `source` are no errors.
+/// more than 2^32 - 2 entries, 65534 nested directories or 4095 threads; `Invalid` "interrupted"
+/// if cancelled, or if the script fails. Problems below `source` are no errors.
 /// # Cost
 /// One statx and one llistxattr per entry. Memory: 48 bytes + name + target per entry, 12 per
 /// directory, 8 per hard-linked name, distinct attributes and xattr sets once; the 48 bytes twice

@@ -30,6 +30,7 @@ mod parse;
 mod place;
 mod printf;
 mod progress;
+mod reading;
 mod reported_mounts;
 mod rules;
 mod runtime_dir;

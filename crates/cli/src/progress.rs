@@ -23,6 +23,9 @@ const UPDATE_INTERVAL: Duration = Duration::from_millis(100);
 /// Length of a bar, in steps.
 const BAR_STEPS: u64 = 1000;
 
+/// Written bytes from which on they say something of the rate and the ratio.
+const WRITTEN_LEN_MIN: u64 = 64 << 10;
+
 /// Replaced entries that are named.
 const REPLACED_SHOWN_MAX: u64 = 20;
 
@@ -249,7 +252,8 @@ impl ExtractObserver for Display {
     }
 }
 
-fn new_bar() -> ProgressBar {
+/// A bar of so many steps on standard error.
+pub fn new_bar() -> ProgressBar {
     let target = ProgressDrawTarget::stderr_with_hz(10);
     let bar = ProgressBar::with_draw_target(Some(BAR_STEPS), target);
     let style = ProgressStyle::with_template("{prefix:>5} [{bar:20}] {wide_msg}");
@@ -279,7 +283,7 @@ fn position(progress: &Progress) -> u64 {
 }
 
 /// Position in the bar for `done` of `total`; 0 if the total is unknown.
-fn share(done: u64, total: u64) -> u64 {
+pub fn share(done: u64, total: u64) -> u64 {
     if total == 0 {
         0
     } else {
@@ -341,13 +345,16 @@ fn describe(progress: &Progress, elapsed: Duration, memory_len: Option<u64>) -> 
         let rate = read_len as f64 / seconds;
         let written_rate = written_len as f64 / seconds;
         parts.push(format!("{}/s in", bytes(rate as u64)));
-        parts.push(format!("{}/s out", bytes(written_rate as u64)));
-        if written_len > 0 {
+        // The first bytes are the superblock.
+        if written_len >= WRITTEN_LEN_MIN {
+            parts.push(format!("{}/s out", bytes(written_rate as u64)));
             parts.push(format!("ratio {:.2}", read_len as f64 / written_len as f64));
         }
         parts.extend(memory_len.map(|len| format!("memory {}", bytes(len))));
         let remaining = read_total.saturating_sub(read_len) as f64 / rate;
-        parts.push(format!("{} left", duration(remaining as u64)));
+        if remaining >= 1.0 {
+            parts.push(format!("{} left", duration(remaining as u64)));
+        }
     }
     parts.join(", ")
 }
@@ -441,6 +448,16 @@ mod tests {
              memory 200.0 MiB, 6 s left"
         );
         assert_eq!(position(&progress), BAR_STEPS / 4);
+        // A superblock alone says nothing of the ratio, and less than a second is not 0 s.
+        let early = Progress {
+            read_len: 399 << 20,
+            written_len: 64,
+            ..progress
+        };
+        assert_eq!(
+            describe(&early, Duration::from_secs(2), None),
+            "1,000/4,000 files, 399.0 MiB of 400.0 MiB, 199.5 MiB/s in"
+        );
     }
 
     // Would catch totals that are shown before they are known, or as exact although files share

@@ -22,7 +22,8 @@ use weald_image::Image;
 ///
 /// # Errors
 /// As [`super::scan`] and [`super::scan_image`]; `Invalid` if a component of [`Layer::at`] is no
-/// directory in the tree below; `Limit` for so many layers that no thread is left to read one.
+/// directory in the tree below; `Limit` for more than 4095 threads, or for so many layers that no
+/// thread is left to read one.
 /// # Cost
 /// As those, and 48 more bytes for each entry of a directory that two of them have.
 pub fn scan_layers(
@@ -37,6 +38,12 @@ pub fn scan_layers(
         keep_xattrs: true,
         ..*options
     };
+    if options.threads > SHARD_COUNT_MAX {
+        return Err(Error::limit(format!(
+            "{} threads: at most {SHARD_COUNT_MAX} are possible",
+            options.threads
+        )));
+    }
     let options = &ScanOptions {
         threads: options.threads.min(threads_max(layers.len())?),
         ..*options

@@ -7,6 +7,7 @@ use crate::open::{TrustArgs, thread_count};
 use crate::output::{Output, is_closed};
 use crate::parse;
 use crate::progress::{bytes, count};
+use crate::reading::ReadingArgs;
 use crate::status::{FAILED, FOUND};
 use anyhow::bail;
 use clap::{Args, ValueHint};
@@ -63,6 +64,8 @@ pub struct CheckArgs {
     /// Print nothing; only set the exit status
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Print one JSON object per finding, and one with "clean" per image
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
@@ -110,10 +113,12 @@ fn check(args: &CheckArgs, path: &Path, output: &mut Output) -> anyhow::Result<b
         path_count_max: args.max_paths,
     };
     let mut result = Ok(());
-    let report = image.check(&options, &mut |finding| {
-        if result.is_ok() && !args.quiet {
-            result = print(args, path, &finding, output);
-        }
+    let report = args.reading.during("check", &[&image], false, || {
+        image.check(&options, &mut |finding| {
+            if result.is_ok() && !args.quiet {
+                result = print(args, path, &finding, output);
+            }
+        })
     });
     result?;
     if !args.quiet {

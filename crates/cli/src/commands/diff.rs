@@ -8,6 +8,7 @@ use crate::help::Help;
 use crate::json::{Object, put_name};
 use crate::open::{Source, SourceArgs, TrustArgs, thread_count};
 use crate::output::Output;
+use crate::reading::ReadingArgs;
 use crate::status::FOUND;
 use crate::{messages, parse};
 use clap::{Args, ValueHint};
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 use totals::Totals;
 use weald_export::HostTree;
 use weald_format::FileKind;
+use weald_image::Image;
 use weald_image::Inode;
 use weald_vfs::{Aspect, Change, CompareOptions, Difference, ImageTree, compare, shown_path};
 
@@ -105,6 +107,8 @@ pub struct DiffArgs {
     /// Print nothing; only set the exit status
     #[arg(short, long)]
     quiet: bool,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Print one JSON object per difference, or per directory with --stat
     #[arg(long, conflicts_with = "quiet")]
     json: bool,
@@ -120,6 +124,13 @@ enum Side {
 }
 
 impl Side {
+    fn image(&self) -> Option<&Image> {
+        match self {
+            Self::Host(_) => None,
+            Self::Image(image, _) => Some(image),
+        }
+    }
+
     fn open(path: &Path, trust: &TrustArgs) -> anyhow::Result<Self> {
         if path.is_dir() && !weald_store::is_store(path) {
             // Each level of directories needs a descriptor.
@@ -169,8 +180,11 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     };
     let changed = args.trust.open_changed([&args.left, &args.right])?;
     if let Some([left, right]) = &changed {
+        let images: [&Image; 2] = [left, right];
         let (left, right) = (ImageTree::new(left)?, ImageTree::new(right)?);
-        compare(&left, &right, &options, &mut report)?;
+        (args.reading).during("diff", &images, true, || {
+            compare(&left, &right, &options, &mut report)
+        })?;
     } else {
         // What tells a digest or a generation by an option means the first side.
         let other = TrustArgs {
@@ -180,7 +194,11 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
         };
         let left = Side::open(&args.left, &args.trust)?;
         let right = Side::open(&args.right, &other)?;
-        match (&left, &right) {
+        let images: Vec<&Image> = [&left, &right]
+            .into_iter()
+            .filter_map(Side::image)
+            .collect();
+        let compared = || match (&left, &right) {
             (Side::Host(left), Side::Host(right)) => compare(left, right, &options, &mut report),
             (Side::Host(left), Side::Image(image, root)) => {
                 let right = ImageTree::at(image, root.clone());
@@ -195,7 +213,8 @@ pub fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
                 let right = ImageTree::at(other, other_root.clone());
                 compare(&left, &right, &options, &mut report)
             }
-        }?;
+        };
+        args.reading.during("diff", &images, true, compared)?;
     }
     result?;
     if args.stat {

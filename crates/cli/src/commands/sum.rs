@@ -7,6 +7,7 @@ use crate::messages;
 use crate::open::{SourceArgs, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
 use crate::parse;
+use crate::reading::ReadingArgs;
 use crate::status::exit_code;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::{OsStr, OsString};
@@ -80,6 +81,8 @@ pub struct SumArgs {
     /// Number of threads, 0 for one per CPU
     #[arg(short, long, value_name = "COUNT", default_value_t = 0, value_parser = parse::threads)]
     threads: usize,
+    #[command(flatten)]
+    reading: ReadingArgs,
     /// Print one JSON object per file
     #[arg(long)]
     json: bool,
@@ -145,7 +148,7 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
             }
         };
         let mut result = Ok(());
-        sums(&image, start, &options, &mut |sum| {
+        let mut take = |sum: Sum| {
             match &sum.digest {
                 Ok(digest) => result = print(args, &sum, digest, &mut output),
                 Err(_) if is_closed() => result = Err(io::ErrorKind::BrokenPipe.into()),
@@ -159,6 +162,9 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
             } else {
                 ControlFlow::Break(())
             }
+        };
+        args.reading.during("sum", &[&image], true, || {
+            sums(&image, start, &options, &mut take);
         });
         result?;
     }

@@ -5,6 +5,7 @@ use crate::commands::extract::Problems;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
+use crate::reading::ReadingArgs;
 use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueHint};
@@ -57,6 +58,8 @@ pub struct TarArgs {
     /// Do not write extended attributes
     #[arg(long)]
     no_xattrs: bool,
+    #[command(flatten)]
+    reading: ReadingArgs,
 }
 
 /// Runs the command.
@@ -81,7 +84,9 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     if output.is_terminal() {
         bail!("a tar stream is not written to a terminal");
     }
-    let report = write_tar(&source, root, &options, output.raw(), &Problems)?;
+    let report = args.reading.during("tar", &[&source], false, || {
+        write_tar(&source, root, &options, output.raw(), &Problems)
+    })?;
     output.finish()?;
     let unmatched_count = chosen.report(&report.unmatched);
     Ok(exit_code(report.problem_count + unmatched_count))

@@ -376,3 +376,39 @@ fn sums_of_holes_equal_sums_of_zeros() {
     let sum = bench.sh("$WEALD sum -a sha256 image tail | cut -c -64");
     assert_eq!(sum, bench.sh("sha256sum < source/tail | cut -c -64"));
 }
+
+/// Would catch: a command that reads for minutes and shows nothing, a display in a pipe that nobody
+/// asked for, or one that stays on the terminal.
+#[test]
+fn long_reads_show_their_progress_on_a_terminal() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir source; head -c 150M /dev/zero | openssl enc -aes-128-ctr -pass pass:x \
+              -nosalt 2>/dev/null > source/noise; cp source/noise source/more; echo x >> source/more
+              $WEALD build -q -l 1 --match-size 0 source image
+              touch source/noise; $WEALD build -q -l 1 --match-size 0 source other",
+    );
+    for (name, command) in [
+        ("check", "check image"),
+        ("tar", "tar image > /dev/null"),
+        ("sum", "sum image > /dev/null"),
+        ("diff", "diff image source > /dev/null || true"),
+    ] {
+        let shown = bench.sh(&format!(
+            "script -qec \"$WEALD {command}\" log > /dev/null; cat log"
+        ));
+        let line = shown.split('\r').find(|line| line.contains(" or less"));
+        assert!(
+            line.is_some_and(|line| line.contains(name)),
+            "{name}: {shown}"
+        );
+        let silent = command.replacen(' ', " --progress none ", 1);
+        let shown = bench.sh(&format!(
+            "script -qec \"$WEALD {silent}\" log > /dev/null; cat log"
+        ));
+        assert!(!shown.contains("or less"), "{name}: {shown}");
+        let piped = command.replace("> /dev/null", "");
+        let said = bench.sh(&format!("({{ $WEALD {piped}; }} 2>&1 >/dev/null) | cat"));
+        assert_eq!(said, "", "{name}");
+    }
+}
