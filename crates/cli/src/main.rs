@@ -27,7 +27,6 @@ mod other_words;
 mod output;
 mod pack;
 mod parse;
-mod place;
 mod printf;
 mod progress;
 mod reading;

@@ -1,6 +1,5 @@
 //! Arguments that all reading commands share, and how these open the image.
 
-use crate::place::Place;
 use crate::{foreign, volume_state};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
@@ -8,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weald_format::{ByteLen, Digest, ErrorKind, FileKind};
-use weald_image::{Image, ImageStart, Inode, OpenOptions};
+use weald_image::{Image, ImageStart, Inode, OpenOptions, Place};
 use weald_vfs::{Follow, Located, PathGlob, Step, Walker, shown};
 
 /// The image to read and how to open it.

@@ -1,12 +1,11 @@
 //! Names of trees: `IMAGE@2` is a generation of an image, `IMAGE:/DIR` a directory in it, and
 //! `STORE:NAME/DIR` one in an image or a volume of a store.
 
-use crate::open_store::show_path;
-use anyhow::bail;
+use super::generations::generations;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use weald_format::Digest;
+use weald_format::{Digest, Error, Result};
 
 /// Fewest digits of a digest that name a generation: the numbers of generations are shorter.
 const DIGEST_DIGITS_MIN: usize = 7;
@@ -55,24 +54,27 @@ impl Place {
     /// The generation to open, if the name tells one.
     ///
     /// # Errors
-    /// If no generation, or several, have a digest that begins so.
-    pub fn generation(&self) -> anyhow::Result<Option<u64>> {
+    /// `NotFound` if no generation has a digest that begins so, `Invalid` if several have; as
+    /// [`generations`].
+    pub fn generation(&self) -> Result<Option<u64>> {
         let digits = match &self.generation {
             None => return Ok(None),
             Some(Named::Number(number)) => return Ok(Some(*number)),
             Some(Named::Digest(digits)) => digits,
         };
         let begins = |digest: Digest| digest.to_string().starts_with(digits.as_str());
-        let all = weald_image::generations(&self.image)?;
+        let all = generations(&self.image)?;
         let mut found = all.iter().filter(|found| begins(found.image_digest));
-        let shown = show_path(&self.image);
+        let shown = weald_remote::shown(&self.image);
         match (found.next(), found.next()) {
             (Some(one), None) => Ok(Some(one.number)),
-            (None, _) => bail!(
+            (None, _) => Err(Error::not_found(format!(
                 "{shown}: no generation has an image digest that begins with {digits}: 'weald \
                  generations {shown}' lists them"
-            ),
-            _ => bail!("{shown}: several generations have digests that begin with {digits}"),
+            ))),
+            _ => Err(Error::invalid(format!(
+                "{shown}: several generations have digests that begin with {digits}"
+            ))),
         }
     }
 
@@ -93,54 +95,57 @@ impl Place {
 /// Splits a path in a tree from the name of the tree.
 fn split_path(path: &Path) -> (PathBuf, OsString) {
     let bytes = path.as_os_str().as_bytes();
-    let at = |end: usize| Path::new(OsStr::from_bytes(&bytes[..end]));
+    let whole = || (path.to_owned(), OsString::new());
     let cut = |end: usize, from: usize| {
-        let inside = OsStr::from_bytes(&bytes[from..]);
-        (at(end).to_owned(), inside.to_owned())
+        let (image, inside) = (bytes.get(..end)?, bytes.get(from..)?);
+        let image = PathBuf::from(OsStr::from_bytes(image));
+        Some((image, OsStr::from_bytes(inside).to_owned()))
     };
     if weald_remote::is_url(path) {
-        let scheme_len = find(bytes, b"://").map_or(0, |at| at + 3);
-        return match find(&bytes[scheme_len..], b":/") {
-            Some(colon) => cut(scheme_len + colon, scheme_len + colon + 1),
-            None => (path.to_owned(), OsString::new()),
-        };
+        let scheme_len = find(bytes, b"://", 0).map_or(0, |at| at.saturating_add(3));
+        let colon = find(bytes, b":/", scheme_len);
+        let found = colon.and_then(|colon| cut(colon, colon.saturating_add(1)));
+        return found.unwrap_or_else(whole);
     }
     // A name in a store has no slash, so that the first one begins a path.
     if let Some((store, name)) = weald_store::split(path)
         && let Some(slash) = name.bytes().position(|byte| byte == b'/')
         && slash > 0
     {
-        let from = store.as_os_str().len() + 1 + slash;
+        let before = store.as_os_str().len().saturating_add(slash);
         // STORE:NAME:/DIR is accepted as well as STORE:NAME/DIR.
-        let end = from - usize::from(bytes[from - 1] == b':');
-        return cut(end, from);
+        let is_twice = bytes.get(before) == Some(&b':');
+        let from = before.saturating_add(1);
+        let end = if is_twice { before } else { from };
+        return cut(end, from).unwrap_or_else(whole);
     }
     let mut start = 0;
-    while let Some(found) = find(&bytes[start..], b":/") {
-        let end = start + found;
-        let image = split_generation(at(end)).0;
-        if image.is_file() {
-            return cut(end, end + 1);
+    while let Some(end) = find(bytes, b":/", start) {
+        start = end.saturating_add(1);
+        if let Some((image, inside)) = cut(end, start)
+            && split_generation(&image).0.is_file()
+        {
+            return (image, inside);
         }
-        start = end + 1;
     }
-    (path.to_owned(), OsString::new())
+    whole()
 }
 
 /// Splits a generation from the name of an image.
 fn split_generation(path: &Path) -> (PathBuf, Option<Named>) {
     let plain = || (path.to_owned(), None);
-    let bytes = path.as_os_str().as_bytes();
     if path.symlink_metadata().is_ok() || weald_remote::is_url(path) {
         return plain();
     }
-    let Some(at) = bytes.iter().rposition(|byte| *byte == b'@') else {
+    let bytes = path.as_os_str().as_bytes();
+    let mut parts = bytes.rsplitn(2, |byte| *byte == b'@');
+    let (Some(generation), Some(image)) = (parts.next(), parts.next()) else {
         return plain();
     };
-    let Some(named) = std::str::from_utf8(&bytes[at + 1..]).ok().and_then(named) else {
+    let Some(named) = std::str::from_utf8(generation).ok().and_then(named) else {
         return plain();
     };
-    let image = Path::new(OsStr::from_bytes(&bytes[..at]));
+    let image = Path::new(OsStr::from_bytes(image));
     if image.is_file() || is_image_of_store(image) && !is_image_of_store(path) {
         (image.to_owned(), Some(named))
     } else {
@@ -166,8 +171,11 @@ fn named(text: &str) -> Option<Named> {
     is_digest.then(|| Named::Digest(text.to_owned()))
 }
 
-fn find(text: &[u8], part: &[u8]) -> Option<usize> {
-    text.windows(part.len()).position(|window| window == part)
+/// Where `part` stands in `text`, from byte `start` on.
+fn find(text: &[u8], part: &[u8], start: usize) -> Option<usize> {
+    let mut windows = text.get(start..)?.windows(part.len());
+    let found = windows.position(|window| window == part)?;
+    found.checked_add(start)
 }
 
 #[cfg(test)]
