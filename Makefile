@@ -6,6 +6,7 @@
 #                 in another directory and compares; needs root
 # make deb        target/deb: a Debian package, checked by lintian, installed, mounted by fstab and autofs, removed; needs
 #                 root
+# make python     target/python: the Python package as a wheel, installed and tested (docs/python.md); needs the network
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
 # make bench-store   a part of make bench alone: one store for many versions, beside other stores; 10 minutes
@@ -50,7 +51,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all static deb demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all static deb python demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -63,6 +64,10 @@ static:
 deb:
 	bash scripts/setup.sh build deb
 	bash scripts/deb.sh
+
+python:
+	bash scripts/setup.sh build python
+	bash scripts/python-test.sh $(ARGS)
 
 demo:
 	bash scripts/setup.sh build demo servers

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [deb] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [deb] [python] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -23,6 +23,10 @@ lintian lintian
 strip binutils
 python3 python3
 fusermount3 fuse3
+TABLE
+    python) cat <<'TABLE' ;;
+python3 python3
+python:ensurepip python3-venv
 TABLE
     demo) cat <<'TABLE' ;;
 fusermount3 fuse3
