@@ -22,9 +22,9 @@ pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
         ErrorKind::Io if is_end_of_file(error) => damaged(py, error, text),
         ErrorKind::Invalid => PyValueError::new_err(text),
         kind => {
-            let source = error.io_source().and_then(std::io::Error::raw_os_error);
-            let errno = weald_vfs::errno::errno(kind).raw_os_error();
-            of_errno(source.unwrap_or(errno), text)
+            let usual = weald_vfs::errno::errno(kind).raw_os_error();
+            let source = error.io_source().and_then(errno_of_source);
+            of_errno(source.unwrap_or(usual), text)
         }
     }
 }
@@ -48,6 +48,16 @@ pub fn wrong_kind(errno: Errno, path: &[u8], what: &str) -> PyErr {
 /// The exception with this errno.
 pub fn of_errno(errno: i32, text: String) -> PyErr {
     PyOSError::new_err((errno, text))
+}
+
+/// The errno of the system, or of what the library found before it asked the system.
+fn errno_of_source(source: &std::io::Error) -> Option<i32> {
+    let found = match source.kind() {
+        std::io::ErrorKind::IsADirectory => Errno::ISDIR,
+        std::io::ErrorKind::PermissionDenied => Errno::ACCESS,
+        _ => return source.raw_os_error(),
+    };
+    source.raw_os_error().or(Some(found.raw_os_error()))
 }
 
 fn is_end_of_file(error: &Error) -> bool {

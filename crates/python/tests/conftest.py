@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import time
+import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +24,31 @@ def run_weald(*words: object) -> None:
     """Runs the program, whose output is part of the message of a failure."""
     done = subprocess.run([WEALD, *map(os.fspath, words)], capture_output=True, text=True)
     assert done.returncode == 0, (words, done.stderr)
+
+
+def in_child(work: Callable[[], object]) -> None:
+    """Calls ``work`` in a forked process, whose exceptions fail the test."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    deadline = time.monotonic() + 60
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > deadline:
+            os.kill(child, 9)
+            os.waitpid(child, 0)
+            pytest.fail("the forked process hangs")
+        time.sleep(0.002)
+    assert status == 0
 
 
 @dataclass(frozen=True)

@@ -208,8 +208,9 @@ def test_what_is_no_image_is_refused(forest: Forest, tmp_path: Path) -> None:
             weald.open(path)
         assert isinstance(caught.value, ValueError) and isinstance(caught.value, OSError)
         assert "foreign" in str(caught.value)
-    with pytest.raises(OSError):
-        weald.open(tmp_path)
+    for directory in [tmp_path, forest.store]:
+        with pytest.raises(IsADirectoryError):
+            weald.open(directory)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")

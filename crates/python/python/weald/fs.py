@@ -22,7 +22,7 @@ _BUFFER_LEN = 1 << 18
 _LOCAL = (None, "file", "local")
 
 
-class WealdFileSystem(AbstractFileSystem):
+class WealdFileSystem(AbstractFileSystem):  # type: ignore[misc]
     """The files of an image, for reading.
 
     ``image``, ``generation``, ``digest`` and ``cache`` are the arguments of ``weald.open``. fsspec
