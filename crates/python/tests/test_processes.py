@@ -8,7 +8,6 @@ import os
 import pickle
 import random
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -47,27 +46,6 @@ def test_threads_share_a_file(forest: Forest) -> None:
         offsets = [n * 65_537 for n in range(70)]
         parts = threads.map(lambda offset: file.pread(1000, offset), offsets)
         assert list(parts) == [wanted[offset : offset + 1000] for offset in offsets]
-
-
-# Would catch: a read that keeps the other threads of Python waiting.
-def test_other_threads_run_while_one_reads(forest: Forest) -> None:
-    image = weald.open(forest.image, cache=0)
-    steps = 0
-    is_over = threading.Event()
-
-    def read() -> None:
-        for _ in range(5):
-            image.read("long")
-            image.read("deep/words.txt")
-        is_over.set()
-
-    reader = threading.Thread(target=read)
-    reader.start()
-    while not is_over.is_set():
-        steps += 1
-        time.sleep(0)
-    reader.join()
-    assert steps > 10
 
 
 # Would catch: a forked process that waits for a lock that a thread of its parent held, or for a

@@ -18,8 +18,10 @@ class Ranges(http.server.BaseHTTPRequestHandler):
 
     protocol_version = "HTTP/1.1"
     content = b""
+    count = 0
 
     def do_GET(self) -> None:
+        Ranges.count += 1
         size = len(self.content)
         first, last = 0, size - 1
         asked = self.headers.get("Range", "").removeprefix("bytes=")
@@ -57,6 +59,14 @@ def url(forest: Forest) -> Iterator[str]:
 
 def read(image: weald.Image, name: str) -> bytes:
     return image.read(name)
+
+
+# Would catch: a read that keeps the other threads of Python waiting, the server's among them.
+def test_other_threads_run_while_one_reads(url: str, forest: Forest) -> None:
+    image = weald.open(url)
+    count = Ranges.count
+    assert image.read("long") == (forest.tree / "long").read_bytes()
+    assert Ranges.count > count
 
 
 # Would catch: a forked process that waits for ever for threads which it lacks.
