@@ -63,6 +63,8 @@ class Image:
     followed inside the image and lead nowhere else. Names that are not UTF-8 are as ``os.fsdecode``
     gives them; for a path in bytes, names come in bytes.
 
+    It is closed when nothing refers to it any more.
+
     An image can be used by many threads at once. A forked process opens it again by its path, and
     so does one that gets it by pickle: both see the generation that was open, or get
     ``ValueError``.
@@ -233,12 +235,6 @@ class Image:
 
     def __reduce__(self) -> Tuple[Any, ...]:
         return _reopen, (self._name, self._generation, self._digest, self._cache)
-
-    def __enter__(self) -> Image:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
 
     def __repr__(self) -> str:
         return f"<weald.Image {self.name!r} {self._digest[:12]}>"
