@@ -459,10 +459,11 @@ impl BuildOptions {
             }
             _ => attributes.permissions,
         };
+        let mapped = self.rules.choice.attributes_of(attributes);
         Attributes {
             permissions,
-            uid: self.uid.unwrap_or(self.rules.uids.apply(attributes.uid)),
-            gid: self.gid.unwrap_or(self.rules.gids.apply(attributes.gid)),
+            uid: self.uid.unwrap_or(mapped.uid),
+            gid: self.gid.unwrap_or(mapped.gid),
             ..attributes
         }
     }

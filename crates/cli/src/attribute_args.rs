@@ -5,8 +5,39 @@ use crate::shape::ATTRIBUTES;
 use clap::Args;
 use weald_builder::mode::ModeRule;
 use weald_builder::{AttributeRules, BuildOptions, MtimeRule, RootRules};
-use weald_filter::{IdMap, IdRange, XattrRules};
+use weald_filter::{AttributeChoice, IdMap, IdRange, XattrRules};
 use weald_format::Xattr;
+
+/// What is kept of attributes.
+#[derive(Args, Debug, Default)]
+pub struct AttributeChoiceArgs {
+    /// Keep the extended attributes that one of these patterns of the shell matches, and none that
+    /// a pattern after ! matches: 'user.*,!user.cache.*' (default: all)
+    #[arg(
+        long,
+        value_name = "PATTERNS",
+        value_parser = parse::xattr_rules,
+        hide_short_help = true
+    )]
+    xattrs: Option<XattrRules>,
+    /// Change these users, in ACLs, too; repeatable, the first range that has a user decides
+    #[arg(long, value_name = "FIRST[-LAST]:NEW", hide_short_help = true)]
+    map_uid: Vec<IdRange>,
+    /// Change these groups, in ACLs, too; repeatable
+    #[arg(long, value_name = "FIRST[-LAST]:NEW", hide_short_help = true)]
+    map_gid: Vec<IdRange>,
+}
+
+impl AttributeChoiceArgs {
+    /// The choice that these options make.
+    pub fn choice(&self) -> AttributeChoice {
+        AttributeChoice {
+            xattrs: self.xattrs.clone().unwrap_or_default(),
+            uids: IdMap::new(self.map_uid.clone()),
+            gids: IdMap::new(self.map_gid.clone()),
+        }
+    }
+}
 
 /// Changes to attributes.
 #[derive(Args, Debug)]
@@ -48,15 +79,8 @@ pub struct AttributeArgs {
         hide_short_help = true
     )]
     mtime: Option<MtimeRule>,
-    /// Keep the extended attributes that one of these patterns of the shell matches, and none that
-    /// a pattern after ! matches: 'user.*,!user.cache.*' (default: all)
-    #[arg(
-        long,
-        value_name = "PATTERNS",
-        value_parser = parse::xattr_rules,
-        hide_short_help = true
-    )]
-    xattrs: Option<XattrRules>,
+    #[command(flatten)]
+    choice: AttributeChoiceArgs,
     /// Give every file and directory this extended attribute; repeatable
     #[arg(
         long,
@@ -65,12 +89,6 @@ pub struct AttributeArgs {
         hide_short_help = true
     )]
     set_xattr: Vec<Xattr>,
-    /// Change these users, in ACLs, too; repeatable, the first range that has a user decides
-    #[arg(long, value_name = "FIRST[-LAST]:NEW", hide_short_help = true)]
-    map_uid: Vec<IdRange>,
-    /// Change these groups, in ACLs, too; repeatable
-    #[arg(long, value_name = "FIRST[-LAST]:NEW", hide_short_help = true)]
-    map_gid: Vec<IdRange>,
     /// Store this owner, and group if given, for the root of the tree
     #[arg(
         long,
@@ -107,18 +125,15 @@ impl AttributeArgs {
             group,
             mode,
             mtime,
-            xattrs,
+            choice,
             set_xattr,
-            map_uid,
-            map_gid,
             root_owner,
             root_mode,
             root_mtime,
         } = self;
         let is_changed = owner.is_some() || group.is_some() || mode.is_some() || mtime.is_some();
-        let has_maps = !map_uid.is_empty() || !map_gid.is_empty();
         let has_root = root_owner.is_some() || root_mode.is_some() || root_mtime.is_some();
-        is_changed || has_maps || has_root || xattrs.is_some() || !set_xattr.is_empty()
+        is_changed || has_root || !choice.choice().is_everything() || !set_xattr.is_empty()
     }
 
     /// Stores the given values in `options`.
@@ -132,10 +147,8 @@ impl AttributeArgs {
         }
         let (uid, gid) = self.root_owner.unzip();
         options.rules = AttributeRules {
-            xattrs: self.xattrs.clone().unwrap_or_default(),
+            choice: self.choice.choice(),
             set_xattrs: self.set_xattr.clone(),
-            uids: IdMap::new(self.map_uid.clone()),
-            gids: IdMap::new(self.map_gid.clone()),
             root: RootRules {
                 uid,
                 gid: gid.flatten(),

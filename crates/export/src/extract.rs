@@ -17,6 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
+use weald_filter::AttributeChoice;
 use weald_format::{Error, ErrorKind, FileKind, Result};
 use weald_image::{AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner};
 use weald_image::{Image, Inode, ahead_queue};
@@ -62,6 +63,8 @@ pub struct ExtractOptions {
     pub keeps_owner: bool,
     /// Which extended attributes to restore.
     pub xattrs: XattrPolicy,
+    /// What is kept of attributes.
+    pub attributes: AttributeChoice,
     /// Leave out devices, without a word.
     pub skips_devices: bool,
     /// Keep files that are damaged, with holes in place of what cannot be read. They are reported.
@@ -149,6 +152,7 @@ pub fn extract(
         own_ids: ids_of_new_files(&root),
         xattrs: options.xattrs,
         keeps_damaged: options.keeps_damaged,
+        attributes: &options.attributes,
     };
     let extractor = Extractor {
         restorer: Restorer {

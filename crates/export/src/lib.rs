@@ -1,8 +1,10 @@
-//! Output of images: files of the host, a tar stream, one side of a comparison with a directory.
+//! Output of images: files of the host, a tar stream, a cpio archive, one side of a comparison with
+//! a directory.
 //!
 //! Neighbours: `vfs` selects entries and compares trees; `sys` calls the host.
 #![forbid(unsafe_code)]
 
+mod cpio;
 mod extract;
 mod host_tree;
 mod links;
@@ -13,6 +15,7 @@ mod tar;
 mod tar_output;
 mod target_dir;
 
+pub use cpio::{CpioReport, write_cpio};
 pub use extract::{ExtractObserver, ExtractOptions, ExtractProgress, ExtractReport, extract};
 pub use host_tree::{HostDir, HostTree};
 pub use pax::{Entry as TarEntry, type_flag};

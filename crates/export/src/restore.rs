@@ -11,7 +11,8 @@ use std::io::ErrorKind as IoKind;
 use std::ops::{ControlFlow, Range};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
-use weald_format::{Error, FileKind, Ids, Result, Xattr, permissions_without_acl};
+use weald_filter::AttributeChoice;
+use weald_format::{Attributes, Error, FileKind, Ids, Result, Xattr, permissions_without_acl};
 use weald_image::{Image, Inode, Run};
 use weald_sys::{NewTimes, NodeKind, Stat};
 
@@ -43,13 +44,14 @@ pub enum XattrPolicy {
 
 /// Attributes to restore, and the treatment of existing entries.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Policy {
+pub(crate) struct Policy<'a> {
     pub(crate) overwrite: bool,
     pub(crate) keeps_owner: bool,
     /// Owner and group of new files; `None` if new files inherit a group or an ACL from the target.
     pub(crate) own_ids: Option<(u32, u32)>,
     pub(crate) xattrs: XattrPolicy,
     pub(crate) keeps_damaged: bool,
+    pub(crate) attributes: &'a AttributeChoice,
 }
 
 /// Directory and name of a new inode.
@@ -62,7 +64,7 @@ pub(crate) struct Place<'a> {
 /// Makes inodes of `image`.
 pub(crate) struct Restorer<'a> {
     pub(crate) image: &'a Image,
-    pub(crate) policy: Policy,
+    pub(crate) policy: Policy<'a>,
     /// Receives each attribute that could not be restored, with the path of the inode.
     pub(crate) problem: &'a (dyn Fn(&[u8], Error) + Sync),
     /// Receives the length of every piece of content. An error ends the file.
@@ -197,7 +199,7 @@ impl Restorer<'_> {
     /// The permissions with which a file is made: the final ones if they give no user more rights
     /// meanwhile than in the end.
     fn permissions_while_filling(&self, place: &Place<'_>, inode: &Inode) -> u16 {
-        let attributes = &inode.attributes;
+        let attributes = &self.attributes_of(inode);
         let wanted = (attributes.uid, attributes.gid);
         let is_ours = |own| !self.policy.keeps_owner || wanted == own;
         let stays_ours =
@@ -315,7 +317,7 @@ impl Restorer<'_> {
             result.unwrap_or_else(|e| (self.problem)(&path(), Error::io(what, e)));
             is_done
         };
-        let attributes = &inode.attributes;
+        let attributes = &self.attributes_of(inode);
         // One stat costs less than setting attributes that are right already.
         let found = subject.stat().ok();
         let has_owner = found.is_some_and(|f| (f.uid, f.gid) == (attributes.uid, attributes.gid));
@@ -392,8 +394,13 @@ impl Restorer<'_> {
             .xattrs(inode)?
             .iter()
             .filter(is_wanted)
-            .cloned()
+            .filter_map(|xattr| self.policy.attributes.xattr_of(xattr))
             .collect())
+    }
+
+    /// The attributes of an inode, with the ids that it gets.
+    fn attributes_of(&self, inode: &Inode) -> Attributes {
+        self.policy.attributes.attributes_of(inode.attributes)
     }
 }
 

@@ -16,7 +16,10 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSet, permissions_without_acl};
+use weald_filter::AttributeChoice;
+use weald_format::{
+    ACL_ACCESS, Error, FileKind, Ids, InodeNo, Result, XattrSet, permissions_without_acl,
+};
 use weald_image::{Image, Inode, Run};
 use weald_vfs::{Choice, Event, Located, SelectedWalk, Unmatched};
 
@@ -30,6 +33,8 @@ pub struct TarOptions {
     pub choice: Choice,
     /// Leave extended attributes out.
     pub drops_xattrs: bool,
+    /// What is kept of attributes.
+    pub attributes: AttributeChoice,
     /// The stream becomes a layer of OCI: names that begin with `.wh.` are left out and reported,
     /// because they would mean removed files there.
     pub is_layer: bool,
@@ -98,7 +103,11 @@ pub fn write_tar(
                 left_out_count += 1;
                 Ok(())
             }
-            Ok(Some(Event::Enter(visit))) => writer.entry(walk.shortened_path(), &visit.inode)?,
+            Ok(Some(Event::Enter(mut visit))) => {
+                let attributes = visit.inode.attributes;
+                visit.inode.attributes = options.attributes.attributes_of(attributes);
+                writer.entry(walk.shortened_path(), &visit.inode)?
+            }
             Err(error) => Err(error),
         };
         if let Err(error) = written {
@@ -209,7 +218,9 @@ impl TarWriter<'_> {
     /// The permission bits to write. If the ACL is left out, they deny what the ACL denies.
     fn permissions(&self, inode: &Inode) -> u16 {
         let stored = inode.attributes.permissions;
-        let dropped = inode.xattr_set.filter(|_| self.options.drops_xattrs);
+        let options = self.options;
+        let drops_acl = options.drops_xattrs || !options.attributes.xattrs.keeps(ACL_ACCESS);
+        let dropped = inode.xattr_set.filter(|_| drops_acl);
         match dropped.map(|_| self.image.xattrs(inode)) {
             None => stored,
             Some(Ok(set)) => permissions_without_acl(stored, &set, Ids::Kept),
@@ -221,7 +232,11 @@ impl TarWriter<'_> {
     fn inputs(&self, inode: &Inode) -> Result<(XattrSet, Vec<u8>, SparseMap)> {
         let keeps_xattrs = inode.xattr_set.is_some() && !self.options.drops_xattrs;
         let xattrs = if keeps_xattrs {
-            self.image.xattrs(inode)?.to_vec()
+            let set = self.image.xattrs(inode)?;
+            let choice = &self.options.attributes;
+            set.iter()
+                .filter_map(|xattr| choice.xattr_of(xattr))
+                .collect()
         } else {
             XattrSet::new()
         };

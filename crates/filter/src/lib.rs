@@ -3,10 +3,11 @@
 //!
 //! This file holds the list and its syntax, `pattern.rs` the matching, `rule.rs` one rule,
 //! `dir_rules.rs` the rules in files of the tree itself, `path_list.rs` lists of paths,
-//! `xattr_rules.rs` which xattrs are kept, `id_map.rs` what users and groups become. Tests of the
+//! `attribute_choice.rs` what is kept of attributes: `xattr_rules.rs` and `id_map.rs`. Tests of the
 //! builder, which walks, run the real rsync over trees and compare.
 #![forbid(unsafe_code)]
 
+mod attribute_choice;
 mod dir_rules;
 mod id_map;
 mod path_list;
@@ -14,6 +15,7 @@ mod pattern;
 mod rule;
 mod xattr_rules;
 
+pub use attribute_choice::AttributeChoice;
 pub use dir_rules::{DIR_FILE_LEN_MAX, DIR_RULES_LEN_MAX, DirRules, ReadRules, ReadRulesOf};
 use dir_rules::{DirMerge, Held, Syntax};
 pub use id_map::{IdMap, IdRange};

@@ -2,23 +2,16 @@
 
 use super::mode::ModeRule;
 use std::borrow::Cow;
-use weald_filter::{IdMap, XattrRules};
-use weald_format::acl::{ACL_ENTRY_LEN, ACL_VERSION, GROUP, USER};
-use weald_format::{
-    ACL_ACCESS, ACL_DEFAULT, FileKind, Ids, Xattr, XattrSet, permissions_without_acl,
-};
+use weald_filter::AttributeChoice;
+use weald_format::{ACL_ACCESS, FileKind, Ids, Xattr, XattrSet, permissions_without_acl};
 
 /// Rules about extended attributes and ids.
 #[derive(Debug, Clone, Default)]
 pub struct AttributeRules {
-    /// Which extended attributes are kept.
-    pub xattrs: XattrRules,
+    /// What is kept of the attributes of the source.
+    pub choice: AttributeChoice,
     /// Extended attributes that every file and directory gets.
     pub set_xattrs: Vec<Xattr>,
-    /// What users become, in ACLs, too.
-    pub uids: IdMap,
-    /// What groups become, in ACLs, too.
-    pub gids: IdMap,
     /// The root of the tree.
     pub root: RootRules,
 }
@@ -39,10 +32,7 @@ pub struct RootRules {
 impl AttributeRules {
     /// Whether no xattr changes.
     pub fn keeps_xattrs(&self) -> bool {
-        self.xattrs.is_everything()
-            && self.set_xattrs.is_empty()
-            && self.uids.is_empty()
-            && self.gids.is_empty()
+        self.choice.is_everything() && self.set_xattrs.is_empty()
     }
 
     /// The xattrs that an inode of `kind` with `set` gets; `None` for none.
@@ -56,8 +46,7 @@ impl AttributeRules {
         }
         let kept = set.into_iter().flatten();
         let mut changed: XattrSet = kept
-            .filter(|xattr| self.xattrs.keeps(&xattr.name))
-            .map(|xattr| self.with_ids(xattr))
+            .filter_map(|xattr| self.choice.xattr_of(xattr))
             .collect();
         if matches!(kind, FileKind::Regular | FileKind::Directory) {
             changed.retain(|xattr| self.set_xattrs.iter().all(|new| new.name != xattr.name));
@@ -82,28 +71,5 @@ impl AttributeRules {
             }
             _ => permissions,
         }
-    }
-
-    /// The xattr with the ids of an ACL mapped. Bytes that are no ACL stay.
-    fn with_ids(&self, xattr: &Xattr) -> Xattr {
-        let mut xattr = xattr.clone();
-        let is_acl = xattr.name == ACL_ACCESS || xattr.name == ACL_DEFAULT;
-        let has_maps = !self.uids.is_empty() || !self.gids.is_empty();
-        if !is_acl || !has_maps || !xattr.value.starts_with(&ACL_VERSION) {
-            return xattr;
-        }
-        let Some(entries) = xattr.value.get_mut(ACL_VERSION.len()..) else {
-            return xattr;
-        };
-        let (entries, _) = entries.as_chunks_mut::<ACL_ENTRY_LEN>();
-        for [t0, t1, _, _, id @ ..] in entries {
-            let map = match u16::from_le_bytes([*t0, *t1]) {
-                USER => &self.uids,
-                GROUP => &self.gids,
-                _ => continue,
-            };
-            *id = map.apply(u32::from_le_bytes(*id)).to_le_bytes();
-        }
-        xattr
     }
 }

@@ -1,5 +1,6 @@
 //! `weald extract`: writes the tree of an image to a directory.
 
+use crate::attribute_args::AttributeChoiceArgs;
 use crate::choice_args::{ChoiceArgs, StripArgs};
 use crate::foreign;
 use crate::help::{DONE_OR_PARTLY, Help};
@@ -80,6 +81,8 @@ pub struct ExtractArgs {
     /// Do not restore extended attributes
     #[arg(long)]
     no_xattrs: bool,
+    #[command(flatten)]
+    attributes: AttributeChoiceArgs,
     /// Exit with status 1 if devices are left out, which only root can make
     #[arg(long)]
     strict: bool,
@@ -125,6 +128,7 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
         overwrite: args.overwrite,
         keeps_owner,
         xattrs,
+        attributes: args.attributes.choice(),
         skips_devices: args.skip_devices,
         keeps_damaged: args.keep_damaged,
     };

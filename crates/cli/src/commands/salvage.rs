@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use weald_builder::{BuildOptions, Lost, Salvaged, build_from_image, salvage};
 use weald_export::{ExtractOptions, XattrPolicy, extract};
+use weald_filter::AttributeChoice;
 use weald_format::Digest;
 use weald_image::{Damaged, OpenOptions};
 use weald_io::FileSource;
@@ -157,6 +158,7 @@ fn extract_all(args: &SalvageArgs, salvaged: &Salvaged, display: &Display) -> an
         } else {
             XattrPolicy::Ordinary
         },
+        attributes: AttributeChoice::default(),
         skips_devices: false,
         keeps_damaged: false,
     };

@@ -1,17 +1,20 @@
 //! `weald tar`: writes an image as a tar stream.
 
+use crate::attribute_args::AttributeChoiceArgs;
 use crate::choice_args::{ChoiceArgs, StripArgs};
 use crate::commands::extract::Problems;
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::messages;
 use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
+use crate::progress::count;
 use crate::reading::ReadingArgs;
 use crate::status::exit_code;
 use anyhow::bail;
-use clap::{Args, ValueHint};
+use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use weald_export::{TarOptions, write_tar};
+use weald_export::{TarOptions, write_cpio, write_tar};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -20,6 +23,8 @@ pub const HELP: Help = Help {
         "The format is pax: names of any length, times in nanoseconds, extended attributes \
          (SCHILY.xattr), hard links, and holes as GNU sparse files. The same image gives the \
          same bytes. Sockets have no form in tar; weald reports them and leaves them out.",
+        "With --format cpio it is an archive of the kind newc, which the kernel unpacks as an \
+         initramfs: no extended attributes, no holes, no nanoseconds, files below 4 GiB.",
         "GNU tar restores extended attributes with tar -xp --xattrs --xattrs-include='*'. Names \
          with '=' are written twice, for GNU tar and for bsdtar (LIBARCHIVE.xattr). GNU tar warns \
          that it ignores the second form; bsdtar also restores the first one, with '%3D' in the \
@@ -33,6 +38,10 @@ pub const HELP: Help = Help {
         (
             "Compress a part of the tree",
             "weald tar forest.weald usr/lib 'etc/*.conf' | zstd > part.tar.zst",
+        ),
+        (
+            "Make an initramfs",
+            "weald tar --format cpio forest.weald | zstd > initramfs.img",
         ),
         (
             "Write what a list names, without objects",
@@ -59,7 +68,21 @@ pub struct TarArgs {
     #[arg(long)]
     no_xattrs: bool,
     #[command(flatten)]
+    attributes: AttributeChoiceArgs,
+    /// Format of the stream
+    #[arg(long, value_enum, default_value = "pax")]
+    format: FormatWord,
+    #[command(flatten)]
     reading: ReadingArgs,
+}
+
+/// Formats of streams.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum FormatWord {
+    /// Tar with pax headers
+    Pax,
+    /// Cpio of the kind newc
+    Cpio,
 }
 
 /// Runs the command.
@@ -69,6 +92,7 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     let options = TarOptions {
         choice: chosen.choice.clone(),
         drops_xattrs: args.no_xattrs,
+        attributes: args.attributes.choice(),
         is_layer: false,
         temp_dir: std::env::temp_dir(),
     };
@@ -82,7 +106,28 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     let root = source.directory()?;
     let mut output = Output::new();
     if output.is_terminal() {
-        bail!("a tar stream is not written to a terminal");
+        bail!("an archive is not written to a terminal");
+    }
+    if args.format == FormatWord::Cpio {
+        let report = args.reading.during("cpio", &[&source], false, || {
+            write_cpio(
+                &source,
+                root,
+                (&options.choice, &options.attributes),
+                output.raw(),
+                &Problems,
+            )
+        })?;
+        output.finish()?;
+        if report.without_xattrs_count > 0 && !args.no_xattrs {
+            messages::line(&format!(
+                "extended attributes are not written, as cpio has no form for them; entries that \
+                 have some: {} (--no-xattrs: they are not wanted)",
+                count(report.without_xattrs_count)
+            ));
+        }
+        let unmatched_count = chosen.report(&report.unmatched);
+        return Ok(exit_code(report.problem_count + unmatched_count));
     }
     let report = args.reading.during("tar", &[&source], false, || {
         write_tar(&source, root, &options, output.raw(), &Problems)

@@ -22,6 +22,23 @@ fn packs_as(scratch: &Scratch, options: &str, expected: &str) {
     }
 }
 
+/// The same, and of an image that is extracted or written as a stream with `options`.
+#[track_caller]
+fn passes_on_as(scratch: &Scratch, options: &str, expected: &str) {
+    packs_as(scratch, options, expected);
+    let weald = weald_bin();
+    shell(
+        scratch.path(),
+        &format!(
+            "rm -rf out; {weald} extract -q {options} plain out; {weald} build -qf out again
+             {weald} tar {options} plain | {weald} build -qf - streamed"
+        ),
+    );
+    for image in ["again", "streamed"] {
+        same_but_root_time(scratch.path(), image, expected);
+    }
+}
+
 #[track_caller]
 fn same_but_root_time(dir: &Path, image: &str, other: &str) {
     let output = weald(dir, &["diff", "--ignore", "mtime", image, other]);
@@ -47,13 +64,13 @@ fn xattrs_are_chosen_by_patterns() {
         scratch.path(),
         "setfattr -x user.cache.x want/file; setfattr -x trusted.t want/dir",
     );
-    packs_as(&scratch, "--xattrs '!trusted.*,!user.cache.*'", "want");
+    passes_on_as(&scratch, "--xattrs '!trusted.*,!user.cache.*'", "want");
     // Without its ACL, the file is readable for nobody whom the ACL denied.
     shell(
         scratch.path(),
         "setfacl -bk want/dir/acl want/dir; chmod 640 want/dir/acl",
     );
-    packs_as(&scratch, "--xattrs 'user.*,!user.cache.*'", "want");
+    passes_on_as(&scratch, "--xattrs 'user.*,!user.cache.*'", "want");
     shell(
         scratch.path(),
         "for p in want want/file want/dir want/dir/acl; do setfattr -n user.from -v build $p; done
@@ -74,9 +91,11 @@ fn users_and_groups_are_mapped() {
         "chown 101000:1000 want/file want/dir; chown 101005:2000 want/dir/acl
          chown -h 3:7 want/link; setfacl -x u:1003,g:1002 want/dir/acl
          setfacl -m u:101003:rw,g:8:r want/dir/acl; setfacl -k want/dir
-         setfacl -d -m u:101001:rx want/dir; chown 5:6 want; chmod 700 want",
+         setfacl -d -m u:101001:rx want/dir; ",
     );
     let maps = "--map-uid 1000-1999:101000 --map-gid 1001:7 --map-gid 1002:8";
+    passes_on_as(&scratch, maps, "want");
+    shell(scratch.path(), "chown 5:6 want; chmod 700 want");
     packs_as(
         &scratch,
         &format!("{maps} --root-owner 5:6 --root-mode 700"),

@@ -383,7 +383,7 @@ fn sums_of_holes_equal_sums_of_zeros() {
 fn long_reads_show_their_progress_on_a_terminal() {
     let bench = Bench::new();
     bench.sh(
-        "mkdir source; head -c 150M /dev/zero | openssl enc -aes-128-ctr -pass pass:x \
+        "mkdir source; head -c 50M /dev/zero | openssl enc -aes-128-ctr -pass pass:x \
               -nosalt 2>/dev/null > source/noise; cp source/noise source/more; echo x >> source/more
               $WEALD build -q -l 1 --match-size 0 source image
               touch source/noise; $WEALD build -q -l 1 --match-size 0 source other",

@@ -327,3 +327,54 @@ fn a_map_that_is_too_long_for_memory_comes_back() {
     bench.sh(&format!("$WEALD tar image | ({UNTAR})"));
     bench.sh("cmp source/sparse out/sparse");
 }
+
+/// Would catch: a field at a wrong place, data of a hard link that are missing or come twice, a
+/// device number that is cut, an entry that is lost in silence.
+#[test]
+fn cpio_archives_unpack_to_the_same_tree() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir -p source/dir/deep source/empty; head -c 9M /dev/urandom > source/long
+         echo short > source/dir/short; ln source/dir/short source/dir/twin
+         ln source/long source/l2
+         ln -s dir/short source/link; mkfifo source/pipe; mknod source/null c 1 3
+         mknod source/disk b 259 70000; truncate -s 100000 source/holes
+         echo x >> source/holes
+         : > source/none; chmod 4751 source/dir/short; chown 70000:123456 source/dir/short
+         chown -h 5:6 source/link; chmod 1777 source/empty; mkdir 'source/sp ace'
+         : > source/$'n\\nl'
+         find source -exec touch -hd @1234567890 {} +
+         $WEALD build -q source image; mkdir out",
+    );
+    bench.sh(
+        "$WEALD tar --format cpio image > archive; test $(($(stat -c %s archive) % 512)) = 0
+         cd out; bsdcpio -idmu --quiet < ../archive; touch -r ../source .",
+    );
+    let options = CompareOptions {
+        holes: false,
+        ..CompareOptions::default()
+    };
+    assert_same(&bench.at("source"), &bench.at("out"), &options);
+    bench.sh("$WEALD tar --format cpio image | cmp - archive");
+    let listed = bench.sh("bsdtar -tf archive | wc -l; find source -printf x | wc -c");
+    let counts: Vec<&str> = listed.lines().collect();
+    assert_eq!(counts[0], counts[1]);
+    // What has no form is named, and the rest is written.
+    bench.sh(
+        "setfattr -n user.a -v b source/none; truncate -s 5G source/huge
+              $WEALD build -qf source image",
+    );
+    let said = bench.sh("$WEALD tar --format cpio image 2>&1 >archive || echo status $?");
+    assert!(
+        said.contains("huge: left out: a length of 5368709120"),
+        "{said}"
+    );
+    assert!(
+        said.contains("that have some: 1 (") && said.contains("status 1"),
+        "{said}"
+    );
+    assert_eq!(bench.sh("bsdtar -tf archive | grep -c huge || true"), "0\n");
+    let chosen =
+        bench.sh("$WEALD tar --format cpio --no-xattrs image dir/short 2>&1 | bsdtar -tf -");
+    assert_eq!(chosen, ".\ndir\ndir/short\n");
+}

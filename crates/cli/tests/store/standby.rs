@@ -87,7 +87,11 @@ fn a_standby_takes_over_and_the_old_store_comes_back() {
     }
     // The old store learns it, and its volume is read-only then.
     let words = ["was replaced by", "standby", "weald replica follow"];
-    ground.refused(&["replica", "send", "store", "--name", "replica"], &words);
+    let send = ["replica", "send", "store", "--name", "replica"];
+    eventually("the server's own look at the replica is over", || {
+        !(ground.0.weald(send).stderr).contains("another process is sending")
+    });
+    ground.refused(&send, &words);
     ground.0.umount(&dir);
     ground.refused(&["volume", "create", "store:more"], &words);
     ground.refused(&["store", "rm", "store:v1"], &words);
