@@ -138,7 +138,7 @@ pub fn work_alone(
     };
     if let SnapshotWork::RollBack(_) = work {
         // Changes of a crash are older than the rollback.
-        weald_volume::apply_sync_log(store, name)?;
+        weald_volume::apply_sync_log(store, name, &options.writer_name)?;
     }
     let opened = OpenStore::open(store, &options)?;
     if !work.is_reading() {

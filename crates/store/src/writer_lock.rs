@@ -13,6 +13,9 @@ pub const READER_OF_VOLUME: &str = "reading a volume";
 /// How long others wait for such a command: most of them list a directory or read a file.
 const READER_PATIENCE: Duration = Duration::from_secs(30);
 
+/// How long a writer may take to write its name.
+const NAME_PATIENCE: Duration = Duration::from_millis(500);
+
 /// Time between two looks.
 const INTERVAL: Duration = Duration::from_millis(20);
 
@@ -43,7 +46,9 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFil
             writer
         };
         let is_reader = holder.contains(READER_OF_VOLUME);
-        if is_reader && start.elapsed() < READER_PATIENCE {
+        // A writer that has just come has not written its name yet.
+        let is_new = text.len() <= 1 && start.elapsed() < NAME_PATIENCE;
+        if is_new || is_reader && start.elapsed() < READER_PATIENCE {
             std::thread::sleep(INTERVAL);
             continue;
         }

@@ -15,6 +15,7 @@ use anyhow::{Context, bail};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
 use weald_builder::stream::{EncodedBlock, build_of_parts};
 use weald_builder::{BuildOptions, Silent};
 use weald_daemon::HeldVolume;
@@ -158,29 +159,71 @@ pub fn with_reader<T>(
     named: &Named,
     read: impl FnOnce(&VolumeReader) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    // Waits for a server that is closing the volume.
-    let _ = named.mounted(Ask::Mounts)?;
-    if let Some(held) = MountedState::find(named, &named.name)? {
-        return read(held.reader());
+    match Holder::of(named, &named.name)? {
+        Holder::Server(held) => read(held.reader()),
+        Holder::Own(writer) => {
+            let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+            read(&VolumeReader::open(&writer, &named.name)?)
+        }
     }
-    let writer = writer_of(named)?;
-    let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-    read(&VolumeReader::open(&writer, &named.name)?)
+}
+
+/// How long a command waits for a mount that has taken the store and does not answer yet.
+const MOUNTING_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Time between two looks.
+const INTERVAL: Duration = Duration::from_millis(50);
+
+/// Who keeps a state of a volume as it is while it is read.
+enum Holder {
+    /// The server that has the volume mounted.
+    Server(MountedState),
+    /// This process, as the writer of the store.
+    Own(Arc<Mutex<StoreWriter>>),
+}
+
+impl Holder {
+    /// Finds the server, or becomes the writer. A mount can come first while this waits for the
+    /// store.
+    fn of(named: &Named, state: &str) -> anyhow::Result<Self> {
+        let start = Instant::now();
+        loop {
+            // Waits for a server that is closing the volume.
+            let _ = named.mounted(Ask::Mounts)?;
+            if let Some(held) = MountedState::find(named, state)? {
+                return Ok(Self::Server(held));
+            }
+            match writer_of(named) {
+                Err(error) if is_of_mount(&error) && start.elapsed() < MOUNTING_PATIENCE => {
+                    std::thread::sleep(INTERVAL);
+                }
+                writer => return Ok(Self::Own(writer?)),
+            }
+        }
+    }
+}
+
+/// Whether a mount has the store.
+fn is_of_mount(error: &anyhow::Error) -> bool {
+    let error = error.downcast_ref::<Error>();
+    error.is_some_and(|error| {
+        error.kind() == ErrorKind::Busy && error.to_string().contains("(weald mount")
+    })
 }
 
 fn open_named(named: &Named, state: &str, options: &OpenOptions) -> anyhow::Result<Image> {
-    // Waits for a server that is closing the volume.
-    let _ = named.mounted(Ask::Mounts)?;
-    if let Some(held) = MountedState::find(named, state)? {
-        let parts = tree_of(held.reader())?;
-        return image_of(
-            named.store.clone(),
-            parts,
-            Keeper::Server(Arc::new(held.into_held())),
-            options,
-        );
-    }
-    let writer = writer_of(named)?;
+    let writer = match Holder::of(named, state)? {
+        Holder::Server(held) => {
+            let parts = tree_of(held.reader())?;
+            return image_of(
+                named.store.clone(),
+                parts,
+                Keeper::Server(Arc::new(held.into_held())),
+                options,
+            );
+        }
+        Holder::Own(writer) => writer,
+    };
     let (store, parts) = {
         let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
         let parts = tree_of(&VolumeReader::open(&writer, state)?)?;
@@ -199,8 +242,9 @@ fn writer_of(named: &Named) -> anyhow::Result<Arc<Mutex<StoreWriter>>> {
         return Ok(writer);
     }
     let store = named.store.for_reading();
-    weald_volume::apply_sync_log(&store, &named.name)?;
-    let writer = store.write(WriteOptions::new(writer_name(READER_OF_VOLUME)))?;
+    let own_name = writer_name(READER_OF_VOLUME);
+    weald_volume::apply_sync_log(&store, &named.name, &own_name)?;
+    let writer = store.write(WriteOptions::new(own_name))?;
     let writer = Arc::new(Mutex::new(writer));
     writers.push((named.dir.clone(), Arc::downgrade(&writer)));
     Ok(writer)

@@ -223,7 +223,7 @@ fn collections_salvage_and_removal_know_the_log() {
     store
         .salvage(&weald_store::SalvageOptions::default())
         .expect("salvage");
-    crate::apply_sync_log(&store, "v").expect("applied");
+    crate::apply_sync_log(&store, "v", "a test").expect("applied");
     after.check();
     let volume = after.open();
     assert!(read(&volume, other) == noise(300_000, 1));

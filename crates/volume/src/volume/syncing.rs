@@ -22,16 +22,18 @@ use std::sync::atomic::Ordering;
 use weald_format::{ErrorKind, Result};
 use weald_store::{SYNCS_MAX, Store, WriteOptions, WrittenRecord};
 
-/// Puts the changes that a crash left in the sync log of the volume `name` into its tables.
+/// Puts the changes that a crash left in the sync log of the volume `name` into its tables, as the
+/// writer `writer_name`.
 ///
 /// # Errors
 /// `NotFound`; `Busy` if another process writes to the store; `Corrupt`, `Io`, `Full`.
-pub fn apply_sync_log(store: &Store, name: &str) -> Result<()> {
+pub fn apply_sync_log(store: &Store, name: &str, writer_name: &str) -> Result<()> {
     let options = OpenOptions {
         background: false,
+        writer_name: writer_name.to_owned(),
         ..OpenOptions::default()
     };
-    let writer = store.write(WriteOptions::new(options.writer_name.clone()))?;
+    let writer = store.write(WriteOptions::new(writer_name))?;
     let has_sync_log = writer.volume_row(name)?.has_sync_log;
     drop(writer);
     if has_sync_log {

@@ -225,8 +225,9 @@ impl Seal<'_> {
             Target::File(..) => named.store.for_reading(),
             Target::Store(_) => named.store.clone(),
         };
-        weald_volume::apply_sync_log(&store, &named.name)?;
-        let writer = store.write(WriteOptions::new(writer_name("volume seal")))?;
+        let own_name = writer_name("volume seal");
+        weald_volume::apply_sync_log(&store, &named.name, &own_name)?;
+        let writer = store.write(WriteOptions::new(own_name))?;
         let reader = VolumeReader::open(&writer, state)?;
         let tell = |path: &[u8], error: &Error| self.tell(path, error);
         let mut source = SealSource::new(&reader, &tell, (self.is_strict, Identity::Bytes))?;

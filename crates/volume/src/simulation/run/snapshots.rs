@@ -105,7 +105,7 @@ impl Run {
         let faults = self.bug.and_then(crate::PlantedBug::of_snapshots);
         let rolled = Store::open(std::sync::Arc::new(self.disk.clone())).and_then(|store| {
             // What a mount does before anything else.
-            crate::apply_sync_log(&store, self.side().name)?;
+            crate::apply_sync_log(&store, self.side().name, "the simulation")?;
             let mut writer = store.write(WriteOptions {
                 steps: Steps::small(),
                 faults: Faults::of(faults),
