@@ -41,13 +41,14 @@ pub(crate) fn lock(store: &Store, writer_name: &str) -> Result<(Arc<dyn LocalFil
             Err(_) => String::new(),
         };
         let holder = if writer.is_empty() {
-            "another process".to_owned()
+            "another process"
         } else {
-            writer
+            &writer
         };
         let is_reader = holder.contains(READER_OF_VOLUME);
-        // A writer that has just come has not written its name yet.
-        let is_new = text.len() <= 1 && start.elapsed() < NAME_PATIENCE;
+        // One that has just come has not written its name yet, and one that goes has taken it away.
+        let is_unnamed = writer.is_empty() || text.len() <= 1;
+        let is_new = is_unnamed && start.elapsed() < NAME_PATIENCE;
         if is_new || is_reader && start.elapsed() < READER_PATIENCE {
             std::thread::sleep(INTERVAL);
             continue;
