@@ -177,7 +177,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Who keeps a state of a volume as it is while it is read.
 enum Holder {
     /// The server that has the volume mounted.
-    Server(MountedState),
+    Server(Box<MountedState>),
     /// This process, as the writer of the store.
     Own(Arc<Mutex<StoreWriter>>),
 }
@@ -191,7 +191,7 @@ impl Holder {
             // Waits for a server that is closing the volume.
             let _ = named.mounted(Ask::Mounts)?;
             if let Some(held) = MountedState::find(named, state)? {
-                return Ok(Self::Server(held));
+                return Ok(Self::Server(Box::new(held)));
             }
             match writer_of(named) {
                 Err(error) if is_of_mount(&error) && start.elapsed() < MOUNTING_PATIENCE => {
