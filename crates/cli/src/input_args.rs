@@ -214,7 +214,8 @@ impl InputArgs {
         let text = read_list(file).with_context(|| show_path(file))?;
         let root = self.root.as_deref().unwrap_or(Path::new("."));
         let real = root.canonicalize().with_context(|| show_path(root))?;
-        let paths = text.split(|byte| *byte == separator(&text));
+        let end = separator(&text);
+        let paths = text.split(|byte| *byte == end);
         let below: anyhow::Result<Vec<&[u8]>> = paths.map(|path| below_root(path, &real)).collect();
         let list = PathList::new(below?).with_context(|| show_path(file))?;
         Ok(Input::Directories(Directories {

@@ -13,7 +13,7 @@ use crate::restore::READ_LEN;
 use std::collections::HashMap;
 use std::io::Write;
 use weald_filter::AttributeChoice;
-use weald_format::{Error, FileKind, InodeNo, Result};
+use weald_format::{Error, FileKind, Ids, InodeNo, Result, permissions_without_acl};
 use weald_image::{Image, Inode};
 use weald_vfs::{Choice, Event, Located, SelectedWalk, Unmatched};
 
@@ -168,7 +168,7 @@ impl CpioWriter<'_> {
         let (major, minor) = (attributes.rdev >> 32, attributes.rdev & u64::from(u32::MAX));
         Ok(Header {
             ino: known.unwrap_or(self.next_ino),
-            mode: inode.kind.mode_bits() | u32::from(attributes.permissions),
+            mode: inode.kind.mode_bits() | u32::from(self.permissions(inode)),
             uid: attributes.uid,
             gid: attributes.gid,
             nlink: field(inode.nlink.max(1), "a link count")?,
@@ -178,6 +178,17 @@ impl CpioWriter<'_> {
             rdev: (field(major, "a device")?, field(minor, "a device")?),
             target,
         })
+    }
+
+    /// The permissions without the ACL, which the archive has not: they let in nobody whom it
+    /// denies.
+    fn permissions(&self, inode: &Inode) -> u16 {
+        let stored = inode.attributes.permissions;
+        match inode.xattr_set.map(|_| self.image.xattrs(inode)) {
+            None => stored,
+            Some(Ok(set)) => permissions_without_acl(stored, &set, Ids::Kept),
+            Some(Err(_)) => stored & 0o7700,
+        }
     }
 
     fn put_header(&mut self, header: &Header, name: &[u8]) -> Result<()> {

@@ -377,4 +377,11 @@ fn cpio_archives_unpack_to_the_same_tree() {
     let chosen =
         bench.sh("$WEALD tar --format cpio --no-xattrs image dir/short 2>&1 | bsdtar -tf -");
     assert_eq!(chosen, ".\ndir\ndir/short\n");
+    // Without its ACL, a file lets in nobody whom the ACL denied.
+    bench.sh(
+        "mkdir guarded; echo x > guarded/file; chmod 640 guarded/file
+              setfacl -m u:1234:rwx,g::- guarded/file; $WEALD build -q guarded acl",
+    );
+    let mode = bench.sh("$WEALD tar --format cpio --no-xattrs acl | bsdtar -tvf - | grep file");
+    assert!(mode.starts_with("-rw------- "), "{mode}");
 }

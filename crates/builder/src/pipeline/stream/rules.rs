@@ -95,7 +95,7 @@ impl<'a> Rules<'a> {
 
     /// The extended attributes that the options leave of those of `entry`, and its permissions
     /// with them.
-    pub fn xattrs<'e>(&self, entry: &StreamEntry<'e>) -> (u16, Option<Cow<'e, XattrSet>>) {
+    fn xattrs<'e>(&self, entry: &StreamEntry<'e>) -> (u16, Option<Cow<'e, XattrSet>>) {
         let rules = &self.options.rules;
         let changed = rules.xattrs_of(entry.xattrs, entry.kind);
         let permissions = entry.attributes.permissions;
