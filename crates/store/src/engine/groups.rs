@@ -93,7 +93,7 @@ pub(super) struct Editor<'a, G> {
 }
 
 /// Part of the rows of an [`Open`], and its stored bytes.
-type Part = (Range<usize>, Vec<u8>);
+type OpenPart = (Range<usize>, Vec<u8>);
 
 impl<G: Groups> Editor<'_, G> {
     /// Applies `changes`, of which the last one of a key counts.
@@ -243,7 +243,7 @@ impl<G: Groups> Editor<'_, G> {
     }
 
     /// Replaces the old groups of `open` by `parts`.
-    fn replace(&mut self, open: &mut Open, parts: &[Part]) -> Result<()> {
+    fn replace(&mut self, open: &mut Open, parts: &[OpenPart]) -> Result<()> {
         let keys: Vec<Vec<u8>> = parts.iter().map(|(range, _)| key_of(open, range)).collect();
         for old in open.old_keys.drain(..) {
             if !keys.contains(&old) {
@@ -267,7 +267,7 @@ impl<G: Groups> Editor<'_, G> {
     }
 
     /// Divides the rows in `range` into groups that fill their pages, except the last.
-    fn fill(&self, open: &Open, range: Range<usize>) -> Result<Vec<Part>> {
+    fn fill(&self, open: &Open, range: Range<usize>) -> Result<Vec<OpenPart>> {
         let mut parts = Vec::new();
         let mut start = range.start;
         let mut guess = open.filling_count.max(16);
@@ -313,7 +313,7 @@ impl<G: Groups> Editor<'_, G> {
     }
 
     /// Divides the rows in `range` into groups of about equal length that fit into their pages.
-    fn halve(&self, open: &Open, range: Range<usize>) -> Result<Vec<Part>> {
+    fn halve(&self, open: &Open, range: Range<usize>) -> Result<Vec<OpenPart>> {
         let (mut parts, mut waiting) = (Vec::new(), vec![range]);
         while let Some(range) = waiting.pop() {
             if is_within_limits(&open.rows, &range) {

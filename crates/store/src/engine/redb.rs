@@ -3,15 +3,21 @@
 //! Every commit is synced and saves the data that redb needs to reopen the file after a crash (redb
 //! calls this quick-repair). Opening therefore takes the same time for a file of any size.
 
+mod backend;
 mod convert;
+mod failures;
 mod header;
 mod readable;
+mod reopen;
 mod repair;
 mod slot_checksum;
 mod sum;
 mod verify;
 
+use backend::History;
+use failures::{catch_panic, damaged, failed, unreadable_page};
 pub(crate) use readable::{From, ReadableTables, Stored};
+use reopen::Opened;
 pub(crate) use verify::verify_pages;
 
 use super::group_cache::GroupCache;
@@ -22,16 +28,13 @@ use super::{Batch, BeforeCommit, COMMIT, Change, Engine, ReadView, Table};
 use super::{VisitDamage, VisitRow};
 use crate::disk::LocalFile;
 use ::redb::{
-    Builder, CompactionError, Database, DatabaseError, ReadOnlyTable, ReadTransaction,
-    ReadableDatabase, ReadableTable, StorageBackend, StorageError, TableDefinition, TableError,
+    CompactionError, Database, ReadOnlyTable, ReadTransaction, ReadableDatabase, ReadableTable,
+    StorageError, TableDefinition, TableError,
 };
 use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use std::collections::BTreeMap;
-use std::io;
 use std::ops::Bound;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use weald_format::journal::RowSum;
 use weald_format::row_group::Rows;
@@ -40,87 +43,22 @@ use weald_format::{Error, ErrorKind, Result};
 /// Tables in a redb file.
 #[derive(Debug)]
 pub struct RedbEngine {
-    /// `None` from the drop on.
-    database: RwLock<Option<Database>>,
+    opened: RwLock<Opened>,
     shown: String,
     sealer: Sealer,
     cache: GroupCache,
     /// Sum of all rows as of the last commit; `None` until it is known.
     sum: Mutex<Option<RowSum>>,
     repairs: Repairs,
-    /// Whether redb has panicked.
-    has_panicked: AtomicBool,
-    /// Whether a write or a sync failed.
-    has_failed: Arc<AtomicBool>,
     /// Cut to one byte when the file was closed without a failure. The byte keeps the block of the
     /// disk, so that a full disk can be locked.
     mark: Option<Arc<dyn LocalFile>>,
-}
-
-/// Calls redb; `None` if it panics, which it does on some damaged pages.
-fn catch_panic<T>(call: impl FnOnce() -> T) -> Option<T> {
-    std::panic::catch_unwind(AssertUnwindSafe(call)).ok()
-}
-
-fn unreadable_page(shown: &str) -> Error {
-    damaged(shown, "a page makes no sense")
 }
 
 type Definition = TableDefinition<'static, &'static [u8], &'static [u8]>;
 
 fn definition(table: Table) -> Definition {
     TableDefinition::new(table.stored_name())
-}
-
-/// Storage of redb. It wraps the error of the disk in an `io::Error`, the only error that redb
-/// passes on.
-#[derive(Debug)]
-struct Backend {
-    file: Arc<dyn LocalFile>,
-    /// Whether a write or a sync failed.
-    has_failed: Arc<AtomicBool>,
-}
-
-impl Backend {
-    fn changed(&self, outcome: Result<()>) -> io::Result<()> {
-        outcome.map_err(|error| {
-            self.has_failed.store(true, Ordering::Relaxed);
-            as_io(error)
-        })
-    }
-}
-
-fn as_io(error: Error) -> io::Error {
-    let kind = match error.kind() {
-        ErrorKind::Full => io::ErrorKind::StorageFull,
-        _ => match error.io_source().map(io::Error::kind) {
-            Some(io::ErrorKind::UnexpectedEof) => io::ErrorKind::UnexpectedEof,
-            _ => io::ErrorKind::Other,
-        },
-    };
-    io::Error::new(kind, error)
-}
-
-impl StorageBackend for Backend {
-    fn len(&self) -> io::Result<u64> {
-        self.file.len().map_err(as_io)
-    }
-
-    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
-        self.file.read_at(out, offset).map_err(as_io)
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        self.changed(self.file.set_len(len))
-    }
-
-    fn sync_data(&self) -> io::Result<()> {
-        self.changed(self.file.sync())
-    }
-
-    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.changed(self.file.write_at(data, offset))
-    }
 }
 
 impl RedbEngine {
@@ -130,35 +68,14 @@ impl RedbEngine {
     /// # Errors
     /// `Corrupt` if the file is damaged; the message says how to rebuild it. `Busy`, `Io`, `Full`.
     pub fn open(file: Arc<dyn LocalFile>, shown: String, cache_len: usize) -> Result<Self> {
-        let has_failed = Arc::new(AtomicBool::new(false));
-        let backend = Backend {
-            file,
-            has_failed: has_failed.clone(),
-        };
-        let open = || {
-            let mut builder = Builder::new();
-            builder.set_cache_size(cache_len);
-            builder.create_with_backend(backend)
-        };
-        let opened = catch_panic(open).ok_or_else(|| unreadable_page(&shown))?;
-        let database = match opened {
-            Ok(database) => database,
-            Err(DatabaseError::Storage(error)) => return Err(failed(&shown, error)),
-            Err(DatabaseError::DatabaseAlreadyOpen) => {
-                let what = format!("{shown}: another process has it open");
-                return Err(Error::new(ErrorKind::Busy, what));
-            }
-            Err(error) => return Err(damaged(&shown, &error.to_string())),
-        };
+        let opened = Opened::new(file, cache_len, &shown)?;
         let engine = Self {
-            database: RwLock::new(Some(database)),
+            opened: RwLock::new(opened),
             shown,
             sealer: Sealer::new()?,
             cache: GroupCache::default(),
             sum: Mutex::default(),
             repairs: Repairs::default(),
-            has_panicked: AtomicBool::new(false),
-            has_failed,
             mark: None,
         };
         *engine.sum.lock() = engine.known_sum()?;
@@ -175,36 +92,75 @@ impl RedbEngine {
         Ok(engine)
     }
 
-    /// Calls redb, which is not called again after a panic.
-    fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
-        // Visitors of a scan call again, which works because no thread waits for the other lock.
-        let database = self.database.read();
-        let is_usable = !self.has_panicked.load(Ordering::Relaxed);
-        let database = database.as_ref().filter(|_| is_usable);
-        let database = database.ok_or_else(|| unreadable_page(&self.shown))?;
-        self.noted(catch_panic(|| call(database)))
+    /// Makes the tables usable again if redb gave up on them. Does nothing while another thread, or
+    /// a visitor of this one, uses them: the next call tries again.
+    fn reopen(&self) -> Result<()> {
+        if self.opened.read().usable().is_some() {
+            return Ok(());
+        }
+        let Some(mut opened) = self.opened.try_write() else {
+            return Ok(());
+        };
+        opened.reopen(&self.shown)
     }
 
-    /// The outcome of a call of redb, whose panic makes the tables unusable.
-    fn noted<T>(&self, outcome: Option<Result<T>>) -> Result<T> {
+    /// Calls redb, whose file is opened again before if redb gave up on it.
+    fn call<T>(&self, call: impl FnOnce(&Database) -> Result<T>) -> Result<T> {
+        self.reopen()?;
+        // Visitors of a scan call again, which works because no thread waits for the other lock.
+        let opened = self.opened.read();
+        let database = opened.usable().ok_or_else(|| self.gave_up())?;
+        self.noted(opened.history(), catch_panic(|| call(database)))
+    }
+
+    /// The outcome of a call of redb, whose panic makes its database unusable.
+    fn noted<T>(&self, history: &History, outcome: Option<Result<T>>) -> Result<T> {
         outcome.unwrap_or_else(|| {
-            self.has_panicked.store(true, Ordering::Relaxed);
+            history.note_panic();
             Err(unreadable_page(&self.shown))
         })
     }
 
+    fn gave_up(&self) -> Error {
+        let what = format!("{}: the tables are not read after a failure", self.shown);
+        Error::new(ErrorKind::Io, what)
+    }
+
     /// Marks the error of a transaction that the disk failed. redb refuses all transactions after
-    /// that, and after a failed read too. One that meets a damaged page is rolled back: the tables
-    /// are as before.
+    /// that. One that meets a damaged page, or cannot read one, is rolled back: the tables are as
+    /// before.
     fn marked<T>(&self, done: Result<T>) -> Result<T> {
         done.map_err(|error| {
-            let has_failed = self.has_failed.load(Ordering::Relaxed);
-            if error.kind() == ErrorKind::Corrupt && !has_failed {
+            let history = self.opened.read().history().clone();
+            let is_rolled_back = error.kind() == ErrorKind::Corrupt || !history.is_usable();
+            if is_rolled_back && !history.has_failed() {
                 error
             } else {
                 error.of_failed_write()
             }
         })
+    }
+
+    /// The error of a commit of redb, of which nobody knows what was done, unless it met damage.
+    fn uncommitted(&self, error: impl Into<::redb::Error>) -> Error {
+        let error = self.failed(error);
+        match error.kind() {
+            ErrorKind::Corrupt => error,
+            _ => error.of_failed_write(),
+        }
+    }
+
+    /// Refuses to write to tables that have a commit which failed, as was said.
+    fn refuse_unknown_commit(&self, database: &Database) -> Result<()> {
+        let known = *self.sum.lock();
+        if known.is_none() || self.known_sum_in(database)? == known {
+            return Ok(());
+        }
+        let what = format!(
+            "{}: the tables have changes of which a failure was reported",
+            self.shown
+        );
+        Err(Error::new(ErrorKind::Io, what).of_failed_write())
     }
 
     /// Cuts `mark` to one byte when the file is closed. After a failure it stays, because the
@@ -213,11 +169,11 @@ impl RedbEngine {
         self.mark = Some(mark);
     }
 
-    /// The database, as soon as no other thread uses it; `None` after some seconds.
-    fn lock_exclusively(&self) -> Option<RwLockWriteGuard<'_, Option<Database>>> {
+    /// The tables, as soon as no other thread uses them; `None` after some seconds.
+    fn lock_exclusively(&self) -> Option<RwLockWriteGuard<'_, Opened>> {
         for _ in 0..300 {
-            if let Some(database) = self.database.try_write() {
-                return Some(database);
+            if let Some(opened) = self.opened.try_write() {
+                return Some(opened);
             }
             std::thread::sleep(Duration::from_millis(10));
         }
@@ -250,38 +206,9 @@ impl RedbEngine {
     }
 }
 
-fn damaged(shown: &str, what: &str) -> Error {
-    let text = format!(
-        "{shown}: the metadata of the store is damaged ({what}): 'weald store salvage' makes it \
-         again from the journal"
-    );
-    Error::corrupt("store metadata", 0, "S-5.1", text)
-}
-
-fn failed(shown: &str, error: StorageError) -> Error {
-    let is_damage = |error: &std::io::Error| {
-        use std::io::ErrorKind as K;
-        matches!(error.kind(), K::InvalidData | K::UnexpectedEof)
-    };
-    match error {
-        StorageError::Io(error) if is_damage(&error) => damaged(shown, &error.to_string()),
-        StorageError::Io(error) => Error::io(shown.to_owned(), error),
-        StorageError::Corrupted(what) => damaged(shown, &what),
-        other => Error::new(ErrorKind::Io, format!("{shown}: {other}")),
-    }
-}
-
 impl Drop for RedbEngine {
     fn drop(&mut self) {
-        let database = self.database.get_mut().take();
-        // redb may panic when it closes a damaged file. Nothing waits to be written.
-        if self.has_panicked.load(Ordering::Relaxed) {
-            std::mem::forget(database);
-            return;
-        }
-        let is_closed = catch_panic(|| drop(database)).is_some();
-        if is_closed
-            && !self.has_failed.load(Ordering::Relaxed)
+        if self.opened.get_mut().end()
             && let Some(mark) = &self.mark
         {
             // A mark that stays only makes the next writer read more.
@@ -437,6 +364,7 @@ impl RedbEngine {
         batch: &Batch,
         before: &mut BeforeCommit<'_>,
     ) -> Result<()> {
+        self.refuse_unknown_commit(database)?;
         let known = *self.sum.lock();
         let mut sum = known.unwrap_or_default();
         let mut write = database.begin_write().map_err(|e| self.failed(e))?;
@@ -497,7 +425,7 @@ impl RedbEngine {
             self.put_sum(&write, sum)?;
         }
         before(sum)?;
-        write.commit().map_err(|e| self.failed(e))?;
+        write.commit().map_err(|e| self.uncommitted(e))?;
         *self.sum.lock() = known.map(|_| sum);
         Ok(())
     }
@@ -625,19 +553,16 @@ impl Engine for RedbEngine {
 
     fn compact(&self) -> Result<()> {
         {
-            let Some(mut database) = self.lock_exclusively() else {
+            self.reopen()?;
+            let Some(mut opened) = self.lock_exclusively() else {
                 return Ok(());
             };
-            let is_usable = !self.has_panicked.load(Ordering::Relaxed);
-            let database = database.as_mut().filter(|_| is_usable);
-            let database = database.ok_or_else(|| unreadable_page(&self.shown))?;
-            let compacted = catch_panic(|| database.compact()).ok_or_else(|| {
-                self.has_panicked.store(true, Ordering::Relaxed);
-                unreadable_page(&self.shown)
-            })?;
+            let history = opened.history().clone();
+            let database = opened.usable_mut().ok_or_else(|| self.gave_up())?;
+            let compacted = self.noted(&history, catch_panic(|| Ok(database.compact())))?;
             match compacted {
                 Ok(_) | Err(CompactionError::TransactionInProgress) => {}
-                Err(error) => return self.marked(Err(self.failed(error))),
+                Err(error) => return Err(self.uncommitted(error)),
             }
         }
         // redb does not keep what it needs to reopen quickly while it compacts.
@@ -645,29 +570,40 @@ impl Engine for RedbEngine {
     }
 
     fn read_view(self: Arc<Self>) -> Result<Box<dyn ReadView>> {
-        let read = self.call(|database| database.begin_read().map_err(|e| self.failed(e)))?;
-        Ok(Box::new(RedbReadView { read, engine: self }))
+        self.reopen()?;
+        let (read, history) = {
+            let opened = self.opened.read();
+            let database = opened.usable().ok_or_else(|| self.gave_up())?;
+            let begin = || database.begin_read().map_err(|e| self.failed(e));
+            let read = self.noted(opened.history(), catch_panic(begin))?;
+            (read, opened.history().clone())
+        };
+        Ok(Box::new(RedbReadView {
+            read,
+            history,
+            engine: self,
+        }))
     }
 }
 
-/// A transaction that reads, and the file that it reads, which is closed after it.
+/// A transaction that reads, and the file that it reads, which is closed after it. It ends when the
+/// tables are opened again.
 #[derive(Debug)]
 struct RedbReadView {
     read: ReadTransaction,
+    history: Arc<History>,
     engine: Arc<RedbEngine>,
 }
 
 impl ReadView for RedbReadView {
     fn scan(&self, table: Table, start: &[u8], visit: &mut VisitRow<'_>) -> Result<()> {
         let engine = &*self.engine;
-        if engine.has_panicked.load(Ordering::Relaxed) {
-            return Err(unreadable_page(&engine.shown));
+        if !self.history.is_usable() {
+            return Err(engine.gave_up());
         }
-        engine.noted(catch_panic(|| {
-            engine.scan_of(&self.read, (table, start), visit, &mut |_, error| {
-                Err(error)
-            })
-        }))
+        let mut stop = |_: &[u8], error| Err(error);
+        let scan = || engine.scan_of(&self.read, (table, start), visit, &mut stop);
+        engine.noted(&self.history, catch_panic(scan))
     }
 }
 

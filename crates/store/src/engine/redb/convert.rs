@@ -58,7 +58,7 @@ impl RedbEngine {
         write
             .delete_table(old_definition(table))
             .map_err(|e| self.failed(e))?;
-        write.commit().map_err(|e| self.failed(e))
+        write.commit().map_err(|e| self.uncommitted(e))
     }
 }
 
@@ -114,8 +114,8 @@ mod tests {
         let len = disk.used();
         assert!(len < OLD_LEN as u64 * 3 / 4, "{len} bytes of {OLD_LEN}");
         let engine = open(&disk).expect("open");
-        let database = engine.database.read();
-        let read = database.as_ref().expect("open").begin_read().expect("read");
+        let opened = engine.opened.read();
+        let read = opened.usable().expect("open").begin_read().expect("read");
         let names: Vec<_> = read.list_tables().expect("list").collect();
         // And the table of the sum.
         assert_eq!(names.len(), Table::ALL.len() + 1);

@@ -3,7 +3,9 @@
 //! An engine notes which pages are free, and cannot be opened if it cannot read that. A reader of
 //! redb that shares the file with a writer does not need it, and takes the last commit as recorded.
 
-use super::{Backend, RedbEngine, catch_panic, damaged, definition, unreadable_page};
+use super::backend::Backend;
+use super::failures::{catch_panic, damaged, unreadable_page};
+use super::{RedbEngine, definition};
 use crate::disk::LocalFile;
 use crate::engine::Table;
 use crate::engine::sealed_group::{CHECKSUM_LEN, Sealer, checksum};
@@ -111,10 +113,7 @@ type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// Opens the last commit that the header of `file` names, if redb can read its tables.
 fn open_as_recorded(file: &Arc<dyn LocalFile>, cache_len: usize) -> Option<ReadOnlyDatabase> {
-    let backend = OwnBackend(Backend {
-        file: file.clone(),
-        has_failed: Arc::default(),
-    });
+    let backend = OwnBackend(Backend::new(file.clone()));
     catch_panic(|| {
         let mut builder = Builder::new();
         builder.set_cache_size(cache_len);

@@ -94,7 +94,7 @@ impl RedbEngine {
             self.put_again(table, groups, again)?;
             (gap, count)
         };
-        write.commit().map_err(|e| self.failed(e))?;
+        write.commit().map_err(|e| self.uncommitted(e))?;
         log::warn!(
             "{}: {count} rows of table {} were damaged, and were made again from the journal",
             self.shown,

@@ -3,7 +3,8 @@
 use super::{COMMIT, RedbEngine, definition};
 use crate::engine::{Engine, Table};
 use ::redb::{
-    ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError, WriteTransaction,
+    Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, TableError,
+    WriteTransaction,
 };
 use std::ops::ControlFlow;
 use weald_format::Result;
@@ -18,22 +19,25 @@ const ALL_ROWS: &str = "rows";
 impl RedbEngine {
     /// The sum of all rows, if the tables have it, and no program has changed them without it.
     pub(super) fn known_sum(&self) -> Result<Option<RowSum>> {
-        self.call(|database| {
-            let read = database.begin_read().map_err(|e| self.failed(e))?;
-            let sums = match read.open_table(SUM) {
-                Err(TableError::TableDoesNotExist(_)) => return Ok(None),
-                other => other.map_err(|e| self.failed(e))?,
-            };
-            let stored = sums.get(ALL_ROWS).map_err(|e| self.failed(e))?;
-            let counters = definition(Table::Counters);
-            let counters = read.open_table(counters).map_err(|e| self.failed(e))?;
-            let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
-            let commit = commit.as_ref().map_or(&[][..], |value| value.value());
-            Ok(stored.and_then(|stored| {
-                let (sum, of) = stored.value().split_first_chunk()?;
-                (of == commit).then(|| RowSum::from_bytes(*sum))
-            }))
-        })
+        self.call(|database| self.known_sum_in(database))
+    }
+
+    /// As [`RedbEngine::known_sum`].
+    pub(super) fn known_sum_in(&self, database: &Database) -> Result<Option<RowSum>> {
+        let read = database.begin_read().map_err(|e| self.failed(e))?;
+        let sums = match read.open_table(SUM) {
+            Err(TableError::TableDoesNotExist(_)) => return Ok(None),
+            other => other.map_err(|e| self.failed(e))?,
+        };
+        let stored = sums.get(ALL_ROWS).map_err(|e| self.failed(e))?;
+        let counters = definition(Table::Counters);
+        let counters = read.open_table(counters).map_err(|e| self.failed(e))?;
+        let commit = counters.get(COMMIT).map_err(|e| self.failed(e))?;
+        let commit = commit.as_ref().map_or(&[][..], |value| value.value());
+        Ok(stored.and_then(|stored| {
+            let (sum, of) = stored.value().split_first_chunk()?;
+            (of == commit).then(|| RowSum::from_bytes(*sum))
+        }))
     }
 
     /// The counter of commits, as it is stored.
@@ -59,7 +63,7 @@ impl RedbEngine {
             let mut write = database.begin_write().map_err(|e| self.failed(e))?;
             write.set_quick_repair(true);
             self.put_sum(&write, sum)?;
-            write.commit().map_err(|e| self.failed(e))
+            write.commit().map_err(|e| self.uncommitted(e))
         }))?;
         *self.sum.lock() = Some(sum);
         Ok(())

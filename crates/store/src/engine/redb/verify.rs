@@ -3,7 +3,8 @@
 //! redb verifies no page that it reads. Groups and rows have checksums of their own, but damage of
 //! the pages that lead to them can make a lookup fail for a row that a scan finds.
 
-use super::{Backend, catch_panic, damaged, unreadable_page};
+use super::backend::Backend;
+use super::failures::{catch_panic, damaged, unreadable_page};
 use crate::disk::LocalFile;
 use ::redb::{Builder, DatabaseError, StorageError};
 use std::sync::Arc;
@@ -19,10 +20,7 @@ use weald_format::{Error, Result};
 /// # Cost
 /// Reads the file twice.
 pub(crate) fn verify_pages(file: Arc<dyn LocalFile>, shown: &str, cache_len: usize) -> Result<()> {
-    let backend = Backend {
-        file,
-        has_failed: Arc::default(),
-    };
+    let backend = Backend::new(file);
     let verify = || -> std::result::Result<bool, DatabaseError> {
         let mut builder = Builder::new();
         builder.set_cache_size(cache_len);
