@@ -80,7 +80,7 @@ fn a_killed_build_leaves_a_whole_store() {
     ground.weald(&["store", "create", "-q", "--segment-size", "256K", "store"]);
     add(&ground, "v1");
     let args = ["store", "add", "-q", "-l", "2", "store", "big"];
-    let span = time(&ground, &args);
+    let mut span = time(&ground, &args);
     let mut rng = Rng::from_environment();
     let mut killed = 0;
     for _ in 0..12 {
@@ -89,7 +89,7 @@ fn a_killed_build_leaves_a_whole_store() {
             assert_tree(&ground, "big", "big");
             ground.weald(&["store", "rm", "store:big"]);
         }
-        killed += u64::from(kill_soon(spawn(&ground, &args), &mut rng, span));
+        killed += u64::from(kill_soon(spawn(&ground, &args), &mut rng, &mut span));
         ground.assert_clean("store");
         assert_tree(&ground, "v1", "v1");
     }
@@ -150,11 +150,11 @@ fn half_used_blocks_are_encoded_again() {
     ground.sh("rm -rf store; cp -a before store");
     let mut rng = Rng::from_environment();
     let args = ["store", "gc", "-q", "store"];
-    let span = time(&ground, &args);
+    let mut span = time(&ground, &args);
     let mut killed = 0;
     for _ in 0..12 {
         ground.sh("rm -rf store; cp -a before store");
-        killed += u64::from(kill_soon(spawn(&ground, &args), &mut rng, span));
+        killed += u64::from(kill_soon(spawn(&ground, &args), &mut rng, &mut span));
         ground.assert_clean("store");
         assert_tree(&ground, "b", "b");
         ground.weald(&args);

@@ -19,16 +19,20 @@ pub fn spawn(ground: &Ground, args: &[&str]) -> Child {
 }
 
 /// Kills `child` with SIGKILL at a random moment within `span`. Returns whether it was still
-/// running.
-pub fn kill_soon(mut child: Child, rng: &mut Rng, span: Duration) -> bool {
-    let end = Instant::now() + span.mul_f64(rng.below(1000) as f64 / 1000.0);
-    while Instant::now() < end {
+/// running; if not, `span` becomes what it took: the machine was busier when that was measured.
+pub fn kill_soon(mut child: Child, rng: &mut Rng, span: &mut Duration) -> bool {
+    let start = Instant::now();
+    let end = start + span.mul_f64(rng.below(1000) as f64 / 1000.0);
+    let is_running = loop {
         if child.try_wait().expect("state").is_some() {
-            return false;
+            *span = (*span).min(start.elapsed());
+            break false;
+        }
+        if Instant::now() >= end {
+            break true;
         }
         std::thread::yield_now();
-    }
-    let is_running = child.try_wait().expect("state").is_none();
+    };
     let _ = child.kill();
     child.wait().expect("end");
     is_running
@@ -56,15 +60,13 @@ fn a_killed_writer_leaves_a_whole_store() {
     let import = ["store", "import", "-q", "store", "big.weald"];
     let remove = ["store", "rm", "store:big"];
     let collect = ["store", "gc", "-q", "--copy-below", "100", "store"];
-    let spans = [&import[..], &remove, &collect].map(|args| time(&ground, args));
+    let commands = [&import[..], &remove, &collect];
+    let mut spans = commands.map(|args| time(&ground, args));
     let (mut killed, mut slowest) = (0, Duration::ZERO);
     for round in 0..KILLS * 3 {
-        let (args, span) = match round % 3 {
-            0 => (&import[..], spans[0]),
-            1 => (&remove[..], spans[1]),
-            _ => (&collect[..], spans[2]),
-        };
-        killed += u64::from(kill_soon(spawn(&ground, args), &mut rng, span));
+        let kind = (round % 3) as usize;
+        let child = spawn(&ground, commands[kind]);
+        killed += u64::from(kill_soon(child, &mut rng, &mut spans[kind]));
         let start = Instant::now();
         let listed = ground.json(&["store", "ls", "--json", "store"]);
         slowest = slowest.max(start.elapsed());
@@ -80,9 +82,9 @@ fn a_killed_writer_leaves_a_whole_store() {
             ground.assert_exported("store", name);
         }
         // Each round starts with a store on which its command has work to do.
-        if round % 3 == 0 && !has_big {
+        if kind == 0 && !has_big {
             ground.weald(&import);
-        } else if round % 3 == 1 && has_big {
+        } else if kind == 1 && has_big {
             ground.weald(&remove);
         }
     }
