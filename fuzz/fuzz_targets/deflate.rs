@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use weald_codec::deflate::{ARCHIVES, PNG, Recipe, analyze, inflate, recreate, recreate_part};
-use weald_format::recipes::{Method, Part, Zlib};
+use weald_format::recipes::{Method, DeflatePart, Zlib};
 
 /// Longer inputs would only slow down the fuzzer; levels are compared on 128 KiB.
 const PLAIN_LEN_MAX: usize = 160 << 10;
@@ -76,7 +76,7 @@ fn put_part_together(bytes: &[u8]) {
         level: head[0] & 15,
         is_filtered: head[0] & 16 != 0,
     };
-    let part = Part {
+    let part = DeflatePart {
         start: number(1),
         len: number(3),
         sync: number(5),

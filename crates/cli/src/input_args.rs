@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use weald_builder::{AddAt, BuildOptions, Layer, Observer, Report, build_layers};
 use weald_filter::PathList;
 use weald_format::{Error, Result};
-use weald_ingest::{Format, Source, build_from_erofs, build_from_stream};
+use weald_ingest::{Format, InputStream, build_from_erofs, build_from_stream};
 use weald_vfs::shown;
 
 /// Kind of input.
@@ -86,7 +86,7 @@ pub enum Input {
     /// Directories, each laid over those before it.
     Directories(Directories),
     /// A stream.
-    Stream(Source, Format),
+    Stream(InputStream, Format),
     /// An EROFS image.
     Erofs(PathBuf),
 }
@@ -177,7 +177,7 @@ impl InputArgs {
         if self.root.is_some() {
             bail!("--root is for lists of files to pack: add --from paths, or leave it out");
         }
-        let stream: Source = if is_standard {
+        let stream: InputStream = if is_standard {
             Box::new(std::io::stdin())
         } else {
             let file = File::open(source);

@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::{Duration, Instant};
-use weald_daemon::{MountReport, Place, RuntimeDir, VolumeProperties};
+use weald_daemon::{MountPlace, MountReport, RuntimeDir, VolumeProperties};
 use weald_fuse::DeviceNo;
 use weald_store::Store;
 
@@ -142,7 +142,7 @@ impl Named {
                 self.shown(),
                 place.describe(pid),
                 match place {
-                    Place::Here(_) => ": unmount it first, with 'weald umount'",
+                    MountPlace::Here(_) => ": unmount it first, with 'weald umount'",
                     _ => "",
                 }
             );
@@ -163,7 +163,8 @@ impl Named {
                 Some((pid, mount)) if mount.is_over => wait_for_closing(*pid, mount)?,
                 // After umount(2), a moment passes until the server has noticed.
                 Some((_, mount))
-                    if begun.elapsed() < NOTICE_TIMEOUT && place_of(mount) == Place::Nowhere =>
+                    if begun.elapsed() < NOTICE_TIMEOUT
+                        && place_of(mount) == MountPlace::Nowhere =>
                 {
                     std::thread::sleep(PAUSE);
                 }

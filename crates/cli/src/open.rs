@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use weald_format::{ByteLen, Digest, ErrorKind, FileKind};
-use weald_image::{Image, ImageStart, Inode, OpenOptions, Place};
+use weald_image::{Image, ImageStart, Inode, OpenOptions, TreePlace};
 use weald_vfs::{Follow, Located, PathGlob, Step, Walker, shown};
 
 /// The image to read and how to open it.
@@ -66,24 +66,24 @@ impl ImageArgs {
 
 impl SourceArgs {
     /// Opens the tree for a few lookups.
-    pub fn open(&self) -> anyhow::Result<Source> {
+    pub fn open(&self) -> anyhow::Result<OpenTree> {
         self.open_with(self.trust.options(0))
     }
 
     /// Opens the tree for long sequential reads, with prefetch threads.
-    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<Source> {
+    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<OpenTree> {
         self.open_with(self.trust.options(thread_count))
     }
 
     /// Opens the tree to read everything in it, with prefetch threads.
-    pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<Source> {
+    pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<OpenTree> {
         self.open_with(self.trust.for_everything(thread_count))
     }
 
-    fn open_with(&self, options: OpenOptions) -> anyhow::Result<Source> {
-        let place = Place::parse(&self.image);
+    fn open_with(&self, options: OpenOptions) -> anyhow::Result<OpenTree> {
+        let place = TreePlace::parse(&self.image);
         let image = self.trust.open_place_with(&place, options)?;
-        Ok(Source {
+        Ok(OpenTree {
             image,
             place,
             here: OsString::new(),
@@ -92,14 +92,14 @@ impl SourceArgs {
 }
 
 /// An open tree, or a directory in one.
-pub struct Source {
+pub struct OpenTree {
     image: Image,
-    place: Place,
+    place: TreePlace,
     /// The path of the place itself.
     here: OsString,
 }
 
-impl std::ops::Deref for Source {
+impl std::ops::Deref for OpenTree {
     type Target = Image;
 
     fn deref(&self) -> &Image {
@@ -107,7 +107,7 @@ impl std::ops::Deref for Source {
     }
 }
 
-impl Source {
+impl OpenTree {
     /// The inode at `path`, which is relative to the place that the name of the source means; an
     /// empty path is that place.
     pub fn locate(&self, path: &OsStr, follow: Follow) -> weald_format::Result<Located> {
@@ -202,7 +202,7 @@ impl TrustArgs {
     }
 
     /// Opens the tree of a place: an image, a volume, or a snapshot of a volume.
-    fn open_place_with(&self, place: &Place, options: OpenOptions) -> anyhow::Result<Image> {
+    fn open_place_with(&self, place: &TreePlace, options: OpenOptions) -> anyhow::Result<Image> {
         let named = place.generation()?;
         if named.is_some() && self.generation.is_some() {
             anyhow::bail!(

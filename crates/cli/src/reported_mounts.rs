@@ -2,7 +2,7 @@
 
 use crate::runtime_dir::runtime_dir_path;
 use std::path::Path;
-use weald_daemon::{MountReport, Place, RuntimeDir, reports, space_reports};
+use weald_daemon::{MountPlace, MountReport, RuntimeDir, reports, space_reports};
 use weald_fuse::{DeviceNo, Identity};
 
 /// Information that the command requests from the servers.
@@ -18,13 +18,13 @@ pub enum Ask {
 pub type Mounted = (u32, MountReport);
 
 /// Where a mount is.
-pub fn place_of(mount: &MountReport) -> Place {
+pub fn place_of(mount: &MountReport) -> MountPlace {
     let what = Identity {
         device: DeviceNo::parse(&mount.device).unwrap_or_default(),
         dir: Path::new(&mount.dir).to_owned(),
         source: mount.image.clone(),
     };
-    Place::of(&what, mount.is_over)
+    MountPlace::of(&what, mount.is_over)
 }
 
 /// The first mount of this user that `is_wanted`, and the process id of its server.

@@ -19,7 +19,7 @@ pub use write::{recreate, recreate_part};
 use correct::{Cut, correct};
 use parse::{Event, Parser};
 use predict::{Predicted, with_predicted};
-use weald_format::recipes::{Part, Zlib};
+use weald_format::recipes::{DeflatePart, Zlib};
 use write::predict_stream;
 
 const fn default(level: u8) -> Zlib {
@@ -78,7 +78,7 @@ pub struct Recipe {
     /// Parameters of zlib that predict the tokens.
     pub zlib: Zlib,
     /// Part of the stream that it makes; `None` if it makes the whole stream.
-    pub part: Option<Part>,
+    pub part: Option<DeflatePart>,
     /// Differences from zlib's stream; empty if zlib makes exactly this stream.
     pub corrections: Vec<u8>,
 }
@@ -138,7 +138,7 @@ pub fn analyze(stream: &[u8], plain: &[u8], candidates: &[Zlib], part_len: usize
         return Vec::new();
     };
     let is_long = plain.len() / 2 > part_len;
-    let parts = if is_long && Part::LEVELS.contains(&zlib.level) {
+    let parts = if is_long && DeflatePart::LEVELS.contains(&zlib.level) {
         part_recipes(stream, plain, zlib, part_len)
     } else {
         None

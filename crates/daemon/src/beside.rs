@@ -3,7 +3,7 @@
 use crate::hold_server::lock_file;
 use crate::message::{MountRequest, Reply};
 use crate::opened_request::OpenedRequest;
-use crate::place::Place;
+use crate::place::MountPlace;
 use crate::served::Served;
 use crate::shared::Shared;
 use crate::volume_mount::Beside;
@@ -35,10 +35,10 @@ pub(crate) fn mount_volume(
     match mounted.map(|served| place_of(served)) {
         None => {}
         // The client tries again, until the volume is closed.
-        Some(Place::Closing) => return Ok(None),
+        Some(MountPlace::Closing) => return Ok(None),
         Some(place) => {
             let advice = match place {
-                Place::Here(_) => "already: unmount it there first",
+                MountPlace::Here(_) => "already: unmount it there first",
                 _ => "and can be mounted again when no process has it any more",
             };
             let what = format!(
@@ -63,12 +63,12 @@ pub(crate) fn mount_volume(
 }
 
 /// The place of a mount. After umount(2), a moment passes until the session has noticed.
-fn place_of(served: &Served) -> Place {
+fn place_of(served: &Served) -> MountPlace {
     const PAUSE: Duration = Duration::from_millis(10);
     let begun = Instant::now();
     loop {
         match served.place() {
-            Place::Nowhere if begun.elapsed() < NOTICE_TIMEOUT => std::thread::sleep(PAUSE),
+            MountPlace::Nowhere if begun.elapsed() < NOTICE_TIMEOUT => std::thread::sleep(PAUSE),
             place => return place,
         }
     }

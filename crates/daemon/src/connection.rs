@@ -13,7 +13,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
 use weald_store::CollectOptions;
-use weald_volume::{Part, TierMove};
+use weald_volume::{TierMove, VolumePart};
 
 /// A connection that is being answered.
 pub(crate) struct Connection {
@@ -111,7 +111,7 @@ impl Connection {
                 collect(&self.shared, &self.stream, &options, &descriptors)
             }
             Ok(Request::MoveTiers { wanted, part }) => {
-                let part = part.map(|(path, range)| Part {
+                let part = part.map(|(path, range)| VolumePart {
                     path,
                     range: range.map(|(start, end)| start..end),
                 });

@@ -66,7 +66,7 @@ pub use message::{MountRequest, PROTOCOL, Prefetch};
 pub use mount_lock::StoreLock;
 pub use mount_server::MountServer;
 pub use opened_request::OpenedRequest;
-pub use place::Place;
+pub use place::MountPlace;
 pub use prometheus::prometheus;
 pub use pulse::{Pulse, PulseWatch};
 pub use report::{

@@ -5,7 +5,7 @@ use weald_fuse::{Holder, Identity, holders_elsewhere, is_mounted_here, shown_hol
 
 /// Where a mount of a server is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum MountPlace {
     /// In our mount namespace, on this directory.
     Here(PathBuf),
     /// In other mount namespaces only, in which these processes are.
@@ -16,7 +16,7 @@ pub enum Place {
     Closing,
 }
 
-impl Place {
+impl MountPlace {
     /// The place of the mount `what`. `is_over` says whether the kernel has ended its connection.
     pub fn of(what: &Identity, is_over: bool) -> Self {
         if is_over {

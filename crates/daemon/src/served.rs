@@ -3,7 +3,7 @@
 use crate::message::{HandedMount, MountRequest, Prefetch};
 use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
-use crate::place::Place;
+use crate::place::MountPlace;
 use crate::report::MountReport;
 use crate::runtime_dir::RuntimeDir;
 use crate::volume_mount::{self, Beside, FileId, OpenVolume, SharedStore};
@@ -252,14 +252,14 @@ impl Served {
     }
 
     /// Where the mount is.
-    pub(crate) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> MountPlace {
         let request = &self.handed.request;
         let what = Identity {
             device: DeviceNo::parse(&self.device).unwrap_or_default(),
             dir: Path::new(&request.dir).to_owned(),
             source: request.image.clone(),
         };
-        Place::of(&what, self.is_over())
+        MountPlace::of(&what, self.is_over())
     }
 
     /// Whether this is the mount with the device number `device`.

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) cache: Arc<SharedCache>,
     pub(crate) runtime_dir: Option<RuntimeDir>,
     pub(crate) bound: Mutex<Option<Arc<Bound>>>,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<SharedState>,
     /// Notified when a mount request has succeeded or failed.
     added: Condvar,
     wake: UnixStream,
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
 }
 
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct SharedState {
     pub(crate) phase: Phase,
     mounts: BTreeMap<u64, Arc<Served>>,
     next_id: u64,

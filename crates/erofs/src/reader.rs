@@ -40,7 +40,7 @@ mod xattrs;
 pub use file::FileReader;
 pub use inode::Inode;
 pub use listing::VisitEntry;
-pub use source::Source;
+pub use source::ImageStorage;
 pub use volume::Volume;
 pub use walk::Walker;
 

@@ -10,7 +10,7 @@
 //! Memory does not grow with the tree, except for inodes with several names (`links`).
 
 use crate::links::{FirstName, Links, Meeting};
-use crate::restore::{ACL_ACCESS, ACL_DEFAULT, Place, Policy, Restorer, XattrPolicy};
+use crate::restore::{ACL_ACCESS, ACL_DEFAULT, NewName, Policy, Restorer, XattrPolicy};
 use crate::target_dir::{Heritage, TargetDir};
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -143,7 +143,7 @@ pub fn extract(
     };
     let is_whole = options.choice.is_everything() && start.inode.ino == image.root()?.ino;
     let root = open_root(&start.inode, target, options.overwrite)?;
-    let state = State::new(observer, totals(image, is_whole));
+    let state = Extraction::new(observer, totals(image, is_whole));
     let problem = |path: &[u8], error: Error| state.problem(path, error);
     let advance = |len: u64| state.advance(len);
     let policy = Policy {
@@ -243,7 +243,7 @@ fn open_root(inode: &Inode, target: &Path, overwrite: bool) -> Result<Arc<Target
 }
 
 /// State shared by all threads.
-struct State<'a> {
+struct Extraction<'a> {
     observer: &'a dyn ExtractObserver,
     totals: ExtractProgress,
     fatal: Mutex<Option<Error>>,
@@ -261,7 +261,7 @@ struct Counts {
     copies: AtomicU64,
 }
 
-impl<'a> State<'a> {
+impl<'a> Extraction<'a> {
     fn new(observer: &'a dyn ExtractObserver, totals: ExtractProgress) -> Self {
         Self {
             observer,
@@ -415,7 +415,7 @@ enum What<'a> {
 /// Makes inodes; shared by the threads.
 struct Extractor<'a> {
     restorer: Restorer<'a>,
-    state: &'a State<'a>,
+    state: &'a Extraction<'a>,
     root_fd: Arc<OwnedFd>,
 }
 
@@ -443,7 +443,7 @@ impl Extractor<'_> {
             _queued_dir,
         } = job;
         if !self.state.is_stopped() {
-            let place = Place {
+            let place = NewName {
                 dir: &dir,
                 fd: &fd,
                 name: &name,
@@ -462,7 +462,7 @@ impl Extractor<'_> {
         self.release(dir, fd);
     }
 
-    fn make(&self, place: &Place<'_>, what: What<'_>) -> Result<()> {
+    fn make(&self, place: &NewName<'_>, what: What<'_>) -> Result<()> {
         match what {
             What::Make(inode, promise) => {
                 self.restorer.make(place, &inode)?;
@@ -482,7 +482,7 @@ impl Extractor<'_> {
         }
     }
 
-    fn link(&self, place: &Place<'_>, first: &[u8]) -> Result<()> {
+    fn link(&self, place: &NewName<'_>, first: &[u8]) -> Result<()> {
         crate::restore::check_name(place.name)?;
         let (dirs, name) = match first.iter().rposition(|&b| b == b'/') {
             Some(slash) => (
@@ -634,7 +634,7 @@ impl<'b> DirWalk<'_, 'b> {
 
     fn enter_dir(&mut self, visit: Visit) -> Result<()> {
         let (parent, parent_fd) = self.current()?;
-        let place = Place {
+        let place = NewName {
             dir: &parent,
             fd: &parent_fd,
             name: &visit.name,

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use weald_format::InodeNo;
 
 #[derive(Debug)]
-enum State {
+enum LinkState {
     /// The first name is being made.
     Pending,
     Made(Made),
@@ -32,7 +32,7 @@ pub(crate) enum Meeting<'a> {
 /// The table, shared by all threads.
 #[derive(Default)]
 pub(crate) struct Links {
-    states: Mutex<HashMap<InodeNo, State>>,
+    states: Mutex<HashMap<InodeNo, LinkState>>,
     changed: Condvar,
 }
 
@@ -49,14 +49,14 @@ impl Links {
     /// the first name.
     pub(crate) fn meet(&self, ino: InodeNo, nlink: u64) -> Meeting<'_> {
         let mut states = self.lock();
-        while let Some(State::Pending) = states.get(&ino) {
+        while let Some(LinkState::Pending) = states.get(&ino) {
             states = self
                 .changed
                 .wait(states)
                 .unwrap_or_else(PoisonError::into_inner);
         }
-        let Some(State::Made(made)) = states.get_mut(&ino) else {
-            states.insert(ino, State::Pending);
+        let Some(LinkState::Made(made)) = states.get_mut(&ino) else {
+            states.insert(ino, LinkState::Pending);
             return Meeting::First(FirstName {
                 links: self,
                 ino,
@@ -71,11 +71,11 @@ impl Links {
         Meeting::Further(path)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<InodeNo, State>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<InodeNo, LinkState>> {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn set_state(&self, ino: InodeNo, state: Option<State>) {
+    fn set_state(&self, ino: InodeNo, state: Option<LinkState>) {
         let mut states = self.lock();
         match state {
             Some(state) => states.insert(ino, state),
@@ -90,7 +90,7 @@ impl FirstName<'_> {
     /// Records that the inode exists, at `path` from the root of the target.
     pub(crate) fn made(self, path: &[u8]) {
         let remaining_count = self.nlink.saturating_sub(1);
-        let made = State::Made(Made {
+        let made = LinkState::Made(Made {
             path: path.into(),
             remaining_count,
         });

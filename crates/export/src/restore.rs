@@ -55,7 +55,7 @@ pub(crate) struct Policy<'a> {
 }
 
 /// Directory and name of a new inode.
-pub(crate) struct Place<'a> {
+pub(crate) struct NewName<'a> {
     pub(crate) dir: &'a TargetDir,
     pub(crate) fd: &'a OwnedFd,
     pub(crate) name: &'a [u8],
@@ -124,7 +124,7 @@ impl Restorer<'_> {
     /// # Errors
     /// Failures to make the inode with its whole content; nothing of it is left then. Failures of
     /// attributes go to `problem`.
-    pub(crate) fn make(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
+    pub(crate) fn make(&self, place: &NewName<'_>, inode: &Inode) -> Result<()> {
         check_name(place.name)?;
         if inode.kind == FileKind::Regular {
             return self.make_file(place, inode);
@@ -151,7 +151,7 @@ impl Restorer<'_> {
     ///
     /// # Errors
     /// Failures to make or open it.
-    pub(crate) fn make_dir(&self, place: &Place<'_>) -> Result<(OwnedFd, bool)> {
+    pub(crate) fn make_dir(&self, place: &NewName<'_>) -> Result<(OwnedFd, bool)> {
         check_name(place.name)?;
         let make = || weald_sys::make_dir_at(place.fd, place.name, FILLING_DIR);
         let open = || weald_sys::open_dir_at(place.fd, place.name);
@@ -176,7 +176,7 @@ impl Restorer<'_> {
         self.restore(Subject::Open(fd.as_fd()), inode, path);
     }
 
-    fn make_file(&self, place: &Place<'_>, inode: &Inode) -> Result<()> {
+    fn make_file(&self, place: &NewName<'_>, inode: &Inode) -> Result<()> {
         let permissions = self.permissions_while_filling(place, inode);
         let file = self.create(place, |name| {
             weald_sys::create_file_at(place.fd, name, permissions)
@@ -198,7 +198,7 @@ impl Restorer<'_> {
 
     /// The permissions with which a file is made: the final ones if they give no user more rights
     /// meanwhile than in the end.
-    fn permissions_while_filling(&self, place: &Place<'_>, inode: &Inode) -> u16 {
+    fn permissions_while_filling(&self, place: &NewName<'_>, inode: &Inode) -> u16 {
         let attributes = &self.attributes_of(inode);
         let wanted = (attributes.uid, attributes.gid);
         let is_ours = |own| !self.policy.keeps_owner || wanted == own;
@@ -281,7 +281,7 @@ impl Restorer<'_> {
     /// fails.
     pub(crate) fn create<T>(
         &self,
-        place: &Place<'_>,
+        place: &NewName<'_>,
         make: impl Fn(&[u8]) -> io::Result<T>,
     ) -> Result<T> {
         match make(place.name) {
@@ -302,7 +302,7 @@ impl Restorer<'_> {
     }
 
     /// Removes the ACLs that a new entry inherited from an existing directory.
-    fn remove_inherited_acl(&self, place: &Place<'_>, kind: FileKind) {
+    fn remove_inherited_acl(&self, place: &NewName<'_>, kind: FileKind) {
         if place.dir.heritage.has_acl && kind != FileKind::Symlink {
             for name in [ACL_ACCESS, ACL_DEFAULT] {
                 // Fails for entries without such an ACL.
@@ -442,7 +442,7 @@ impl Subject<'_> {
 }
 
 /// Makes an entry under a hidden name and renames it to the name of `place`.
-fn replace<T>(place: &Place<'_>, make: impl Fn(&[u8]) -> io::Result<T>) -> Result<T> {
+fn replace<T>(place: &NewName<'_>, make: impl Fn(&[u8]) -> io::Result<T>) -> Result<T> {
     let made = weald_io::with_hidden_name(place.name, make);
     let (made, hidden) = made.map_err(|e| Error::io("create", e))?;
     let renamed = weald_sys::rename_at(place.fd, &hidden, place.fd, place.name);

@@ -3,7 +3,8 @@
 //! Rules:
 //! 1. The kind tells the caller which reaction makes sense. The text says what is wrong, where,
 //!    what was expected and what was found.
-//! 2. `Corrupt` always carries a [`Place`]: record, absolute file offset, rule of `docs/format.md`.
+//! 2. `Corrupt` always carries an [`ErrorPlace`]: record, absolute file offset, rule of
+//!    `docs/format.md`.
 //! 3. All crates share one type, so that one function maps kinds to errno and one to exit codes
 //!    (`docs/design/0002-one-error.md` explains why no crate has its own type).
 //! 4. A write or a sync that the disk failed is marked where the disk is called
@@ -44,7 +45,7 @@ pub enum ErrorKind {
 
 /// Position of a `Corrupt` error in an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ErrorPlace {
     /// Name of the record or structure, as in `docs/format.md`.
     pub record: &'static str,
     /// Absolute byte offset of the record (not of the field) in the image; 0 if unknown.
@@ -59,7 +60,7 @@ pub struct Error(Box<Inner>);
 struct Inner {
     kind: ErrorKind,
     what: Cow<'static, str>,
-    place: Option<Place>,
+    place: Option<ErrorPlace>,
     is_failed_write: bool,
     source: Option<Box<dyn std::error::Error + Send + Sync>>,
 }
@@ -88,7 +89,7 @@ impl Error {
         what: impl Into<Cow<'static, str>>,
     ) -> Self {
         let mut error = Self::new(ErrorKind::Corrupt, what);
-        error.0.place = Some(Place {
+        error.0.place = Some(ErrorPlace {
             record,
             offset,
             rule,
@@ -196,7 +197,7 @@ impl Error {
     }
 
     /// Position of a `Corrupt` error in the image.
-    pub fn place(&self) -> Option<&Place> {
+    pub fn place(&self) -> Option<&ErrorPlace> {
         self.0.place.as_ref()
     }
 

@@ -49,7 +49,7 @@ pub mod types;
 pub mod volume;
 
 pub use acl::{ACL_ACCESS, ACL_DEFAULT, Ids, permissions_without, permissions_without_acl};
-pub use error::{Error, ErrorKind, Place, Result};
+pub use error::{Error, ErrorKind, ErrorPlace, Result};
 pub use ids::{
     BlockId, CommitNo, Cookie, ImageNo, Ino, RecordNo, SegmentNo, SnapshotNo, VolumeCommitNo,
     VolumeNo, WindowNo,

@@ -17,7 +17,7 @@ pub struct Recipe {
     /// Method that makes the output.
     pub method: Method,
     /// Part of a DEFLATE stream that it makes; `None` if it makes the whole stream.
-    pub part: Option<Part>,
+    pub part: Option<DeflatePart>,
     /// First bytes of the output's digest.
     pub check: [u8; CHECK_LEN],
     /// Differences between the stream and its prediction.
@@ -27,7 +27,7 @@ pub struct Recipe {
 /// A run of tokens of a DEFLATE stream. Thanks to parts, readers need not make all bytes before the
 /// ones that they want.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct DeflatePart {
     /// Plain bytes before its first token.
     pub start: u64,
     /// Number of plain bytes in its tokens, at least 1.
@@ -45,7 +45,7 @@ pub struct Part {
     pub is_final: bool,
 }
 
-impl Part {
+impl DeflatePart {
     /// Plain bytes before a position that decide zlib's choices from there on: its window.
     pub const WINDOW_LEN: u64 = 32 << 10;
     /// Plain bytes after a position that can decide zlib's choice there: the longest match at the
@@ -231,7 +231,7 @@ fn method_of(code: u64) -> Option<(Method, bool)> {
         return Some((Method::from_code(code)?, false));
     };
     match Method::from_code(whole)? {
-        Method::Deflate(zlib) if Part::LEVELS.contains(&zlib.level) => {
+        Method::Deflate(zlib) if DeflatePart::LEVELS.contains(&zlib.level) => {
             Some((Method::Deflate(zlib), true))
         }
         _ => None,
@@ -369,7 +369,7 @@ impl RecipePage {
             let len = correction_lens.get(i).min(PAGE_LEN_MAX) as usize;
             let mut stored = Cursor::new(cursor.bytes(len)?, "recipe page");
             if is_part {
-                recipe.part = Some(Part::read(&mut stored)?);
+                recipe.part = Some(DeflatePart::read(&mut stored)?);
             }
             recipe.corrections = stored.bytes(stored.remaining())?.to_vec();
         }
@@ -452,7 +452,7 @@ mod tests {
                 len: 100 + i * i,
                 plain: ContentId(1000 - i * 3),
                 method: Method::from_code([4 + i % 6, 16 + i % 8][i as usize % 2]).unwrap(),
-                part: (i % 6 == 2).then_some(Part {
+                part: (i % 6 == 2).then_some(DeflatePart {
                     start: i * 100_000,
                     len: i,
                     sync: i,

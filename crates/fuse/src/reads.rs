@@ -12,11 +12,11 @@ use std::time::Instant;
 #[derive(Debug)]
 pub(crate) struct ReadQueue {
     running_max: usize,
-    state: Mutex<State>,
+    state: Mutex<ReadsState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ReadsState {
     running: usize,
     waiting: VecDeque<Waiting>,
 }

@@ -10,12 +10,12 @@ use parking_lot::{Condvar, Mutex};
 #[derive(Debug)]
 pub(crate) struct Seats {
     seat_count: usize,
-    state: Mutex<State>,
+    state: Mutex<SeatsState>,
     freed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SeatsState {
     taken: usize,
     parked: usize,
     is_closed: bool,

@@ -32,12 +32,12 @@ const WAKE_INTERVAL: Duration = Duration::from_millis(5);
 /// State that the workers of a session and its owner share.
 pub(crate) struct Session {
     connection: Connection,
-    state: Mutex<State>,
+    state: Mutex<SessionState>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SessionState {
     /// Indexed by worker.
     is_running: Vec<bool>,
     threads: Vec<JoinHandle<()>>,
@@ -52,7 +52,7 @@ struct State {
     failure: Option<Error>,
 }
 
-impl State {
+impl SessionState {
     /// No worker answers a request.
     fn is_idle(&self) -> bool {
         self.is_destroyed || !self.is_running.contains(&true)
@@ -64,9 +64,9 @@ impl Session {
     /// caller starts it.
     pub(crate) fn new(device: OwnedFd, read_count: usize, trace: Option<Arc<Trace>>) -> Self {
         let connection = Connection::new(device, read_count, trace);
-        let state = State {
+        let state = SessionState {
             is_running: vec![false; connection.workers.len()],
-            ..State::default()
+            ..SessionState::default()
         };
         Self {
             connection,
@@ -81,7 +81,7 @@ impl Session {
     /// `Io` if not even one thread starts.
     pub(crate) fn start<D: Answers>(self: &Arc<Self>, driver: &Arc<D>) -> Result<()> {
         let mut state = self.state.lock();
-        let State {
+        let SessionState {
             is_running,
             threads,
             ..
@@ -179,7 +179,7 @@ impl Session {
         self.answer_end(&mut state);
     }
 
-    fn answer_end(&self, state: &mut State) {
+    fn answer_end(&self, state: &mut SessionState) {
         if let Some(unique) = state.last_request.take() {
             self.connection.write(unique, 0, std::iter::empty());
         }
@@ -237,7 +237,7 @@ impl Session {
 }
 
 /// Joins the threads that have left, so that they release the session and its connection.
-fn join(mut state: MutexGuard<'_, State>) {
+fn join(mut state: MutexGuard<'_, SessionState>) {
     if state.is_destroyed {
         // Threads wait for the answer to DESTROY, and leave after it.
         return;

@@ -19,7 +19,7 @@ pub(crate) struct WaitingSync {
 pub const RUNNING_SYNCS_MAX: usize = 2;
 
 #[derive(Debug, Default)]
-struct State {
+struct SyncsState {
     running_count: usize,
     waiting: Vec<WaitingSync>,
 }
@@ -28,7 +28,7 @@ struct State {
 #[derive(Debug)]
 pub(crate) struct SyncQueue {
     running_max: usize,
-    state: Mutex<State>,
+    state: Mutex<SyncsState>,
 }
 
 impl SyncQueue {

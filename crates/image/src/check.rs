@@ -30,7 +30,7 @@ use weald_format::{Digest, Error, InodeNo, Result};
 /// A step of the check of all records.
 enum Step {
     /// Reports a defect of the lists.
-    Found(Error),
+    BasePlace(Error),
     Verify(RecordRef),
 }
 
@@ -174,11 +174,11 @@ impl Checker<'_> {
                         records.push(*record);
                         Ok(())
                     });
-            steps.extend(listed.err().map(Step::Found));
+            steps.extend(listed.err().map(Step::BasePlace));
             for record in records {
                 spans.push((record.offset, record.end()));
                 if let Err(error) = self.count_record(&record) {
-                    steps.push(Step::Found(error));
+                    steps.push(Step::BasePlace(error));
                     return false;
                 }
                 if !self.skips_data || record.record_type != RecordType::Data {
@@ -215,7 +215,7 @@ impl Checker<'_> {
     fn verify_records(&mut self, steps: Vec<Step>) {
         let records = &self.image.records;
         let verify = |step: Step| match step {
-            Step::Found(error) => Some(error),
+            Step::BasePlace(error) => Some(error),
             Step::Verify(record) => records.verify(&record).err(),
         };
         let threads = threads_for(self.report.stored_len, self.options.threads);

@@ -4,7 +4,7 @@ use crate::cache::counts::CacheCounts;
 use crate::cache::prefetch_pool::PrefetchTarget;
 use crate::cache::shared::SharedCache;
 use crate::cached_records::records::{BaseStreams, CachedRecords};
-use crate::open::bases::{self, Found};
+use crate::open::bases::{self, BasePlace};
 use crate::open::directory::{find_start, open_directory};
 use crate::open::generations;
 use crate::open::mended::Mended;
@@ -270,16 +270,16 @@ impl Image {
         };
         let depth = depth.saturating_add(1);
         let (image, shown) = match found {
-            Found::File(path) => {
+            BasePlace::File(path) => {
                 let source = FileSource::open(&path, 0)?;
                 let image = Self::open_beside(&path, source, &options, depth)?;
                 (image, path.display().to_string())
             }
-            Found::Remote(source) => {
+            BasePlace::Remote(source) => {
                 let shown = source.location().shown();
                 (Self::open_beside_url(*source, &options, depth)?, shown)
             }
-            Found::Stored(source) => {
+            BasePlace::Stored(source) => {
                 let shown = source.shown();
                 options.store = Some(source.store().clone());
                 let image = Self::open_at_depth(Arc::new(source), &options, depth);

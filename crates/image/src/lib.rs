@@ -59,7 +59,7 @@ pub use open::bases::{bases_of, image_digests};
 pub use open::generations::{Generation, generations, last_whole_generation};
 pub use open::members::{Member, Members};
 pub use open::options::{ImageStart, OpenOptions};
-pub use open::place::{Named, Place};
+pub use open::place::{Named, TreePlace};
 pub use read::contents::FileBytes;
 pub use read::decode_ahead::{
     AheadReceiver, AheadSender, AheadShare, DecodeAhead, DecodeJob, DecodePlanner, ahead_queue,

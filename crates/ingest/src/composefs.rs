@@ -5,7 +5,7 @@ mod dump;
 mod image;
 mod objects;
 
-use crate::input::{Input, Source};
+use crate::input::{Input, InputStream};
 use crate::members::Members;
 use crate::refuse_options;
 use crate::source::{DECODER_SHARE, build_members};
@@ -21,7 +21,7 @@ pub enum ComposefsSource<'a> {
     /// A composefs image.
     Image(&'a Path),
     /// A dump, and its name for messages.
-    Dump(Source, String),
+    Dump(InputStream, String),
 }
 
 /// Builds an image of the tree of a composefs image or dump. The image appears at `target` when it

@@ -4,7 +4,7 @@ use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use weald_erofs::reader::{FileReader, Inode, Source, Volume, Walker};
+use weald_erofs::reader::{FileReader, ImageStorage, Inode, Volume, Walker};
 use weald_format::{Attributes, Error, FileKind, Result};
 use weald_io::{FileSource, ReadAt};
 
@@ -23,7 +23,7 @@ const METACOPY: &[u8] = b"trusted.overlay.metacopy";
 /// The file of an image.
 struct ImageFile(FileSource);
 
-impl Source for ImageFile {
+impl ImageStorage for ImageFile {
     fn len(&self) -> u64 {
         self.0.len()
     }

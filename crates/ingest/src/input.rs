@@ -16,9 +16,9 @@ const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
 const BZIP2_MAGIC: &[u8] = b"BZh";
 
 /// Source of a stream.
-pub type Source = Box<dyn Read + Send>;
+pub type InputStream = Box<dyn Read + Send>;
 
-type Rewound = BufReader<Chain<Cursor<Vec<u8>>, Source>>;
+type Rewound = BufReader<Chain<Cursor<Vec<u8>>, InputStream>>;
 
 /// A stream, decompressed.
 pub struct Input {
@@ -36,7 +36,7 @@ impl Input {
     ///
     /// # Errors
     /// `Io`; `Unsupported` for bzip2.
-    pub fn new(source: Source, memory_len: u64) -> Result<Self> {
+    pub fn new(source: InputStream, memory_len: u64) -> Result<Self> {
         let reader = Self::decoded(source, memory_len)?;
         Self::plain(reader)
     }
@@ -67,7 +67,7 @@ impl Input {
     ///
     /// # Errors
     /// As [`Input::new`].
-    pub fn decoded(mut source: Source, memory_len: u64) -> Result<Box<dyn BufRead + Send>> {
+    pub fn decoded(mut source: InputStream, memory_len: u64) -> Result<Box<dyn BufRead + Send>> {
         let front = read_front(&mut source)?;
         let is = |magic: &[u8]| front.starts_with(magic);
         let rewound: Rewound =

@@ -33,7 +33,7 @@ mod tar;
 mod walk;
 
 pub use composefs::{ComposefsSource, import_composefs};
-pub use input::Source;
+pub use input::InputStream;
 pub use oci::{
     Choice as OciChoice, OciImport, OciScanned, Platform as OciPlatform, import_oci, scan_oci,
 };
@@ -97,7 +97,7 @@ impl Format {
 /// all paths, front-coded), a content of more than 4 MiB while it is stored, and contents of
 /// excluded files (at most 1 GiB).
 pub fn build_from_stream(
-    source: Source,
+    source: InputStream,
     format: Format,
     target: &Path,
     overwrite: bool,
@@ -179,7 +179,7 @@ pub struct Scanned {
 /// # Errors
 /// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], as far as single members
 /// show them.
-pub fn scan_stream(source: Source, format: Format, decoder_len: u64) -> Result<Scanned> {
+pub fn scan_stream(source: InputStream, format: Format, decoder_len: u64) -> Result<Scanned> {
     let mut members = open_members(Input::new(source, decoder_len)?, format)?;
     let (mut member, mut key, mut scanned) = (Member::default(), Vec::new(), Scanned::default());
     let mut piece = vec![0; SCAN_PIECE_LEN];

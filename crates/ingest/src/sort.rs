@@ -226,7 +226,7 @@ fn record(item: Item, bytes: &[u8]) -> Result<(&[u8], &[u8])> {
 }
 
 /// A range of items.
-struct Part {
+struct ItemRange {
     items: Range<usize>,
     /// Length of the common prefix of their keys; `None` if they are in order.
     depth: Option<usize>,
@@ -240,11 +240,11 @@ fn sort(
     take: &mut dyn FnMut(&[Item]) -> Result<()>,
 ) -> Result<()> {
     // A stack: the first range lies on top.
-    let mut parts = vec![Part {
+    let mut parts = vec![ItemRange {
         items: 0..items.len(),
         depth: Some(0),
     }];
-    while let Some(Part {
+    while let Some(ItemRange {
         items: range,
         depth,
     }) = parts.pop()
@@ -273,11 +273,11 @@ fn sort(
             let end = start + group.len();
             let is_longer = |&item: &Item| key_of(item, bytes).len() > depth + CHUNK_LEN;
             if group.len() > 1 && group.iter().any(is_longer) {
-                let before = Part {
+                let before = ItemRange {
                     items: done..start,
                     depth: None,
                 };
-                let alike = Part {
+                let alike = ItemRange {
                     items: start..end,
                     depth: Some(depth + CHUNK_LEN),
                 };
@@ -286,7 +286,7 @@ fn sort(
             }
             start = end;
         }
-        parts.push(Part {
+        parts.push(ItemRange {
             items: done..range.end,
             depth: None,
         });
@@ -365,7 +365,7 @@ impl<'a> RunWriter<'a> {
 
 /// A run that is being read, and its current record.
 #[derive(Default)]
-struct Run {
+struct RunReader {
     place: Range<u64>,
     piece: Vec<u8>,
     at: usize,
@@ -377,7 +377,7 @@ struct Run {
     is_over: bool,
 }
 
-impl Run {
+impl RunReader {
     /// Reads the next record.
     fn advance(&mut self, spool: &Spool) -> Result<()> {
         if self.at == self.piece.len() && self.place.is_empty() {
@@ -438,7 +438,7 @@ fn truncated() -> Error {
 /// the key before it, so these lengths alone decide most comparisons (Ng & Kakehi, "Merging String
 /// Sequences by Longest Common Prefixes", 2008).
 struct LoserTree {
-    runs: Vec<Run>,
+    runs: Vec<RunReader>,
     losers: Vec<u32>,
     winner: u32,
     is_begun: bool,
@@ -448,17 +448,17 @@ impl LoserTree {
     fn new(spool: &Spool, ranges: &[Range<u64>]) -> Result<Self> {
         let mut runs = Vec::with_capacity(ranges.len().max(1));
         for place in ranges {
-            let mut run = Run {
+            let mut run = RunReader {
                 place: place.clone(),
-                ..Run::default()
+                ..RunReader::default()
             };
             run.advance(spool)?;
             runs.push(run);
         }
         if runs.is_empty() {
-            runs.push(Run {
+            runs.push(RunReader {
                 is_over: true,
-                ..Run::default()
+                ..RunReader::default()
             });
         }
         let mut merge = Self {

@@ -40,7 +40,7 @@ const NEW_FILE: u16 = 0o666;
 /// Invariant: after a failed write the object is dead; every further call is an error.
 pub struct OutputFile {
     file: File,
-    place: Place,
+    place: OutputPlace,
     mode: FinalMode,
     shown: String,
     buffer: Vec<u8>,
@@ -75,7 +75,7 @@ enum FinalMode {
 }
 
 /// Where the file is until it is committed.
-enum Place {
+enum OutputPlace {
     /// A file without a name, to be linked as `name` in `dir`.
     Unnamed { dir: OwnedFd, name: Vec<u8> },
     /// The hidden file `temp`, to be renamed to `name` in `dir`.
@@ -167,12 +167,17 @@ impl OutputFile {
             let what = format!("{shown}: {end} bytes long, was {old_len} when it was read");
             return Err(Error::new(ErrorKind::Busy, what));
         }
-        let mut output = Self::new(file, Place::Behind { old_len }, FinalMode::Unchanged, shown);
+        let mut output = Self::new(
+            file,
+            OutputPlace::Behind { old_len },
+            FinalMode::Unchanged,
+            shown,
+        );
         output.written_len = old_len;
         Ok(output)
     }
 
-    fn new(file: File, place: Place, mode: FinalMode, shown: String) -> Self {
+    fn new(file: File, place: OutputPlace, mode: FinalMode, shown: String) -> Self {
         Self {
             file,
             place,
@@ -186,7 +191,7 @@ impl OutputFile {
     }
 
     fn stream(file: File, shown: String) -> Self {
-        Self::new(file, Place::Stream, FinalMode::Unchanged, shown)
+        Self::new(file, OutputPlace::Stream, FinalMode::Unchanged, shown)
     }
 
     /// Writes to `node` (`O_PATH`) itself, whatever its path leads to now.
@@ -209,14 +214,14 @@ impl OutputFile {
                 drop(probe);
                 let file = weald_sys::create_unnamed_at(&dir, access::UNFINISHED_MODE)?;
                 let mode = access::mode_of_new(&file, mode)?;
-                return Ok((file, Place::Unnamed { dir, name }, mode));
+                return Ok((file, OutputPlace::Unnamed { dir, name }, mode));
             }
             let (probe, probe_name) = create_hidden(&dir, &name, NEW_FILE)?;
             let mode = weald_sys::stat_fd(&probe).map(|stat| stat.permissions);
             weald_sys::remove_file_at(&dir, &probe_name)?;
             let (file, temp) = create_hidden(&dir, &name, access::UNFINISHED_MODE)?;
             let mode = access::mode_of_new(&file, mode?)?;
-            Ok((file, Place::Hidden { dir, name, temp }, mode))
+            Ok((file, OutputPlace::Hidden { dir, name, temp }, mode))
         };
         let (file, place, mode) = made().map_err(|e| Error::io(shown.clone(), e))?;
         let mode = match named.node {
@@ -264,7 +269,7 @@ impl OutputFile {
     /// Whether written bytes can be read back and a failure leaves no file. False for pipes,
     /// devices and standard output.
     pub fn is_atomic(&self) -> bool {
-        !matches!(self.place, Place::Stream)
+        !matches!(self.place, OutputPlace::Stream)
     }
 
     /// Appends `bytes`. An error may be about bytes of earlier calls.
@@ -337,8 +342,10 @@ impl OutputFile {
     pub fn rewrite_at(&mut self, bytes: &[u8], offset: u64) -> Result<()> {
         self.flush()?;
         let end = offset.checked_add(bytes.len() as u64);
-        if !matches!(self.place, Place::Unnamed { .. } | Place::Hidden { .. })
-            || end.is_none_or(|end| end > self.written_len)
+        if !matches!(
+            self.place,
+            OutputPlace::Unnamed { .. } | OutputPlace::Hidden { .. }
+        ) || end.is_none_or(|end| end > self.written_len)
         {
             let what = format!("{}: {} bytes at {offset}", self.shown, bytes.len());
             return Err(Error::invalid(format!("{what} cannot be written again")));
@@ -358,7 +365,10 @@ impl OutputFile {
     /// `Full`, `Io`; `Invalid` for an output that is not atomic.
     pub fn extend(&mut self, len: u64) -> Result<()> {
         self.flush()?;
-        if !matches!(self.place, Place::Unnamed { .. } | Place::Hidden { .. }) {
+        if !matches!(
+            self.place,
+            OutputPlace::Unnamed { .. } | OutputPlace::Hidden { .. }
+        ) {
             return Err(Error::invalid(format!("{}: is no new file", self.shown)));
         }
         let end = self.written_len.saturating_add(len);
@@ -410,7 +420,7 @@ impl OutputFile {
     /// # Errors
     /// `Full`, `Io`.
     pub fn barrier(&mut self) -> Result<()> {
-        if !matches!(self.place, Place::Behind { .. }) {
+        if !matches!(self.place, OutputPlace::Behind { .. }) {
             return Ok(());
         }
         self.flush()?;
@@ -422,7 +432,9 @@ impl OutputFile {
     /// name that depends on the bytes. Nothing may exist under the name that the output was created
     /// with. No effect on an output that gets no name.
     pub fn set_name(&mut self, new: &[u8]) {
-        if let Place::Unnamed { name, .. } | Place::Hidden { name, .. } = &mut self.place {
+        if let OutputPlace::Unnamed { name, .. } | OutputPlace::Hidden { name, .. } =
+            &mut self.place
+        {
             *name = new.to_vec();
         }
     }
@@ -453,13 +465,15 @@ impl OutputFile {
     /// Returns a message about what of the replaced file could not be kept.
     fn commit_file(&mut self, overwrite: bool) -> std::io::Result<Option<String>> {
         let dir = match &self.place {
-            Place::Unnamed { dir, .. } | Place::Hidden { dir, .. } => dir.try_clone()?,
-            Place::Behind { .. } => {
+            OutputPlace::Unnamed { dir, .. } | OutputPlace::Hidden { dir, .. } => {
+                dir.try_clone()?
+            }
+            OutputPlace::Behind { .. } => {
                 self.file.sync_all()?;
-                self.place = Place::Done;
+                self.place = OutputPlace::Done;
                 return Ok(None);
             }
-            Place::Stream | Place::Done => return Ok(None),
+            OutputPlace::Stream | OutputPlace::Done => return Ok(None),
         };
         let mut difference = None;
         match &self.mode {
@@ -469,24 +483,24 @@ impl OutputFile {
             FinalMode::Unchanged => {}
         }
         self.file.sync_all()?;
-        if let Place::Unnamed { dir, name } = &self.place {
+        if let OutputPlace::Unnamed { dir, name } = &self.place {
             match weald_sys::link_unnamed_at(&self.file, dir, name) {
                 Err(error) if overwrite && error.kind() == std::io::ErrorKind::AlreadyExists => {
                     self.link_hidden()?;
                 }
                 other => {
                     other?;
-                    self.place = Place::Done;
+                    self.place = OutputPlace::Done;
                 }
             }
         }
-        if let Place::Hidden { dir, name, temp } = &self.place {
+        if let OutputPlace::Hidden { dir, name, temp } = &self.place {
             if overwrite {
                 weald_sys::rename_at(dir, temp, dir, name)?
             } else {
                 weald_sys::rename_new_at(dir, temp, dir, name)?
             }
-            self.place = Place::Done;
+            self.place = OutputPlace::Done;
         }
         File::from(dir).sync_all()?;
         Ok(difference)
@@ -494,7 +508,7 @@ impl OutputFile {
 
     /// Gives a file without a name a hidden one, so that a rename can replace an existing file.
     fn link_hidden(&mut self) -> std::io::Result<()> {
-        let Place::Unnamed { dir, name } = &self.place else {
+        let OutputPlace::Unnamed { dir, name } = &self.place else {
             return Ok(());
         };
         let (file, dir) = (&self.file, dir.try_clone()?);
@@ -502,7 +516,7 @@ impl OutputFile {
             name.clone(),
             with_hidden_name(name, |temp| weald_sys::link_unnamed_at(file, &dir, temp))?.1,
         );
-        self.place = Place::Hidden { dir, name, temp };
+        self.place = OutputPlace::Hidden { dir, name, temp };
         Ok(())
     }
 
@@ -523,15 +537,15 @@ impl Drop for OutputFile {
         match &self.place {
             // No caller is left to report a failure to. The file is hidden, and its name tells its
             // origin.
-            Place::Hidden { dir, temp, .. } => drop(weald_sys::remove_file_at(dir, temp)),
+            OutputPlace::Hidden { dir, temp, .. } => drop(weald_sys::remove_file_at(dir, temp)),
             // If this fails, the tail has no footer, and `recover` finds the old end.
-            Place::Behind { old_len } => {
+            OutputPlace::Behind { old_len } => {
                 // Cutting what has the right length would change its mtime.
                 if self.file.metadata().is_ok_and(|m| m.len() != *old_len) {
                     drop(self.file.set_len(*old_len));
                 }
             }
-            Place::Unnamed { .. } | Place::Stream | Place::Done => {}
+            OutputPlace::Unnamed { .. } | OutputPlace::Stream | OutputPlace::Done => {}
         }
     }
 }
@@ -560,7 +574,7 @@ pub fn refuse_existing(path: &Path) -> Result<()> {
 pub fn truncate(path: &Path, len: u64, old_len: u64) -> Result<()> {
     let mut output = OutputFile::append(path, old_len)?;
     // Otherwise the drop would set the old length again.
-    output.place = Place::Done;
+    output.place = OutputPlace::Done;
     let cut = output.file.set_len(len);
     let cut = cut.and_then(|()| output.file.sync_all());
     cut.map_err(|e| Error::io(output.shown.clone(), e))

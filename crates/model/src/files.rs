@@ -1,6 +1,6 @@
 //! Operations on contents and attributes.
 
-use crate::fs::State;
+use crate::fs::ModelState;
 use crate::pages::PAGE_LEN;
 use rustix::io::Errno;
 use weald_format::InodeFlags;
@@ -16,7 +16,7 @@ fn end_of(offset: u64, len: u64) -> Outcome<u64> {
     Ok(end.ok_or(Errno::FBIG)?)
 }
 
-impl State {
+impl ModelState {
     fn touch(&mut self, ino: Ino, now: Nanoseconds) -> Outcome<()> {
         let stat = &mut self.get_mut(ino)?.stat;
         stat.mtime = now;

@@ -39,7 +39,7 @@ pub struct Inode {
 
 /// All inodes. A clone shares the inodes that do not change later.
 #[derive(Debug, Clone)]
-pub struct State {
+pub struct ModelState {
     /// Inodes by number.
     pub inodes: BTreeMap<Ino, Arc<Inode>>,
     /// Number of the next inode.
@@ -48,7 +48,7 @@ pub struct State {
     pub next_cookie: u64,
 }
 
-impl State {
+impl ModelState {
     /// The inode `ino`: ENOENT.
     pub fn get(&self, ino: Ino) -> Outcome<&Inode> {
         let inode = self.inodes.get(&ino).ok_or(Errno::NOENT)?;
@@ -101,7 +101,7 @@ impl State {
 
 /// A file system in memory. Its clone is a copy of its state that does not change with it.
 #[derive(Debug)]
-pub struct ModelFs(Mutex<State>);
+pub struct ModelFs(Mutex<ModelState>);
 
 impl Clone for ModelFs {
     fn clone(&self) -> Self {
@@ -136,7 +136,7 @@ impl ModelFs {
             names: BTreeMap::new(),
             parent: Ino::ROOT,
         };
-        Self(Mutex::new(State {
+        Self(Mutex::new(ModelState {
             inodes: BTreeMap::from([(Ino::ROOT, Arc::new(root))]),
             next_ino: Ino::ROOT.next(),
             next_cookie: 3,

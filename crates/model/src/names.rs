@@ -1,6 +1,6 @@
 //! Operations on names.
 
-use crate::fs::{Entry, Inode, State};
+use crate::fs::{Entry, Inode, ModelState};
 use crate::pages::Pages;
 use rustix::io::Errno;
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use weald_format::limits::NAME_LEN_MAX;
 use weald_format::{FileKind, InodeFlags};
 use weald_vfs::{Ino, Nanoseconds, NewInode, Outcome, RenameMode, Stat};
 
-impl State {
+impl ModelState {
     /// The entry `name` of `dir`: ENOENT, ENOTDIR.
     pub fn entry(&self, dir: Ino, name: &[u8]) -> Outcome<Entry> {
         let dir = self.dir(dir)?;

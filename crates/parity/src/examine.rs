@@ -106,13 +106,13 @@ impl Parity {
         let layout = &self.layout;
         let metadata = file.metadata().map_err(|e| Error::io("the file", e))?;
         let table = Table::open(&self.file, layout, watch)?;
-        let run = Run {
+        let run = Examination {
             file,
             parity: &self.file,
             layout,
             table: &table,
             repair,
-            found: Mutex::new(Found::default()),
+            found: Mutex::new(SectorNumbers::default()),
         };
         let batches = Batches::new(&layout.code, thread_count);
         let start = || Ok(Work::new(layout, batches.width()));
@@ -164,7 +164,7 @@ fn ranges(mut numbers: Vec<u64>, file_len: u64) -> Vec<Range<u64>> {
 
 /// Numbers of sectors, in no order.
 #[derive(Default)]
-struct Found {
+struct SectorNumbers {
     repairable: Vec<u64>,
     lost: Vec<u64>,
     unknown: Vec<u64>,
@@ -197,23 +197,23 @@ impl Work {
 
 /// What is known of a sector.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum SectorState {
     Whole,
     Damaged,
     /// Its digest is lost.
     Unknown,
 }
 
-struct Run<'a> {
+struct Examination<'a> {
     file: &'a File,
     parity: &'a File,
     layout: &'a Layout,
     table: &'a Table<'a>,
     repair: bool,
-    found: Mutex<Found>,
+    found: Mutex<SectorNumbers>,
 }
 
-impl Run<'_> {
+impl Examination<'_> {
     /// Looks at the columns of a batch; returns the bytes that it read.
     fn columns(&self, work: &mut Work, columns: Range<u64>) -> Result<u64> {
         let code = self.layout.code;
@@ -244,15 +244,15 @@ impl Run<'_> {
         let (entries, recovery_entries) = entries.split_at(code.rows);
         let sector_at =
             |row: usize| (row * width + index) * SECTOR..(row * width + index + 1) * SECTOR;
-        let states: Vec<State> = entries
+        let states: Vec<SectorState> = entries
             .iter()
             .enumerate()
             .map(|(row, entry)| {
                 let sector = &work.sectors[sector_at(row)];
                 if work.is_bad[row * width + index] {
-                    State::Damaged
+                    SectorState::Damaged
                 } else if code.block(row, column) * SECTOR as u64 >= self.layout.file_len {
-                    State::Whole
+                    SectorState::Whole
                 } else {
                     state_of(sector, entry.as_ref())
                 }
@@ -262,11 +262,14 @@ impl Run<'_> {
             .filter(|row| {
                 let sector = &work.recovery[sector_at(*row)];
                 !work.is_bad_recovery[row * width + index]
-                    && state_of(sector, recovery_entries[*row].as_ref()) == State::Whole
+                    && state_of(sector, recovery_entries[*row].as_ref()) == SectorState::Whole
             })
             .collect();
         let count_of = |state| states.iter().filter(|s| **s == state).count();
-        let (damaged_count, unknown_count) = (count_of(State::Damaged), count_of(State::Unknown));
+        let (damaged_count, unknown_count) = (
+            count_of(SectorState::Damaged),
+            count_of(SectorState::Unknown),
+        );
         let sectors_in = |state| {
             let rows = states.iter().enumerate();
             let rows = rows.filter(move |(_, s)| **s == state);
@@ -282,13 +285,13 @@ impl Run<'_> {
         }
         if damaged_count + unknown_count > whole_recovery.len() {
             let mut found = self.found.lock();
-            found.lost.extend(sectors_in(State::Damaged));
-            found.unknown.extend(sectors_in(State::Unknown));
+            found.lost.extend(sectors_in(SectorState::Damaged));
+            found.unknown.extend(sectors_in(SectorState::Unknown));
             return Ok(());
         }
         if !self.repair && unknown_count == 0 {
             let mut found = self.found.lock();
-            found.repairable.extend(sectors_in(State::Damaged));
+            found.repairable.extend(sectors_in(SectorState::Damaged));
             return Ok(());
         }
         let decoder = match &mut work.decoder {
@@ -296,13 +299,13 @@ impl Run<'_> {
             none => none.insert(ColumnDecoder::new(&code, SECTOR)?),
         };
         let whole = states.iter().enumerate();
-        let whole = whole.filter(|(_, state)| **state == State::Whole);
+        let whole = whole.filter(|(_, state)| **state == SectorState::Whole);
         let whole = whole.map(|(row, _)| (row, &work.sectors[sector_at(row)]));
         let recovery = whole_recovery.iter();
         let recovery = recovery.map(|row| (*row, &work.recovery[sector_at(*row)]));
         decoder.decode(whole, recovery, |row, restored| {
             let number = code.block(row, column);
-            if states[row] == State::Unknown && restored == &work.sectors[sector_at(row)] {
+            if states[row] == SectorState::Unknown && restored == &work.sectors[sector_at(row)] {
                 return Ok(());
             }
             let mut found = self.found.lock();
@@ -328,10 +331,10 @@ impl Run<'_> {
     }
 }
 
-fn state_of(sector: &[u8], entry: Option<&Entry>) -> State {
+fn state_of(sector: &[u8], entry: Option<&Entry>) -> SectorState {
     match entry {
-        None => State::Unknown,
-        Some(entry) if table::entry(sector) == *entry => State::Whole,
-        Some(_) => State::Damaged,
+        None => SectorState::Unknown,
+        Some(entry) if table::entry(sector) == *entry => SectorState::Whole,
+        Some(_) => SectorState::Damaged,
     }
 }

@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use weald_format::{ByteLen, Digest, FileKind, Result};
-use weald_image::{Image, Inode, OpenOptions, Place};
+use weald_image::{Image, Inode, OpenOptions, TreePlace};
 use weald_vfs::Follow;
 
 /// Bytes of one read of the image. Between two of them, Python sees whether a signal came.
@@ -23,7 +23,7 @@ const READ_LEN_MAX: usize = 1 << 20;
 #[pyclass(frozen, module = "weald._weald")]
 pub struct Opened {
     image: Arc<Image>,
-    place: Place,
+    place: TreePlace,
 }
 
 #[pymethods]
@@ -49,7 +49,7 @@ impl Opened {
             ..usual
         };
         let (place, image) = py.detach(|| {
-            let place = Place::parse(path);
+            let place = TreePlace::parse(path);
             let image = open(&place, options);
             (place, image)
         });
@@ -203,7 +203,7 @@ enum Failure {
     Of(weald_format::Error),
 }
 
-fn open(place: &Place, options: OpenOptions) -> Result<Image, Failure> {
+fn open(place: &TreePlace, options: OpenOptions) -> Result<Image, Failure> {
     let named = place.generation().map_err(Failure::Of)?;
     if named.is_some() && options.generation.is_some() {
         return Err(Failure::Twice);
@@ -238,7 +238,7 @@ fn refuse_without_threads(path: &Path) -> PyResult<()> {
 pub fn generations(py: Python<'_>, path: &[u8]) -> PyResult<Vec<(u64, String, String, u64)>> {
     let path = Path::new(OsStr::from_bytes(path));
     refuse_without_threads(path)?;
-    let found = py.detach(|| weald_image::generations(&Place::parse(path).image));
+    let found = py.detach(|| weald_image::generations(&TreePlace::parse(path).image));
     let found = found.map_err(|error| exception(py, &error))?;
     let rows = found.iter().rev().map(|generation| {
         let digests = (generation.image_digest, generation.tree_digest);

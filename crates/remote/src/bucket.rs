@@ -6,7 +6,7 @@
 
 use crate::client::{Connection, PAUSE, PAUSE_MAX, connect, runtime};
 use crate::failure::{self, Moment, explain, explain_opening, is_transient, status, too_late};
-use crate::location::{Location, Place};
+use crate::location::{Location, ServerKind};
 use crate::object::RATE_MIN;
 use crate::settings::settings;
 use bytes::{Bytes, BytesMut};
@@ -48,7 +48,7 @@ pub enum Put {
 
 /// An object that was read.
 #[derive(Debug, Clone)]
-pub struct Found {
+pub struct FetchedObject {
     /// Its bytes.
     pub bytes: Bytes,
     /// Its ETag, if the server gives one.
@@ -85,8 +85,8 @@ impl Bucket {
     pub fn open(location: &Location) -> Result<Self> {
         let prefix = match (location.in_store(), location.place()) {
             (Some(stored), _) => stored?.prefix,
-            (None, Place::Bucket { key, .. }) => format!("{}/", key.trim_end_matches('/')),
-            (None, Place::Web) => {
+            (None, ServerKind::Bucket { key, .. }) => format!("{}/", key.trim_end_matches('/')),
+            (None, ServerKind::Web) => {
                 let what = format!(
                     "{}: expected s3://BUCKET/PREFIX: a web server takes no objects",
                     location.shown()
@@ -216,7 +216,7 @@ impl Bucket {
     }
 
     /// As [`Bucket::get`].
-    pub(crate) async fn get_async(&self, key: &str, len_max: u64) -> Result<Found> {
+    pub(crate) async fn get_async(&self, key: &str, len_max: u64) -> Result<FetchedObject> {
         let first = self.range(key, 0..len_max.clamp(1, STEP_LEN)).await?;
         let (mut bytes, tag, len) = first;
         if len > len_max {
@@ -247,7 +247,7 @@ impl Bucket {
             bytes = all.freeze();
         }
         if bytes.len() as u64 == len {
-            Ok(Found { bytes, tag })
+            Ok(FetchedObject { bytes, tag })
         } else {
             Err(failure::cut_short(&self.location(key), len, bytes.len()))
         }
@@ -316,7 +316,7 @@ impl Bucket {
     /// `NotFound`; `Limit` if it is longer; `Io`.
     /// # Cost
     /// A request for each 4 MiB.
-    pub fn get(&self, key: &str, len_max: u64) -> Result<Found> {
+    pub fn get(&self, key: &str, len_max: u64) -> Result<FetchedObject> {
         runtime()?.block_on(self.get_async(key, len_max))
     }
 

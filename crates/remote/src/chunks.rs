@@ -32,11 +32,11 @@ const COPY_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A chunk that was requested.
 pub struct Chunk {
-    state: Mutex<State>,
+    state: Mutex<ChunkState>,
     changed: Condvar,
 }
 
-enum State {
+enum ChunkState {
     Pending,
     Ready(Bytes),
     Failed(Failure),
@@ -45,14 +45,14 @@ enum State {
 impl Chunk {
     fn new() -> Arc<Self> {
         Arc::new(Self {
-            state: Mutex::new(State::Pending),
+            state: Mutex::new(ChunkState::Pending),
             changed: Condvar::new(),
         })
     }
 
     /// Whether a reader would have to wait.
     pub fn is_pending(&self) -> bool {
-        matches!(*self.state.lock(), State::Pending)
+        matches!(*self.state.lock(), ChunkState::Pending)
     }
 
     /// Waits until `deadline` for the bytes.
@@ -60,9 +60,9 @@ impl Chunk {
         let mut state = self.state.lock();
         loop {
             match &*state {
-                State::Ready(bytes) => return Some(Ok(bytes.clone())),
-                State::Failed(failure) => return Some(Err(failure.error())),
-                State::Pending => {}
+                ChunkState::Ready(bytes) => return Some(Ok(bytes.clone())),
+                ChunkState::Failed(failure) => return Some(Err(failure.error())),
+                ChunkState::Pending => {}
             }
             if self.changed.wait_until(&mut state, deadline).timed_out() {
                 return None;
@@ -70,7 +70,7 @@ impl Chunk {
         }
     }
 
-    fn set(&self, state: State) {
+    fn set(&self, state: ChunkState) {
         *self.state.lock() = state;
         self.changed.notify_all();
     }
@@ -176,7 +176,7 @@ impl Held {
 
     fn remove(&mut self, no: u64) {
         if let Some(held) = self.chunks.remove(&no)
-            && let State::Ready(bytes) = &*held.chunk.state.lock()
+            && let ChunkState::Ready(bytes) = &*held.chunk.state.lock()
         {
             self.len = self.len.saturating_sub(bytes.len());
         }
@@ -207,7 +207,8 @@ impl Chunks {
         self.is_stopped.store(true, Ordering::SeqCst);
         let held = self.held.lock();
         for held in held.chunks.values().filter(|c| c.chunk.is_pending()) {
-            held.chunk.set(State::Failed(Failure::from(self.stopped())));
+            held.chunk
+                .set(ChunkState::Failed(Failure::from(self.stopped())));
         }
     }
 
@@ -397,7 +398,7 @@ impl Chunks {
         if found.is_some_and(|found| Arc::ptr_eq(&found.chunk, chunk)) {
             held.make_room(bytes.len());
         }
-        chunk.set(State::Ready(bytes));
+        chunk.set(ChunkState::Ready(bytes));
     }
 
     /// Fetches adjacent chunks in one request.
@@ -429,7 +430,7 @@ impl Chunks {
                 let failure = Arc::new(Failure::from(error));
                 for (no, chunk) in run {
                     self.held.lock().remove(*no);
-                    chunk.set(State::Failed(Failure::from(failure.error())));
+                    chunk.set(ChunkState::Failed(Failure::from(failure.error())));
                 }
             }
         }

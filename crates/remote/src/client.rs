@@ -7,7 +7,7 @@
 //! cause.
 
 use crate::failure::{Answer, NotTheObject};
-use crate::location::{Location, Place};
+use crate::location::{Location, ServerKind};
 use crate::profile::Profile;
 use crate::settings::settings;
 use async_trait::async_trait;
@@ -138,7 +138,7 @@ pub fn connect(location: &Location, silence_max: Duration) -> Result<Connection>
         Error::invalid(format!("{}: {what}", location.shown()))
     };
     let (store, key, has_credentials): (Arc<dyn ObjectStore>, Key, bool) = match location.place() {
-        Place::Web => {
+        ServerKind::Web => {
             let options = options(silence_max).with_allow_http(location.is_plain_http());
             let builder = HttpBuilder::new()
                 .with_url(location.request_url())
@@ -151,7 +151,7 @@ pub fn connect(location: &Location, silence_max: Duration) -> Result<Connection>
                 true,
             )
         }
-        Place::Bucket { bucket, key } => {
+        ServerKind::Bucket { bucket, key } => {
             let key = Key::parse(&key).map_err(|error| bad(error.into()))?;
             let (builder, has_credentials) = bucket_builder(&bucket, silence_max);
             let builder = builder.with_retry(retry()).with_http_connector(connector);

@@ -17,8 +17,8 @@ mod settings;
 mod source;
 mod stored;
 
-pub use bucket::{Bucket, Condition, Found, Put};
-pub use location::{InStore, Location, Place, is_url, shown, without_secrets};
+pub use bucket::{Bucket, Condition, FetchedObject, Put};
+pub use location::{InStore, Location, ServerKind, is_url, shown, without_secrets};
 pub use probe::{Check, Needed, Probed, probe};
 pub use publication::{Publication, Published};
 pub use publish::{find, publish};

@@ -58,7 +58,7 @@ pub struct Location {
 
 /// What kind of server has an object.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Place {
+pub enum ServerKind {
     /// A web server.
     Web,
     /// A bucket, and the name of the object in it.
@@ -113,11 +113,11 @@ impl Location {
     ///
     /// # Errors
     /// `Invalid` for a key that is not UTF-8 after its percent signs are decoded.
-    pub fn place(&self) -> Place {
+    pub fn place(&self) -> ServerKind {
         if self.url.scheme() != "s3" {
-            return Place::Web;
+            return ServerKind::Web;
         }
-        Place::Bucket {
+        ServerKind::Bucket {
             bucket: self.url.host_str().unwrap_or_default().to_owned(),
             key: decoded(self.url.path().trim_start_matches('/')),
         }
@@ -354,10 +354,10 @@ mod tests {
     fn objects_and_their_neighbours() {
         let found = location("s3://bucket/a b/%C3%BC.weald").expect("valid");
         let (bucket, key) = ("bucket".into(), "a b/ü.weald".into());
-        assert_eq!(found.place(), Place::Bucket { bucket, key });
+        assert_eq!(found.place(), ServerKind::Bucket { bucket, key });
         assert_eq!(found.name(), "ü.weald");
         let found = location("https://u:p@h/dir/x.weald?q").expect("valid");
-        assert_eq!(found.place(), Place::Web);
+        assert_eq!(found.place(), ServerKind::Web);
         assert_eq!(found.request_url(), "https://h/dir/x.weald?q");
         assert_eq!(found.credentials(), Some(("u".into(), "p".into())));
         let base = Location::beside(Path::new(&found.parent()), OsStr::new("b c")).expect("name");

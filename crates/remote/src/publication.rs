@@ -51,7 +51,7 @@ impl RecordKey {
 
 /// Whether a pack of an earlier image is there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum PackState {
     /// Nobody has looked.
     Unknown,
     /// It is.
@@ -85,7 +85,7 @@ pub struct Publication {
     now: Option<Now>,
     /// Whether packs replace those that are there.
     repairs: bool,
-    packs: Vec<(Pack, State)>,
+    packs: Vec<(Pack, PackState)>,
     /// Where records lie: index of the pack, and offset.
     known: HashMap<RecordKey, (usize, u64)>,
     /// The pack that is being filled, which has the next index.
@@ -166,7 +166,7 @@ impl Publication {
 
     fn learn_map(&mut self, map: &BucketMap) {
         let first = self.packs.len();
-        let packs = map.packs.iter().map(|pack| (*pack, State::Unknown));
+        let packs = map.packs.iter().map(|pack| (*pack, PackState::Unknown));
         self.packs.extend(packs);
         for (_, location, record) in map.map.blocks() {
             let index = usize::try_from(location.segment.0).unwrap_or(usize::MAX);
@@ -201,20 +201,20 @@ impl Publication {
         let Some((pack, state)) = self.packs.get_mut(index) else {
             return Ok(false);
         };
-        if *state == State::Unknown {
+        if *state == PackState::Unknown {
             let key = pack_key(&pack.digest);
             let len = runtime()?.block_on(self.bucket.len_async(&key))?;
             *state = if len == Some(pack.len) {
-                State::There
+                PackState::There
             } else {
                 log::warn!(
                     "{}/{key}: is missing or cut: sent again",
                     self.bucket.shown()
                 );
-                State::Gone
+                PackState::Gone
             };
         }
-        Ok(*state == State::There)
+        Ok(*state == PackState::There)
     }
 
     fn push(&mut self, record: &RecordRef, (pack, offset): (usize, u64)) {
@@ -256,7 +256,7 @@ impl Publication {
             digest: Digest::of(&bytes),
             len: bytes.len() as u64,
         };
-        self.packs.push((pack, State::There));
+        self.packs.push((pack, PackState::There));
         self.sent_len += pack.len;
         while self.sending.len() >= PACKS_IN_FLIGHT {
             self.wait_for_pack()?;

@@ -5,7 +5,7 @@
 
 use crate::client::{connect, runtime};
 use crate::failure::{Moment, explain};
-use crate::location::{Location, Place};
+use crate::location::{Location, ServerKind};
 use crate::source::RemoteSource;
 use bytes::Bytes;
 use object_store::{ObjectStoreExt, PutPayload, WriteMultipart};
@@ -41,7 +41,7 @@ pub fn find(location: &Location) -> Result<Option<RemoteSource>> {
 /// # Cost
 /// A request for each part of 8 MiB, and two; memory for five parts.
 pub fn publish(source: &dyn ReadAt, location: &Location) -> Result<ByteLen> {
-    if location.place() == Place::Web {
+    if location.place() == ServerKind::Web {
         let what = format!(
             "{}: a web server takes no images: publish to a bucket (s3://BUCKET/KEY), or copy the \
              file to the server by its own means",

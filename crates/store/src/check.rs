@@ -82,7 +82,7 @@ type OpenedSegment = std::result::Result<(Box<dyn Object>, u64), String>;
 
 /// Contents of all tables, and the results so far.
 #[derive(Default)]
-struct State {
+struct CheckState {
     of_blocks: BlockStates,
     segments: BTreeMap<SegmentNo, SegmentRow>,
     volumes: Vec<(String, VolumeRow)>,
@@ -98,7 +98,7 @@ struct State {
     of_files: Vec<Finding>,
 }
 
-impl State {
+impl CheckState {
     fn find(&mut self, image: Option<&str>, what: impl Into<String>) {
         let finding = Finding {
             image: image.map(str::to_owned),
@@ -163,8 +163,8 @@ impl StoreWriter {
         Ok((state.checked, state.of_blocks))
     }
 
-    fn check_state(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<State> {
-        let mut state = State::default();
+    fn check_state(&self, reads_data: bool, tick: &mut dyn FnMut(&Checked)) -> Result<CheckState> {
+        let mut state = CheckState::default();
         self.read_images(&mut state)?;
         self.read_volumes(&mut state)?;
         for error in self.damage() {
@@ -196,7 +196,7 @@ impl StoreWriter {
     }
 
     /// Compares the journal with the tables, and the sum of the tables with their rows.
-    fn check_journal(&self, state: &mut State) -> Result<()> {
+    fn check_journal(&self, state: &mut CheckState) -> Result<()> {
         let tables = self.tables_state()?;
         let is_sum = match sum_of_rows(self.tables()) {
             // What cannot be read is told elsewhere.
@@ -245,7 +245,7 @@ impl StoreWriter {
     }
 
     /// Reads the rows of blocks, segments and volumes.
-    fn read_rows(&self, state: &mut State) -> Result<()> {
+    fn read_rows(&self, state: &mut CheckState) -> Result<()> {
         let mut blocks = BTreeMap::new();
         let is_whole = self.each_readable(state, Table::Blocks, &mut |key, value| {
             if let Some(id) = number_of(key).map(BlockId) {
@@ -269,7 +269,7 @@ impl StoreWriter {
     /// The rows of a table whose keys are names; none of a table that cannot be read.
     fn readable_rows<R>(
         &self,
-        state: &mut State,
+        state: &mut CheckState,
         table: Table,
         parse: fn(&[u8]) -> Result<R>,
     ) -> Result<NamedRows<R>> {
@@ -287,7 +287,7 @@ impl StoreWriter {
     }
 
     /// Reads the rows of images.
-    fn read_images(&self, state: &mut State) -> Result<()> {
+    fn read_images(&self, state: &mut CheckState) -> Result<()> {
         let found = self.readable_rows(state, Table::Images, ImageRow::parse)?;
         for (name, error) in found.damaged {
             state.is_count_partial = true;
@@ -299,7 +299,7 @@ impl StoreWriter {
     }
 
     /// Reads the rows of volumes.
-    fn read_volumes(&self, state: &mut State) -> Result<()> {
+    fn read_volumes(&self, state: &mut CheckState) -> Result<()> {
         let found = self.readable_rows(state, Table::Volumes, VolumeRow::parse)?;
         let mut damaged = BTreeSet::new();
         for (name, error) in found.damaged {
@@ -327,7 +327,7 @@ impl StoreWriter {
     /// are none.
     fn each_readable(
         &self,
-        state: &mut State,
+        state: &mut CheckState,
         table: Table,
         visit: &mut VisitRow<'_>,
     ) -> Result<bool> {
@@ -362,7 +362,7 @@ impl StoreWriter {
     }
 
     /// Checks that numbers are not given away twice.
-    fn check_counters(&self, state: &mut State) -> Result<()> {
+    fn check_counters(&self, state: &mut CheckState) -> Result<()> {
         let last_image = state.images.iter().map(|(_, row)| row.image_no).max();
         let last_volume = state
             .volumes
@@ -453,7 +453,7 @@ impl StoreWriter {
 
     fn check_segments(
         &self,
-        state: &mut State,
+        state: &mut CheckState,
         reads_data: bool,
         tick: &mut dyn FnMut(&Checked),
     ) -> Result<()> {
@@ -481,13 +481,13 @@ impl StoreWriter {
 
     fn check_segment(
         &self,
-        state: &mut State,
+        state: &mut CheckState,
         (number, row): (SegmentNo, SegmentRow),
         blocks: &[(BlockId, BlockRow)],
         reads_data: bool,
     ) -> Result<()> {
         let name = layout::segment_file(number);
-        let lost = |state: &mut State, why: &str| {
+        let lost = |state: &mut CheckState, why: &str| {
             for (id, row) in blocks.iter().filter(|(_, row)| row.references > 0) {
                 state
                     .of_blocks
@@ -538,7 +538,7 @@ impl StoreWriter {
     /// Checks rows and maps of the images, and counts the references to each block in the maps.
     fn check_images(
         &self,
-        state: &mut State,
+        state: &mut CheckState,
         references: &mut BTreeMap<BlockId, u64>,
     ) -> Result<()> {
         let mut known = std::mem::take(&mut state.damaged_images);
@@ -597,7 +597,7 @@ impl StoreWriter {
     /// that cannot be read.
     fn check_extents(
         &self,
-        state: &mut State,
+        state: &mut CheckState,
         references: &mut BTreeMap<BlockId, u64>,
     ) -> Result<()> {
         let names: BTreeMap<VolumeNo, String> = state
@@ -622,7 +622,7 @@ impl StoreWriter {
     }
 
     /// Verifies the records of the sync logs whose changes the tables do not have.
-    fn check_sync_logs(&self, state: &mut State) -> Result<()> {
+    fn check_sync_logs(&self, state: &mut CheckState) -> Result<()> {
         for (name, row) in state.volumes.clone() {
             let blocks = &state.of_blocks.blocks;
             let raw_len = |id: BlockId| Ok(blocks.get(&id).map(|row| row.record.raw_len));
@@ -682,7 +682,7 @@ impl StoreWriter {
     }
 
     /// Reports files without a row.
-    fn check_files(&self, state: &mut State) -> Result<()> {
+    fn check_files(&self, state: &mut CheckState) -> Result<()> {
         // A standby keeps them for readers.
         let is_standby = self.store().role()? == crate::role::Role::Standby;
         let disk = &*self.store().disk;
@@ -723,7 +723,7 @@ impl CheckedLog {
 /// Checks that each block in use begins with its header in the first `end` bytes of a segment. What
 /// lies between them belongs to nobody.
 fn check_blocks(
-    state: &mut State,
+    state: &mut CheckState,
     (name, file): (&str, &dyn Object),
     end: u64,
     blocks: &[(BlockId, BlockRow)],

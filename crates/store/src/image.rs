@@ -17,7 +17,7 @@ const IMAGE_SEGMENTS_MAX: usize = 32;
 
 /// Where a range of the image's bytes is stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Source {
+enum StoredAt {
     Inline(Arc<[u8]>),
     Record(Location),
 }
@@ -26,7 +26,7 @@ enum Source {
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Parts {
     starts: Vec<u64>,
-    sources: Vec<Source>,
+    sources: Vec<StoredAt>,
 }
 
 impl Parts {
@@ -37,8 +37,8 @@ impl Parts {
             parts.starts.push(start);
             start = start.saturating_add(part.len());
             parts.sources.push(match part {
-                Part::Inline(bytes) => Source::Inline(bytes.as_slice().into()),
-                Part::Block { location, .. } => Source::Record(*location),
+                Part::Inline(bytes) => StoredAt::Inline(bytes.as_slice().into()),
+                Part::Block { location, .. } => StoredAt::Record(*location),
             });
         }
         parts
@@ -46,7 +46,7 @@ impl Parts {
 
     /// Returns the part that contains byte `offset`: its start in the image, its end (`None` for
     /// the last part), and its source.
-    fn at(&self, offset: u64) -> Option<(u64, Option<u64>, Source)> {
+    fn at(&self, offset: u64) -> Option<(u64, Option<u64>, StoredAt)> {
         let index = self
             .starts
             .partition_point(|&start| start <= offset)
@@ -179,12 +179,12 @@ impl StoredImage {
             let piece = piece.ok_or_else(|| past_end(offset))?;
             let inside = at.saturating_sub(start);
             match source {
-                Source::Inline(bytes) => {
+                StoredAt::Inline(bytes) => {
                     let from = inside as usize;
                     let bytes = bytes.get(from..from.saturating_add(len));
                     piece.copy_from_slice(bytes.ok_or_else(|| past_end(offset))?);
                 }
-                Source::Record(location) => {
+                StoredAt::Record(location) => {
                     let file = self.segment(location.segment)?;
                     file.read_at(piece, location.offset.saturating_add(inside))?;
                 }

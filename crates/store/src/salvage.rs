@@ -109,7 +109,7 @@ pub struct Salvaged {
 
 /// Blocks and segments of the new tables.
 #[derive(Default)]
-struct Found {
+struct Remains {
     /// Rows of blocks, and why some cannot be read.
     blocks: BTreeMap<BlockId, BlockRow>,
     lost: BTreeMap<BlockId, String>,
@@ -157,7 +157,7 @@ impl Salvaged {
     }
 }
 
-impl Found {
+impl Remains {
     /// A place in no segment for a record of `len` bytes.
     fn no_place(&mut self, len: u64) -> Location {
         let offset = self.nowhere_len;
@@ -279,7 +279,7 @@ impl Store {
             restored_commit,
             ..Salvaged::default()
         };
-        let mut found = Found::default();
+        let mut found = Remains::default();
         let images = self.blocks_of_images(&mut found, &mut salvaged)?;
         let last_segment = segments.by_number.keys().next_back().copied();
         let last_segment = last_segment.max(segments.unreadable.last().copied());
@@ -390,7 +390,11 @@ impl Store {
     }
 
     /// Adds the blocks that maps name. Returns the images whose maps can be read.
-    fn blocks_of_images(&self, found: &mut Found, salvaged: &mut Salvaged) -> Result<Vec<String>> {
+    fn blocks_of_images(
+        &self,
+        found: &mut Remains,
+        salvaged: &mut Salvaged,
+    ) -> Result<Vec<String>> {
         let mut names = Vec::new();
         for name in self.names()? {
             match self.read_map(&name) {
@@ -417,7 +421,7 @@ impl Store {
     fn salvage_image(
         &self,
         name: &str,
-        found: &mut Found,
+        found: &mut Remains,
         salvaged: &mut Salvaged,
     ) -> Result<ImageRow> {
         let mut map = self.read_map(name)?;
@@ -546,7 +550,7 @@ impl Store {
 
     fn write_metadata(
         &self,
-        (found, segments): (&Found, &Segments),
+        (found, segments): (&Remains, &Segments),
         images: &[(String, ImageRow)],
         old: OldVolumes,
     ) -> Result<()> {
@@ -621,7 +625,7 @@ impl Store {
 }
 
 /// Adds the blocks that volumes refer to: from their rows, from the order of records, or as lost.
-fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Found) {
+fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Remains) {
     let mut known = block_ids::between(segments, &old.blocks, old.counters.next_block);
     let noted = segments.noted.iter();
     known.extend(noted.map(|(id, (_, row))| (*id, *row)));
@@ -665,7 +669,7 @@ fn blocks_of_volumes(segments: &Segments, old: &mut OldVolumes, found: &mut Foun
 /// of the volume, and the body of the record.
 fn salvage_volumes(
     (old, logs): (&mut OldVolumes, &[Logged]),
-    found: &mut Found,
+    found: &mut Remains,
     missing: Option<Loss>,
     salvaged: &mut Salvaged,
 ) -> Vec<(VolumeRow, Vec<u8>)> {

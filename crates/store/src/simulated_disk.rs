@@ -70,7 +70,7 @@ impl Names {
 }
 
 #[derive(Debug)]
-struct State {
+struct DiskState {
     machine: Arc<Machine>,
     latency: Latency,
     files: Vec<FileState>,
@@ -96,7 +96,7 @@ struct State {
 
 /// The simulated disk; clones share its state.
 #[derive(Debug, Clone)]
-pub struct SimDisk(Arc<Mutex<State>>);
+pub struct SimDisk(Arc<Mutex<DiskState>>);
 
 #[derive(Debug)]
 struct SimFile {
@@ -119,7 +119,7 @@ const EIO: i32 = 5;
 const ENOENT: i32 = 2;
 const ENOSPC: i32 = 28;
 
-impl State {
+impl DiskState {
     /// A disk of `machine` with these files, which no process uses.
     fn new(machine: Arc<Machine>, files: Vec<FileState>, names: Names, random: Random) -> Self {
         Self {
@@ -151,10 +151,15 @@ impl SimDisk {
 
     fn of_machine(machine: Arc<Machine>, seed: u64) -> Self {
         let random = Random::new(seed ^ 0xd15c);
-        Self::of(State::new(machine, Vec::new(), Names::default(), random))
+        Self::of(DiskState::new(
+            machine,
+            Vec::new(),
+            Names::default(),
+            random,
+        ))
     }
 
-    fn of(state: State) -> Self {
+    fn of(state: DiskState) -> Self {
         Self(Arc::new(Mutex::new(state)))
     }
 
@@ -239,10 +244,10 @@ impl SimDisk {
         }
         let mut files = state.files.clone();
         files.iter_mut().for_each(|file| file.crash(&mut random));
-        Self::of(State {
+        Self::of(DiskState {
             latency: state.latency,
             capacity: state.capacity,
-            ..State::new(machine, files, names, random)
+            ..DiskState::new(machine, files, names, random)
         })
     }
 
@@ -251,7 +256,7 @@ impl SimDisk {
     pub fn restart(&self) -> Self {
         let state = self.0.lock();
         state.machine.is_off.store(true, Ordering::SeqCst);
-        Self::of(State {
+        Self::of(DiskState {
             durable: state.durable.clone(),
             pending: state.pending.clone(),
             ..state.copied()
@@ -261,7 +266,7 @@ impl SimDisk {
     /// Returns a copy of the disk as the processes see it, which no call can change.
     pub fn frozen(&self) -> Self {
         let state = self.0.lock();
-        Self::of(State {
+        Self::of(DiskState {
             durable: state.durable.clone(),
             is_read_only: true,
             ..state.copied()
@@ -381,7 +386,7 @@ impl SimDisk {
     }
 
     /// Counts a call and returns the failure to simulate, if any.
-    fn call(&self, state: &mut State) -> Result<Option<Fault>> {
+    fn call(&self, state: &mut DiskState) -> Result<Option<Fault>> {
         if state.machine.is_off() || state.is_gone {
             return Err(failed(EIO));
         }
@@ -401,7 +406,7 @@ impl SimDisk {
     }
 
     /// Counts a call that needs no space.
-    fn plain_call(&self, state: &mut State) -> Result<()> {
+    fn plain_call(&self, state: &mut DiskState) -> Result<()> {
         match self.call(state)? {
             None | Some(Fault::NoSpace) => Ok(()),
             Some(_) => Err(failed(EIO)),
@@ -409,7 +414,7 @@ impl SimDisk {
     }
 
     /// Counts a call that may need space.
-    fn growing_call(&self, state: &mut State) -> Result<()> {
+    fn growing_call(&self, state: &mut DiskState) -> Result<()> {
         match self.call(state)? {
             None => Ok(()),
             Some(Fault::NoSpace) => Err(failed(ENOSPC)),
@@ -418,7 +423,7 @@ impl SimDisk {
     }
 }
 
-impl State {
+impl DiskState {
     /// A disk with the same bytes in a machine of its own.
     fn copied(&self) -> Self {
         let machine = Machine::at(self.machine.now_ns());
@@ -606,7 +611,7 @@ impl LocalFiles for SimDisk {
 }
 
 impl SimFile {
-    fn with<T>(&self, change: impl FnOnce(&SimDisk, &mut State) -> Result<T>) -> Result<T> {
+    fn with<T>(&self, change: impl FnOnce(&SimDisk, &mut DiskState) -> Result<T>) -> Result<T> {
         change(&self.disk, &mut self.disk.0.lock())
     }
 

@@ -87,7 +87,7 @@ enum Operation {
     Reopen,
 }
 
-struct Run {
+struct StoreRun {
     random: Random,
     disk: SimDisk,
     model: Model,
@@ -108,7 +108,7 @@ fn read_all(store: &Store, name: &str) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-impl Run {
+impl StoreRun {
     fn begin(seed: u64, bug: Option<Bug>) -> Self {
         crate::engine::trial::set(seed, bug == Some(Bug::DividedRowsLost));
         let mut random = Random::new(seed);
@@ -393,7 +393,7 @@ fn seeds(usual: Range<u64>) -> Range<u64> {
 #[test]
 fn a_store_equals_its_model_after_every_fault() {
     for seed in seeds(0..1000) {
-        let (outcome, trace) = Run::begin(seed, None).run();
+        let (outcome, trace) = StoreRun::begin(seed, None).run();
         if let Err(what) = outcome {
             panic!("seed {seed}: {what}\nhistory:\n  {}", trace.join("\n  "));
         }
@@ -413,7 +413,7 @@ fn planted_bugs_are_found_within_thousands_of_seeds() {
         Bug::NoteNamesOthers,
         Bug::MarkBeforeCommit,
     ] {
-        let found = (0..10_000).find(|&seed| Run::begin(seed, Some(bug)).run().0.is_err());
+        let found = (0..10_000).find(|&seed| StoreRun::begin(seed, Some(bug)).run().0.is_err());
         let seed = found.unwrap_or_else(|| panic!("{bug:?} was not found"));
         println!("{bug:?}: found by seed {seed}");
     }
@@ -433,9 +433,9 @@ enum Told {
 /// Puts tables back that are older than the segments. Writers must refuse them and change no byte;
 /// with the right tables the store is as before. `told` says what there is that tells older tables.
 fn put_older_tables_back(seed: u64, bug: Option<Bug>, told: Told) -> Outcome {
-    let mut run = Run::begin(seed, bug);
+    let mut run = StoreRun::begin(seed, bug);
     let mut writer = run.open().map_err(|e| format!("open: {e}"))?;
-    let import = |run: &mut Run, writer: &mut StoreWriter, name: &str| {
+    let import = |run: &mut StoreRun, writer: &mut StoreWriter, name: &str| {
         let image = random_image(&mut run.random, &mut run.pool);
         writer
             .import(name, &image)
@@ -511,8 +511,8 @@ fn tables_that_are_older_than_the_segments_are_refused() {
 }
 
 /// A store with three images that share records, and its model.
-fn filled(seed: u64) -> Run {
-    let mut run = Run::begin(seed, None);
+fn filled(seed: u64) -> StoreRun {
+    let mut run = StoreRun::begin(seed, None);
     let mut writer = run.open().expect("open");
     for n in 0..3 {
         let image = random_image(&mut run.random, &mut run.pool);
@@ -547,7 +547,7 @@ fn salvage_restores_every_image() {
             "seed {seed}"
         );
         let mut writer = run.open().expect("open after salvage");
-        Run::check(&writer).expect("a clean store");
+        StoreRun::check(&writer).expect("a clean store");
         assert_eq!(
             run.verify(&store).expect("images"),
             run.model,
@@ -556,7 +556,7 @@ fn salvage_restores_every_image() {
         let again = run.model.values().next().expect("an image").clone();
         let imported = writer.import("again", &again).expect("import");
         assert_eq!(imported.new_block_count, 0, "seed {seed}");
-        Run::check(&writer).expect("a clean store");
+        StoreRun::check(&writer).expect("a clean store");
     }
 }
 

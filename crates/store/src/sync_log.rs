@@ -138,7 +138,7 @@ fn half_start(layer: VolumeCommitNo, half_len: u64) -> u64 {
 
 /// The records of one half.
 #[derive(Default)]
-struct Found {
+struct Half {
     bodies: Vec<Vec<u8>>,
     /// Records of the layer before that its headers count.
     before: Option<u64>,
@@ -152,7 +152,7 @@ struct Found {
     synced: u64,
 }
 
-impl Found {
+impl Half {
     /// Where records begin that were made good, and are damaged, not torn. All that is durable if
     /// `is_durable`.
     fn repaired_at(&self, is_durable: bool) -> impl Iterator<Item = u64> {
@@ -526,7 +526,7 @@ impl SyncLog {
         })
     }
 
-    fn read_layer(&self, layer: VolumeCommitNo, bases: &[Base]) -> Result<Found> {
+    fn read_layer(&self, layer: VolumeCommitNo, bases: &[Base]) -> Result<Half> {
         let start = self.half(layer);
         let mut bytes = vec![0; self.half_len as usize];
         self.files[0].read_at(&mut bytes, start)?;
@@ -548,7 +548,7 @@ impl SyncLog {
             });
             found.into_iter().flatten()
         };
-        let mut found = Found::default();
+        let mut found = Half::default();
         let mut at = 0;
         while let Some(rest) = bytes.get(at as usize..) {
             let next = RecordNo::after(found.bodies.len() as u64);

@@ -12,7 +12,7 @@ static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
 
 /// A part of a content.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part<'a> {
+pub enum ContentPart<'a> {
     /// Bytes, at most 1 MiB.
     Data(&'a [u8]),
     /// The length of a hole in bytes.
@@ -29,12 +29,12 @@ pub enum Part<'a> {
 pub fn each_part(
     image: &Image,
     inode: &Inode,
-    visit: &mut dyn FnMut(Part<'_>) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(ContentPart<'_>) -> ControlFlow<()>,
 ) -> Result<()> {
     let mut result = Ok(());
     image.runs(inode, 0, &mut |run| {
         if run.is_hole {
-            return visit(Part::Hole(run.len));
+            return visit(ContentPart::Hole(run.len));
         }
         let read = each_piece(image, inode, run, visit);
         read.unwrap_or_else(|error| {
@@ -60,14 +60,14 @@ fn each_piece(
     image: &Image,
     inode: &Inode,
     run: Run,
-    visit: &mut dyn FnMut(Part<'_>) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(ContentPart<'_>) -> ControlFlow<()>,
 ) -> Result<ControlFlow<()>> {
     let end = run.offset + run.len;
     let mut offset = run.offset;
     while offset < end {
         let len = usize::try_from((end - offset).min(PIECE_LEN)).unwrap_or(usize::MAX);
         let piece = image.read(inode, offset, len)?;
-        if piece.is_empty() || visit(Part::Data(&piece)).is_break() {
+        if piece.is_empty() || visit(ContentPart::Data(&piece)).is_break() {
             return Ok(ControlFlow::Break(()));
         }
         offset += piece.len() as u64;

@@ -254,7 +254,7 @@ fn class_symbol(pattern: &[u8], at: usize) -> Option<(Symbol, usize)> {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Part {
+enum GlobPart {
     Name(Glob),
     /// `**`: any number of directories, or none.
     Deep,
@@ -263,7 +263,7 @@ enum Part {
 /// A pattern for a path from the root of an image; a leading `/` changes nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathGlob {
-    parts: Vec<Part>,
+    parts: Vec<GlobPart>,
 }
 
 impl PathGlob {
@@ -276,12 +276,12 @@ impl PathGlob {
             .split(|&b| b == b'/')
             .filter(|name| !name.is_empty() && *name != b".");
         let parts = names.map(|name| match name {
-            b"**" => Ok(Part::Deep),
+            b"**" => Ok(GlobPart::Deep),
             b".." => Err(bad(pattern, "'..' is not allowed")),
-            name => Glob::parse(name).map(Part::Name),
+            name => Glob::parse(name).map(GlobPart::Name),
         });
         let mut parts = parts.collect::<Result<Vec<_>>>()?;
-        parts.dedup_by(|a, b| matches!((a, b), (Part::Deep, Part::Deep)));
+        parts.dedup_by(|a, b| matches!((a, b), (GlobPart::Deep, GlobPart::Deep)));
         Ok(Self { parts })
     }
 
@@ -305,12 +305,12 @@ impl PathGlob {
         let mut next = Vec::new();
         for &position in positions {
             match self.parts.get(position) {
-                Some(Part::Name(glob)) if glob.matches(name) => next.push(position + 1),
+                Some(GlobPart::Name(glob)) if glob.matches(name) => next.push(position + 1),
                 // A final `**` matches any number of further names.
-                Some(Part::Deep) if position + 1 == self.parts.len() => {
+                Some(GlobPart::Deep) if position + 1 == self.parts.len() => {
                     next.extend([position, position + 1])
                 }
-                Some(Part::Deep) => next.push(position),
+                Some(GlobPart::Deep) => next.push(position),
                 _ => {}
             }
         }
@@ -322,8 +322,8 @@ impl PathGlob {
     pub(crate) fn close(&self, positions: &mut Vec<usize>) {
         let mut index = 0;
         while let Some(&position) = positions.get(index) {
-            let is_skippable =
-                self.parts.get(position) == Some(&Part::Deep) && position + 1 < self.parts.len();
+            let is_skippable = self.parts.get(position) == Some(&GlobPart::Deep)
+                && position + 1 < self.parts.len();
             if is_skippable {
                 positions.push(position + 1);
             }

@@ -25,7 +25,7 @@ mod walk;
 mod writable;
 
 pub use choice::Choice;
-pub use content::{Part, each_part, each_zeros};
+pub use content::{ContentPart, each_part, each_zeros};
 pub use diff::{
     Aspect, Change, Changed, Child, CompareOptions, Difference, Facts, FileReader, LinkKey, Only,
     Tree, compare, kind_word,

@@ -1,7 +1,7 @@
 //! Digests of the contents of regular files, computed by several threads and reported in the order
 //! of a walk.
 
-use crate::content::{Part, each_part, each_zeros};
+use crate::content::{ContentPart, each_part, each_zeros};
 use crate::path::Located;
 use crate::{Choice, Event, SelectedWalk, parallel, shown_path};
 use sha2::Digest as _;
@@ -187,8 +187,8 @@ impl<'a> Digester<'a> {
             is_whole = !(self.is_cancelled)();
             match part {
                 _ if !is_whole => return ControlFlow::Break(()),
-                Part::Data(bytes) => state.update(bytes),
-                Part::Hole(len) => state.update_zeros(len),
+                ContentPart::Data(bytes) => state.update(bytes),
+                ContentPart::Hole(len) => state.update_zeros(len),
             }
             ControlFlow::Continue(())
         })?;
@@ -210,8 +210,8 @@ impl<'a> Digester<'a> {
             ControlFlow::Continue(())
         };
         each_part(self.image, inode, &mut |part| match part {
-            Part::Data(bytes) => piece(bytes),
-            Part::Hole(len) => each_zeros(len, &mut piece),
+            ContentPart::Data(bytes) => piece(bytes),
+            ContentPart::Hole(len) => each_zeros(len, &mut piece),
         })?;
         if is_whole {
             Ok(())

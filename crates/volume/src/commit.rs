@@ -17,7 +17,7 @@ mod work;
 use crate::core::Core;
 use crate::create::codec_spec;
 use crate::cut::Cuts;
-use crate::garbage::{Found, Settling};
+use crate::garbage::{Gathered, Settling};
 use crate::index::Index;
 use crate::layer::Layer;
 use crate::open_store::Writing;
@@ -109,9 +109,9 @@ impl Committer {
         let volume = (core.tables.volume_no(), core.tables.chunk_len());
         let engine = core.shared.reader.engine();
         match self.settling.next(engine, volume, windows_max)? {
-            Found::Nothing => Ok((false, false)),
-            Found::More => Ok((true, false)),
-            Found::Windows(windows) => {
+            Gathered::Nothing => Ok((false, false)),
+            Gathered::More => Ok((true, false)),
+            Gathered::Windows(windows) => {
                 self.again = windows;
                 Ok((true, true))
             }

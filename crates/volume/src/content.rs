@@ -2,7 +2,7 @@
 
 use crate::core::{Core, stat_of};
 use crate::flags::{check_attributes, check_content};
-use crate::layer::{Segment, Source};
+use crate::layer::{ContentRange, RangeContent};
 use crate::options::PlantedBug;
 use crate::quotas::{Charge, Limits, difference};
 use crate::state::State;
@@ -19,8 +19,8 @@ pub const SIZE_MAX: u64 = FILE_LEN_MAX;
 const HOLE_LEN: usize = 4096;
 
 /// Makes pieces of `bytes` at `offset`: aligned runs of zeros become holes.
-fn cut(offset: u64, bytes: &[u8]) -> Vec<Segment> {
-    let mut segments: Vec<Segment> = Vec::new();
+fn cut(offset: u64, bytes: &[u8]) -> Vec<ContentRange> {
+    let mut segments: Vec<ContentRange> = Vec::new();
     let mut shared: Option<Arc<[u8]>> = None;
     let mut at = 0;
     while at < bytes.len() {
@@ -34,12 +34,12 @@ fn cut(offset: u64, bytes: &[u8]) -> Vec<Segment> {
             Some(last) if last.source.is_hole() == is_hole => last.range.end = range.end,
             _ => {
                 let source = if is_hole {
-                    Source::Hole
+                    RangeContent::Hole
                 } else {
                     let shared = shared.get_or_insert_with(|| bytes.into());
-                    Source::Bytes(shared.clone(), at)
+                    RangeContent::Bytes(shared.clone(), at)
                 };
-                segments.push(Segment { range, source });
+                segments.push(ContentRange { range, source });
             }
         }
         at += len;
@@ -47,9 +47,9 @@ fn cut(offset: u64, bytes: &[u8]) -> Vec<Segment> {
     segments
 }
 
-fn data_len(segments: &[Segment]) -> u64 {
+fn data_len(segments: &[ContentRange]) -> u64 {
     let data = segments.iter().filter(|s| !s.source.is_hole());
-    data.map(Segment::len).sum()
+    data.map(ContentRange::len).sum()
 }
 
 impl Core {
@@ -105,13 +105,13 @@ impl Core {
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn copy_out(&self, segments: &[Segment], out: &mut Vec<u8>) -> Result<()> {
+    pub fn copy_out(&self, segments: &[ContentRange], out: &mut Vec<u8>) -> Result<()> {
         for segment in segments {
             let len = segment.len() as usize;
             match &segment.source {
-                Source::Hole => out.resize(out.len() + len, 0),
-                Source::Bytes(bytes, at) => out.extend_from_slice(&bytes[*at..*at + len]),
-                Source::Block(id, at) => {
+                RangeContent::Hole => out.resize(out.len() + len, 0),
+                RangeContent::Bytes(bytes, at) => out.extend_from_slice(&bytes[*at..*at + len]),
+                RangeContent::Block(id, at) => {
                     let block = self.blocks.get(*id)?;
                     let at = *at as usize;
                     let bytes = block.get(at..at + len).ok_or_else(|| {
@@ -131,7 +131,7 @@ impl Core {
         state: &mut State,
         ino: Ino,
         range: &Range<u64>,
-        segments: Vec<Segment>,
+        segments: Vec<ContentRange>,
         limits: Limits,
     ) -> Outcome<()> {
         let (size, quota) = {
@@ -170,7 +170,7 @@ impl Core {
         state: &mut State,
         ino: Ino,
         offset: u64,
-        segments: Vec<Segment>,
+        segments: Vec<ContentRange>,
         now: Nanoseconds,
     ) -> Outcome<()> {
         let row = self.regular(state, ino)?;
@@ -186,7 +186,7 @@ impl Core {
     ///
     /// # Errors
     /// EFBIG.
-    pub fn prepare(&self, offset: u64, bytes: &[u8]) -> Outcome<Vec<Segment>> {
+    pub fn prepare(&self, offset: u64, bytes: &[u8]) -> Outcome<Vec<ContentRange>> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > SIZE_MAX) {
             Err(Errno::FBIG.into())
@@ -204,9 +204,9 @@ impl Core {
             };
             let keeps = self.has_bug(PlantedBug::TruncateKeepsTail);
             if !keeps {
-                let hole = Segment {
+                let hole = ContentRange {
                     range: size..old,
-                    source: Source::Hole,
+                    source: RangeContent::Hole,
                 };
                 state.active.put_range(ino, hole);
             }
@@ -273,9 +273,9 @@ impl Core {
         check_content(&row, None)?;
         let size = row.size;
         let len = range.end - range.start;
-        let hole = |range: Range<u64>| Segment {
+        let hole = |range: Range<u64>| ContentRange {
             range,
-            source: Source::Hole,
+            source: RangeContent::Hole,
         };
         match mode {
             AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
@@ -322,10 +322,10 @@ impl Core {
         ino: Ino,
         range: Range<u64>,
         shift: impl Fn(u64) -> u64,
-    ) -> Result<Vec<Segment>> {
+    ) -> Result<Vec<ContentRange>> {
         let mut segments = Vec::new();
         let _ = self.each_segment(state, ino, range, &mut |segment| {
-            segments.push(Segment {
+            segments.push(ContentRange {
                 range: shift(segment.range.start)..shift(segment.range.end),
                 source: segment.source,
             });

@@ -1,7 +1,7 @@
 //! The state of an open volume: layers above tables, and how a row is found in them.
 
 use crate::cache::Blocks;
-use crate::layer::{Layer, Segment};
+use crate::layer::{ContentRange, Layer};
 use crate::open_store::OpenStore;
 use crate::options::OpenOptions;
 use crate::options::PlantedBug;
@@ -165,7 +165,7 @@ impl Core {
         state: &State,
         ino: Ino,
         range: Range<u64>,
-        visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(ContentRange) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let maps = self.layers(state).filter_map(|layer| layer.files.get(&ino));
         let mut maps: Vec<_> = maps.collect();
@@ -180,7 +180,7 @@ impl Core {
         maps: &[&crate::layer::RangeMap],
         ino: Ino,
         range: Range<u64>,
-        visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(ContentRange) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         if range.is_empty() {
             return Ok(ControlFlow::Continue(()));

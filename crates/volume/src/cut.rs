@@ -13,10 +13,10 @@ pub use archive::Format;
 #[cfg(test)]
 pub use archive::{archive, header as tar_header};
 pub use region::Bytes;
-pub use runs::{Run, Sink};
+pub use runs::{CutRun, Sink};
 
 use crate::core::Core;
-use crate::layer::{RangeMap, Source};
+use crate::layer::{RangeContent, RangeMap};
 use crate::options::Chunking;
 use crate::options::PlantedBug;
 use crate::properties::Rules;
@@ -182,9 +182,9 @@ fn written_in_order(map: &RangeMap, old: u64) -> Option<(u64, u64)> {
     let mut end = None;
     for segment in map.within(&(first..u64::MAX)) {
         match segment.source {
-            Source::Bytes(..) => end = Some(segment.range.end),
-            Source::Hole => {}
-            Source::Block(..) => return None,
+            RangeContent::Bytes(..) => end = Some(segment.range.end),
+            RangeContent::Hole => {}
+            RangeContent::Block(..) => return None,
         }
     }
     end.map(|end| (first, end))

@@ -1,7 +1,7 @@
 //! A layer as the body of a record of the sync log, and back.
 
 use crate::commit::put_rows;
-use crate::layer::{Layer, Segment, Source};
+use crate::layer::{ContentRange, Layer, RangeContent};
 use crate::options::PlantedBug;
 use std::sync::Arc;
 use weald_format::sync_log::{DeltaBuilder, DeltaItem, DeltaStart, DeltaTable, parse_body};
@@ -45,7 +45,7 @@ pub fn encode(layer: &Layer, volume_no: VolumeNo, faults: Faults<PlantedBug>) ->
         for segment in map.all() {
             let (start, len) = (segment.range.start, segment.len());
             builder.push(&match &segment.source {
-                Source::Bytes(bytes, at) => {
+                RangeContent::Bytes(bytes, at) => {
                     let bytes = bytes.get(*at..*at + len as usize);
                     DeltaItem::Bytes {
                         ino: *ino,
@@ -53,12 +53,12 @@ pub fn encode(layer: &Layer, volume_no: VolumeNo, faults: Faults<PlantedBug>) ->
                         bytes: bytes.unwrap_or_default(),
                     }
                 }
-                Source::Hole => DeltaItem::Hole {
+                RangeContent::Hole => DeltaItem::Hole {
                     ino: *ino,
                     start,
                     len,
                 },
-                Source::Block(block, offset) => DeltaItem::Block {
+                RangeContent::Block(block, offset) => DeltaItem::Block {
                     ino: *ino,
                     start,
                     len,
@@ -93,19 +93,19 @@ pub fn decode(body: &[u8], volume_no: VolumeNo) -> Result<Layer> {
                 return Ok(());
             }
             DeltaItem::Bytes { ino, start, bytes } => {
-                let source = Source::Bytes(bytes.into(), 0);
+                let source = RangeContent::Bytes(bytes.into(), 0);
                 (ino, start..start + bytes.len() as u64, source)
             }
-            DeltaItem::Hole { ino, start, len } => (ino, start..start + len, Source::Hole),
+            DeltaItem::Hole { ino, start, len } => (ino, start..start + len, RangeContent::Hole),
             DeltaItem::Block {
                 ino,
                 start,
                 len,
                 block,
                 offset,
-            } => (ino, start..start + len, Source::Block(block, offset)),
+            } => (ino, start..start + len, RangeContent::Block(block, offset)),
         };
-        layer.put_range(ino, Segment { range, source });
+        layer.put_range(ino, ContentRange { range, source });
         Ok(())
     })?;
     layer.next_ino = start.next_ino;

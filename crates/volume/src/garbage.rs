@@ -136,7 +136,7 @@ enum Phase {
 
 /// Result of a step.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Found {
+pub enum Gathered {
     /// Nothing is to be done.
     Nothing,
     /// The next step has more.
@@ -226,7 +226,7 @@ impl Settling {
         engine: &dyn Engine,
         (volume_no, chunk_len): (VolumeNo, u32),
         windows_max: usize,
-    ) -> Result<Found> {
+    ) -> Result<Gathered> {
         let result = self.try_next(engine, (volume_no, chunk_len), windows_max);
         if result.is_err() {
             self.phase = Phase::Idle;
@@ -241,7 +241,7 @@ impl Settling {
         engine: &dyn Engine,
         (volume_no, chunk_len): (VolumeNo, u32),
         windows_max: usize,
-    ) -> Result<Found> {
+    ) -> Result<Gathered> {
         match self.phase {
             Phase::Idle => self.begin(windows_max),
             Phase::Count(from) => {
@@ -268,7 +268,7 @@ impl Settling {
                     Some(next) => self.phase = Phase::Count(next),
                     None => self.choose(),
                 }
-                Ok(Found::More)
+                Ok(Gathered::More)
             }
             Phase::Write(from) => {
                 let mut windows = Vec::new();
@@ -290,29 +290,29 @@ impl Settling {
                     None => self.end_pass(),
                 }
                 if windows.is_empty() {
-                    Ok(Found::More)
+                    Ok(Gathered::More)
                 } else {
-                    Ok(Found::Windows(windows))
+                    Ok(Gathered::Windows(windows))
                 }
             }
         }
     }
 
-    fn begin(&mut self, windows_max: usize) -> Result<Found> {
+    fn begin(&mut self, windows_max: usize) -> Result<Gathered> {
         self.chosen.clear();
         if !self.hasty.is_empty() {
             let windows: Vec<WindowPlace> = self.hasty.iter().take(windows_max).copied().collect();
-            return Ok(Found::Windows(windows));
+            return Ok(Gathered::Windows(windows));
         }
         self.hasty_blocks.clear();
         let wanted = DROPPED_LEN_MIN.max(self.row_count.saturating_mul(DROPPED_ROW_LEN));
         if !self.is_due && self.dropped_len < wanted {
-            return Ok(Found::Nothing);
+            return Ok(Gathered::Nothing);
         }
         (self.is_due, self.dropped_len, self.row_count) = (false, 0, 0);
         (self.first_block, self.end_block) = (BlockId::default(), BlockId::MAX);
         self.phase = Phase::Count(WindowPlace::START);
-        Ok(Found::More)
+        Ok(Gathered::More)
     }
 
     fn choose(&mut self) {

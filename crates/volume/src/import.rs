@@ -7,7 +7,7 @@
 
 use crate::create::{first_rows, root_batch};
 use crate::index::BlockPlace;
-use crate::layer::{Segment, Source};
+use crate::layer::{ContentRange, RangeContent};
 use crate::open_store::OpenStore;
 use crate::options::{OpenOptions, VolumeOptions};
 use crate::properties::is_property;
@@ -539,13 +539,13 @@ impl Import<'_> {
             match block {
                 Some(BlockPlace { block, offset }) => {
                     self.done.shared_len += range.end - range.start;
-                    let source = Source::Block(block, offset);
-                    segments.push(Segment { range, source });
+                    let source = RangeContent::Block(block, offset);
+                    segments.push(ContentRange { range, source });
                 }
                 None => self.copy(ino, inode, range)?,
             }
         }
-        for run in segments.chunk_by(|a: &Segment, b| a.range.end == b.range.start) {
+        for run in segments.chunk_by(|a: &ContentRange, b| a.range.end == b.range.start) {
             for part in run.chunks(SEGMENTS_AT_ONCE) {
                 self.volume.put_segments(ino, part.to_vec(), self.now)?;
             }
@@ -567,9 +567,9 @@ impl Import<'_> {
                 let what = "the image has less content than it says";
                 return Err(of_image(Error::corrupt("content", 0, "F-10.3", what)));
             }
-            let segment = Segment {
+            let segment = ContentRange {
                 range: at..end,
-                source: Source::Bytes(bytes, 0),
+                source: RangeContent::Bytes(bytes, 0),
             };
             self.volume.put_segments(ino, vec![segment], self.now)?;
             self.done.copied_len += end - at;

@@ -12,7 +12,7 @@ const ROW_COST: u64 = 300;
 
 /// Content of a range.
 #[derive(Debug, Clone)]
-pub enum Source {
+pub enum RangeContent {
     /// Bytes in memory, from this offset on.
     Bytes(Arc<[u8]>, usize),
     /// Zeros that take no space.
@@ -21,7 +21,7 @@ pub enum Source {
     Block(BlockId, u32),
 }
 
-impl Source {
+impl RangeContent {
     /// The source `count` bytes further on.
     pub fn after(&self, count: u64) -> Self {
         match self {
@@ -39,14 +39,14 @@ impl Source {
 
 /// A range of a file and its content.
 #[derive(Debug, Clone)]
-pub struct Segment {
+pub struct ContentRange {
     /// The range.
     pub range: Range<u64>,
     /// Its content.
-    pub source: Source,
+    pub source: RangeContent,
 }
 
-impl Segment {
+impl ContentRange {
     /// The part of it in `range`, which overlaps it.
     pub fn within(&self, range: &Range<u64>) -> Self {
         let start = self.range.start.max(range.start);
@@ -64,11 +64,11 @@ impl Segment {
 
 /// Changed ranges of a file; the key is the start.
 #[derive(Debug, Clone, Default)]
-pub struct RangeMap(BTreeMap<u64, (u64, Source)>);
+pub struct RangeMap(BTreeMap<u64, (u64, RangeContent)>);
 
 impl RangeMap {
     /// Sets the content of a range.
-    pub fn put(&mut self, segment: Segment) {
+    pub fn put(&mut self, segment: ContentRange) {
         if segment.range.is_empty() {
             return;
         }
@@ -103,14 +103,14 @@ impl RangeMap {
     }
 
     /// Segments that overlap `range`, clipped to it, in order.
-    pub fn within<'a>(&'a self, range: &'a Range<u64>) -> impl Iterator<Item = Segment> + 'a {
+    pub fn within<'a>(&'a self, range: &'a Range<u64>) -> impl Iterator<Item = ContentRange> + 'a {
         let before = self.0.range(..range.start).next_back();
         let before = before.filter(|(_, (end, _))| *end > range.start);
         before
             .into_iter()
             .chain(self.0.range(range.start..range.end.max(range.start)))
             .map(|(&start, (end, source))| {
-                let segment = Segment {
+                let segment = ContentRange {
                     range: start..*end,
                     source: source.clone(),
                 };
@@ -119,8 +119,8 @@ impl RangeMap {
     }
 
     /// All segments, in order.
-    pub fn all(&self) -> impl Iterator<Item = Segment> + '_ {
-        self.0.iter().map(|(&start, (end, source))| Segment {
+    pub fn all(&self) -> impl Iterator<Item = ContentRange> + '_ {
+        self.0.iter().map(|(&start, (end, source))| ContentRange {
             range: start..*end,
             source: source.clone(),
         })
@@ -204,7 +204,7 @@ impl Layer {
             for segment in map.0 {
                 let (start, (end, source)) = segment;
                 let range = start..end;
-                self.put_range(ino, Segment { range, source });
+                self.put_range(ino, ContentRange { range, source });
             }
         }
         self.orphans.extend(newer.orphans);
@@ -251,9 +251,9 @@ impl Layer {
     }
 
     /// Sets the content of a range of a file.
-    pub fn put_range(&mut self, ino: Ino, segment: Segment) {
+    pub fn put_range(&mut self, ino: Ino, segment: ContentRange) {
         self.cost += 100;
-        if let Source::Bytes(..) = segment.source {
+        if let RangeContent::Bytes(..) = segment.source {
             self.cost += segment.len();
             self.written += segment.len();
         }
@@ -268,7 +268,7 @@ mod tests {
     fn shown(map: &RangeMap) -> Vec<(u64, u64, u32)> {
         map.all()
             .map(|s| match s.source {
-                Source::Block(_, offset) => (s.range.start, s.range.end, offset),
+                RangeContent::Block(_, offset) => (s.range.start, s.range.end, offset),
                 _ => (s.range.start, s.range.end, u32::MAX),
             })
             .collect()
@@ -279,9 +279,9 @@ mod tests {
     fn a_new_range_replaces_exactly_what_it_covers() {
         let mut map = RangeMap::default();
         let put = |map: &mut RangeMap, range: Range<u64>, offset| {
-            map.put(Segment {
+            map.put(ContentRange {
                 range,
-                source: Source::Block(BlockId(1), offset),
+                source: RangeContent::Block(BlockId(1), offset),
             });
         };
         put(&mut map, 0..100, 0);

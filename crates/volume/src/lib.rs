@@ -70,7 +70,7 @@ pub use index::BlockPlace;
 pub use open_store::OpenStore;
 pub use options::PlantedBug;
 pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
-pub use pins::{Part, blocks_of, pin_all};
+pub use pins::{VolumePart, blocks_of, pin_all};
 pub use reader::{FileExtent, VolumeReader};
 pub use salvage::salvage_store;
 pub use scrub::{ScrubEnd, scrub_alone};

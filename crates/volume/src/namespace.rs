@@ -25,7 +25,7 @@ const LIST_BATCH: usize = 128;
 const LIST_ATTEMPTS: usize = 4;
 
 /// A name that was found: its cookie and row.
-pub type Found = (Cookie, Arc<NameRow>);
+pub type FoundName = (Cookie, Arc<NameRow>);
 
 impl Core {
     fn fold_case<'a>(&self, name: &'a [u8]) -> std::borrow::Cow<'a, [u8]> {
@@ -61,7 +61,7 @@ impl Core {
     ///
     /// # Errors
     /// ENAMETOOLONG, and errors of storage.
-    pub fn find(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Option<Found>> {
+    pub fn find(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Option<FoundName>> {
         if name.len() > NAME_LEN_MAX {
             return Err(Errno::NAMETOOLONG.into());
         }
@@ -71,7 +71,7 @@ impl Core {
         Ok(found.find(|(_, row)| self.fold_case(&row.name) == wanted))
     }
 
-    fn existing(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<Found> {
+    fn existing(&self, state: &State, dir: Ino, name: &[u8]) -> Outcome<FoundName> {
         self.directory(state, dir)?;
         self.find(state, dir, name)?
             .ok_or_else(|| Errno::NOENT.into())
@@ -100,7 +100,7 @@ impl Core {
     ///
     /// # Errors
     /// ENOTDIR.
-    pub fn entries(&self, dir: Ino, after: Cookie) -> Outcome<Vec<(Found, Stat)>> {
+    pub fn entries(&self, dir: Ino, after: Cookie) -> Outcome<Vec<(FoundName, Stat)>> {
         let mut after = after;
         loop {
             let (entries, page) = self.entries_of_page(dir, after)?;
@@ -113,7 +113,11 @@ impl Core {
     }
 
     /// The entries of the next page of the tables, and that page.
-    fn entries_of_page(&self, dir: Ino, after: Cookie) -> Outcome<(Vec<(Found, Stat)>, NamesPage)> {
+    fn entries_of_page(
+        &self,
+        dir: Ino,
+        after: Cookie,
+    ) -> Outcome<(Vec<(FoundName, Stat)>, NamesPage)> {
         self.prefetch_inode(dir);
         // A commit that ends meanwhile moves names between the layers and the tables.
         for _ in 0..LIST_ATTEMPTS {
@@ -143,7 +147,7 @@ impl Core {
         dir: Ino,
         after: Cookie,
         page: Option<&NamesPage>,
-    ) -> Outcome<Vec<(Found, Stat)>> {
+    ) -> Outcome<Vec<(FoundName, Stat)>> {
         self.directory(state, dir)?;
         let mut entries = Vec::new();
         for (cookie, row) in self.names_after(state, dir, after, LIST_BATCH, page)? {
@@ -165,7 +169,7 @@ impl Core {
         after: Cookie,
         count: usize,
         page: Option<&NamesPage>,
-    ) -> Result<Vec<Found>> {
+    ) -> Result<Vec<FoundName>> {
         if after == Cookie::MAX {
             return Ok(Vec::new());
         }
@@ -189,7 +193,7 @@ impl Core {
             newest.map(|row| (cookie, row))
         })
         .peekable();
-        let mut names: Vec<Found> = Vec::new();
+        let mut names: Vec<FoundName> = Vec::new();
         let mut visit = |cookie, row: Arc<NameRow>| {
             // A row that checks and seals name: every directory lists these two already.
             if matches!(row.name.as_slice(), b"." | b"..") {
@@ -607,7 +611,7 @@ impl Core {
     fn leave(
         &self,
         state: &mut State,
-        (dir, (cookie, row)): (Ino, &Found),
+        (dir, (cookie, row)): (Ino, &FoundName),
         mode: RenameMode,
         now: Nanoseconds,
     ) -> Outcome<()> {
@@ -649,11 +653,11 @@ impl Core {
     fn exchange(
         &self,
         state: &mut State,
-        (from_dir, source): (Ino, &Found),
-        (to_dir, target): (Ino, &Found),
+        (from_dir, source): (Ino, &FoundName),
+        (to_dir, target): (Ino, &FoundName),
         now: Nanoseconds,
     ) -> Outcome<()> {
-        let is_dir = |found: &Found| found.1.kind == FileKind::Directory;
+        let is_dir = |found: &FoundName| found.1.kind == FileKind::Directory;
         let moves = from_dir != to_dir;
         if is_dir(target) && moves && self.is_below(state, from_dir, target.1.ino)? {
             return Err(Errno::INVAL.into());
@@ -709,7 +713,7 @@ impl Core {
     }
 }
 
-fn stop_at_count(names: &[Found], count: usize) -> ControlFlow<()> {
+fn stop_at_count(names: &[FoundName], count: usize) -> ControlFlow<()> {
     if names.len() >= count {
         ControlFlow::Break(())
     } else {

@@ -14,7 +14,7 @@ use weald_store::tier::Pins;
 
 /// A part of a volume.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Part {
+pub struct VolumePart {
     /// Path from the root on, with '/' between names; empty for everything.
     pub path: Vec<u8>,
     /// Bytes of the file; `None` for all of it.
@@ -100,7 +100,7 @@ fn each_piece(
 pub fn blocks_of(
     engine: &Arc<dyn Engine>,
     row: &VolumeRow,
-    part: &Part,
+    part: &VolumePart,
 ) -> Result<BTreeSet<BlockId>> {
     let mut blocks = BTreeSet::new();
     each_file(engine, row, part, &mut |tables, ino, range| {
@@ -118,7 +118,7 @@ type VisitFile<'a> = dyn FnMut(&Tables, Ino, &Range<u64>) -> Result<()> + 'a;
 fn each_file(
     engine: &Arc<dyn Engine>,
     row: &VolumeRow,
-    part: &Part,
+    part: &VolumePart,
     visit: &mut VisitFile<'_>,
 ) -> Result<()> {
     let tables = tables_of(engine, row);

@@ -4,7 +4,7 @@ use crate::cache::Blocks;
 use crate::changes::changed_states;
 use crate::create::codec_spec;
 use crate::index::BlockPlace;
-use crate::layer::Source;
+use crate::layer::RangeContent;
 use crate::tables::Tables;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -206,7 +206,7 @@ impl VolumeReader {
         }
         let _ = self.tables.each_segment(ino, 0..row.size, &mut |segment| {
             let block = match segment.source {
-                Source::Block(block, offset) => Some(BlockPlace { block, offset }),
+                RangeContent::Block(block, offset) => Some(BlockPlace { block, offset }),
                 _ => None,
             };
             let len = segment.len();

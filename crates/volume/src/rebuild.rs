@@ -21,12 +21,12 @@ pub struct Rebuild {
     last_block: BlockId,
     read_len: u64,
     /// A run that may go on in the next window.
-    open: Option<Found>,
+    open: Option<PackedRun>,
 }
 
 /// A run of packed bytes.
 #[derive(Debug, Clone, Copy)]
-struct Found {
+struct PackedRun {
     place: BlockPlace,
     len: u32,
     /// The file, and the byte of it after the run.
@@ -45,7 +45,7 @@ impl Default for Rebuild {
     }
 }
 
-impl Found {
+impl PackedRun {
     fn of(ino: Ino, base: u64, piece: &Piece) -> Self {
         Self {
             place: BlockPlace {
@@ -84,7 +84,7 @@ impl Rebuild {
         };
         let (volume_no, chunk_len) = (core.tables.volume_no(), core.tables.chunk_len());
         let start = from.key(volume_no);
-        let mut runs: Vec<Found> = Vec::new();
+        let mut runs: Vec<PackedRun> = Vec::new();
         let mut next = None;
         let open = &mut self.open;
         engine.scan(Table::Extents, &start, &mut |key, value| {
@@ -98,7 +98,7 @@ impl Rebuild {
             }
             let base = place.window.start(chunk_len);
             for piece in ExtentsRow::parse(value, chunk_len)?.0 {
-                let found = Found::of(place.ino, base, &piece);
+                let found = PackedRun::of(place.ino, base, &piece);
                 match open {
                     // A run that crosses the border of a window has a piece on both sides.
                     Some(last) if piece.start == 0 && last.is_followed_by(&found) => {
@@ -113,7 +113,7 @@ impl Rebuild {
         if next.is_none() {
             runs.extend(open.take());
         }
-        let is_packed = |run: &Found| run.len < chunk_len && run.len as usize >= DEDUP_LEN_MIN;
+        let is_packed = |run: &PackedRun| run.len < chunk_len && run.len as usize >= DEDUP_LEN_MIN;
         for run in runs.into_iter().filter(is_packed) {
             let place = run.place;
             let block = core.blocks.get(place.block)?;

@@ -33,7 +33,7 @@ const COOKIE_BASE: u64 = 16;
 
 /// Where an inode is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum SnapshotPlace {
     Live,
     Dir,
     In(SnapshotNo, Ino),
@@ -47,7 +47,7 @@ pub struct WithSnapshots {
     open: Mutex<VecDeque<(SnapshotNo, Arc<Volume>)>>,
 }
 
-impl Place {
+impl SnapshotPlace {
     fn of(ino: Ino) -> Self {
         if ino.0 & MARK == 0 {
             return Self::Live;
@@ -181,7 +181,10 @@ impl WithSnapshots {
 
     /// Refuses a change of anything but the volume.
     fn refuse_snapshots(places: &[Ino]) -> Outcome<()> {
-        if places.iter().all(|ino| Place::of(*ino) == Place::Live) {
+        if places
+            .iter()
+            .all(|ino| SnapshotPlace::of(*ino) == SnapshotPlace::Live)
+        {
             Ok(())
         } else {
             Err(Errno::ROFS.into())
@@ -206,16 +209,16 @@ impl WithSnapshots {
 
 impl WritableFs for WithSnapshots {
     fn stat(&self, ino: Ino) -> Outcome<Stat> {
-        match Place::of(ino) {
-            Place::Live => self.volume.stat(ino),
-            Place::Dir => self.dir_stat(),
-            Place::In(no, ino) => self.stat_in(no, |volume| volume.stat(ino)),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.stat(ino),
+            SnapshotPlace::Dir => self.dir_stat(),
+            SnapshotPlace::In(no, ino) => self.stat_in(no, |volume| volume.stat(ino)),
         }
     }
 
     fn lookup(&self, dir: Ino, name: &[u8]) -> Outcome<Stat> {
-        match Place::of(dir) {
-            Place::Live => match self.volume.lookup(dir, name) {
+        match SnapshotPlace::of(dir) {
+            SnapshotPlace::Live => match self.volume.lookup(dir, name) {
                 Err(failure)
                     if failure.errno == Errno::NOENT && dir == Ino::ROOT && name == NAME =>
                 {
@@ -223,32 +226,34 @@ impl WritableFs for WithSnapshots {
                 }
                 found => found,
             },
-            Place::Dir => {
+            SnapshotPlace::Dir => {
                 let snapshots = self.volume.snapshots()?;
                 let mut found = snapshots.iter();
                 let found = found.find(|snapshot| snapshot.name.as_bytes() == name);
                 self.root_of(found.ok_or(Errno::NOENT)?)
             }
-            Place::In(no, dir) => self.stat_in(no, |volume| volume.lookup(dir, name)),
+            SnapshotPlace::In(no, dir) => self.stat_in(no, |volume| volume.lookup(dir, name)),
         }
     }
 
     fn parent(&self, dir: Ino) -> Outcome<Ino> {
-        match Place::of(dir) {
-            Place::Live => self.volume.parent(dir),
-            Place::Dir => Ok(Ino::ROOT),
-            Place::In(_, Ino::ROOT) => Ok(DIR),
-            Place::In(no, dir) => ino_in(no, self.read_in(no, |volume| volume.parent(dir))?),
+        match SnapshotPlace::of(dir) {
+            SnapshotPlace::Live => self.volume.parent(dir),
+            SnapshotPlace::Dir => Ok(Ino::ROOT),
+            SnapshotPlace::In(_, Ino::ROOT) => Ok(DIR),
+            SnapshotPlace::In(no, dir) => {
+                ino_in(no, self.read_in(no, |volume| volume.parent(dir))?)
+            }
         }
     }
 
     fn list(&self, dir: Ino, after: u64, visit: &mut dyn FnMut(Listed<'_>) -> bool) -> Outcome<()> {
-        match Place::of(dir) {
-            Place::Live if dir == Ino::ROOT && self.volume.core.options.shows_snapshots => {
+        match SnapshotPlace::of(dir) {
+            SnapshotPlace::Live if dir == Ino::ROOT && self.volume.core.options.shows_snapshots => {
                 self.list_root(after, visit)
             }
-            Place::Live => self.volume.list(dir, after, visit),
-            Place::Dir => {
+            SnapshotPlace::Live => self.volume.list(dir, after, visit),
+            SnapshotPlace::Dir => {
                 for snapshot in self.volume.snapshots()? {
                     let cookie = COOKIE_BASE.saturating_add(snapshot.no.0.into());
                     if cookie <= after {
@@ -270,7 +275,7 @@ impl WritableFs for WithSnapshots {
                 }
                 Ok(())
             }
-            Place::In(no, dir) => self.read_in(no, |volume| {
+            SnapshotPlace::In(no, dir) => self.read_in(no, |volume| {
                 let mut wrong = Ok(());
                 volume.list(dir, after, &mut |listed| {
                     let stat = match ino_in(no, listed.stat.ino) {
@@ -310,7 +315,7 @@ impl WritableFs for WithSnapshots {
 
     fn link(&self, ino: Ino, dir: Ino, name: &[u8], now: Nanoseconds) -> Outcome<Stat> {
         self.refuse_name(dir, name)?;
-        if Place::of(ino) != Place::Live {
+        if SnapshotPlace::of(ino) != SnapshotPlace::Live {
             return Err(Errno::XDEV.into());
         }
         self.volume.link(ino, dir, name, now)
@@ -339,25 +344,27 @@ impl WritableFs for WithSnapshots {
     }
 
     fn forget(&self, ino: Ino) -> Outcome<()> {
-        match Place::of(ino) {
-            Place::Live => self.volume.forget(ino),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.forget(ino),
             _ => Ok(()),
         }
     }
 
     fn read_link(&self, ino: Ino) -> Outcome<Vec<u8>> {
-        match Place::of(ino) {
-            Place::Live => self.volume.read_link(ino),
-            Place::Dir => Err(Errno::INVAL.into()),
-            Place::In(no, ino) => self.read_in(no, |volume| volume.read_link(ino)),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.read_link(ino),
+            SnapshotPlace::Dir => Err(Errno::INVAL.into()),
+            SnapshotPlace::In(no, ino) => self.read_in(no, |volume| volume.read_link(ino)),
         }
     }
 
     fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
-        match Place::of(ino) {
-            Place::Live => self.volume.read(ino, offset, len, out),
-            Place::Dir => Err(Errno::ISDIR.into()),
-            Place::In(no, ino) => self.read_in(no, |volume| volume.read(ino, offset, len, out)),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.read(ino, offset, len, out),
+            SnapshotPlace::Dir => Err(Errno::ISDIR.into()),
+            SnapshotPlace::In(no, ino) => {
+                self.read_in(no, |volume| volume.read(ino, offset, len, out))
+            }
         }
     }
 
@@ -386,7 +393,7 @@ impl WritableFs for WithSnapshots {
         now: Nanoseconds,
     ) -> Outcome<u64> {
         Self::refuse_snapshots(&[to.ino])?;
-        if Place::of(from.ino) != Place::Live {
+        if SnapshotPlace::of(from.ino) != SnapshotPlace::Live {
             // The kernel copies the bytes then, and a commit finds that they are there.
             return Err(Errno::XDEV.into());
         }
@@ -394,26 +401,28 @@ impl WritableFs for WithSnapshots {
     }
 
     fn seek(&self, ino: Ino, offset: u64, wants_hole: bool) -> Outcome<u64> {
-        match Place::of(ino) {
-            Place::Live => self.volume.seek(ino, offset, wants_hole),
-            Place::Dir => Err(Errno::ISDIR.into()),
-            Place::In(no, ino) => self.read_in(no, |volume| volume.seek(ino, offset, wants_hole)),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.seek(ino, offset, wants_hole),
+            SnapshotPlace::Dir => Err(Errno::ISDIR.into()),
+            SnapshotPlace::In(no, ino) => {
+                self.read_in(no, |volume| volume.seek(ino, offset, wants_hole))
+            }
         }
     }
 
     fn xattr(&self, ino: Ino, name: &[u8]) -> Outcome<Vec<u8>> {
-        match Place::of(ino) {
-            Place::Live => self.volume.xattr(ino, name),
-            Place::Dir => Err(Errno::NODATA.into()),
-            Place::In(no, ino) => self.read_in(no, |volume| volume.xattr(ino, name)),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.xattr(ino, name),
+            SnapshotPlace::Dir => Err(Errno::NODATA.into()),
+            SnapshotPlace::In(no, ino) => self.read_in(no, |volume| volume.xattr(ino, name)),
         }
     }
 
     fn xattr_names(&self, ino: Ino) -> Outcome<Vec<Vec<u8>>> {
-        match Place::of(ino) {
-            Place::Live => self.volume.xattr_names(ino),
-            Place::Dir => Ok(Vec::new()),
-            Place::In(no, ino) => self.read_in(no, |volume| volume.xattr_names(ino)),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.xattr_names(ino),
+            SnapshotPlace::Dir => Ok(Vec::new()),
+            SnapshotPlace::In(no, ino) => self.read_in(no, |volume| volume.xattr_names(ino)),
         }
     }
 
@@ -439,8 +448,8 @@ impl WritableFs for WithSnapshots {
     }
 
     fn sync_inode(&self, ino: Ino) -> Outcome<()> {
-        match Place::of(ino) {
-            Place::Live => self.volume.sync_inode(ino),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.sync_inode(ino),
             _ => Ok(()),
         }
     }
@@ -450,7 +459,7 @@ impl WritableFs for WithSnapshots {
     }
 
     fn has_changing_names(&self, dir: Ino) -> bool {
-        Place::of(dir) == Place::Dir
+        SnapshotPlace::of(dir) == SnapshotPlace::Dir
     }
 
     fn capacity(&self) -> Outcome<FsCapacity> {
@@ -458,8 +467,8 @@ impl WritableFs for WithSnapshots {
     }
 
     fn capacity_at(&self, ino: Ino) -> Outcome<FsCapacity> {
-        match Place::of(ino) {
-            Place::Live => self.volume.capacity_at(ino),
+        match SnapshotPlace::of(ino) {
+            SnapshotPlace::Live => self.volume.capacity_at(ino),
             _ => self.volume.capacity(),
         }
     }
@@ -476,11 +485,11 @@ mod tests {
         for (no, ino) in [(1, Ino::ROOT), (1, last), ((1 << 24) - 1, last)] {
             let no = SnapshotNo(no);
             let number = ino_in(no, ino).expect("a number");
-            assert_eq!(Place::of(number), Place::In(no, ino));
+            assert_eq!(SnapshotPlace::of(number), SnapshotPlace::In(no, ino));
             assert!(i64::try_from(number.0).is_ok());
         }
-        assert_eq!(Place::of(DIR), Place::Dir);
-        assert_eq!(Place::of(Ino::ROOT), Place::Live);
+        assert_eq!(SnapshotPlace::of(DIR), SnapshotPlace::Dir);
+        assert_eq!(SnapshotPlace::of(Ino::ROOT), SnapshotPlace::Live);
         assert!(ino_in(SnapshotNo(1), Ino(1 << INO_BITS)).is_err());
     }
 }

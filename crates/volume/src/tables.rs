@@ -4,7 +4,7 @@
 //! that need it (`prefetch.rs`). A commit changes rows while they are read; [`Tables::committed`],
 //! which runs under the lock, then makes the caches refuse what was read before.
 
-use crate::layer::{Layer, Segment, Source, XattrChange};
+use crate::layer::{ContentRange, Layer, RangeContent, XattrChange};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -428,7 +428,7 @@ impl Tables {
         &self,
         ino: Ino,
         range: Range<u64>,
-        visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
+        visit: &mut dyn FnMut(ContentRange) -> ControlFlow<()>,
     ) -> Result<ControlFlow<()>> {
         let len = self.chunk_len;
         let first = WindowNo::of(range.start, len);
@@ -454,9 +454,9 @@ impl Tables {
             })?;
         }
         if flow.is_continue() && at < range.end {
-            flow = visit(Segment {
+            flow = visit(ContentRange {
                 range: at..range.end,
-                source: Source::Hole,
+                source: RangeContent::Hole,
             });
         }
         Ok(flow)
@@ -495,7 +495,7 @@ fn each_piece(
     base: u64,
     range: &Range<u64>,
     at: &mut u64,
-    visit: &mut dyn FnMut(Segment) -> ControlFlow<()>,
+    visit: &mut dyn FnMut(ContentRange) -> ControlFlow<()>,
 ) -> ControlFlow<()> {
     for piece in &row.0 {
         let segment = of_piece(base, piece);
@@ -504,9 +504,9 @@ fn each_piece(
         }
         let segment = segment.within(range);
         if segment.range.start > *at {
-            visit(Segment {
+            visit(ContentRange {
                 range: *at..segment.range.start,
-                source: Source::Hole,
+                source: RangeContent::Hole,
             })?;
         }
         *at = segment.range.end;
@@ -516,10 +516,10 @@ fn each_piece(
 }
 
 /// The range of a file that `piece` of the window at `base` stands for.
-pub fn of_piece(base: u64, piece: &Piece) -> Segment {
-    Segment {
+pub fn of_piece(base: u64, piece: &Piece) -> ContentRange {
+    ContentRange {
         range: base + u64::from(piece.start)..base + u64::from(piece.end()),
-        source: Source::Block(piece.block, piece.offset),
+        source: RangeContent::Block(piece.block, piece.offset),
     }
 }
 

@@ -48,11 +48,11 @@ fn copy_dir(from: &Path, to: &Path) {
     }
 }
 
-pub struct Place {
+pub struct TestStore {
     dir: TempDir,
 }
 
-impl Place {
+impl TestStore {
     pub fn new() -> Self {
         Self::with(&VolumeOptions::default())
     }
@@ -79,11 +79,11 @@ impl Place {
     }
 
     /// The store as a crash would leave it now, with all that reached the kernel.
-    pub fn crashed(&self) -> Place {
+    pub fn crashed(&self) -> TestStore {
         let dir = TempDir::new().expect("a directory");
         let to = dir.path().join("store");
         copy_dir(&self.dir.path().join("store"), &to);
-        Place { dir }
+        TestStore { dir }
     }
 
     pub fn check(&self) {
@@ -154,7 +154,7 @@ fn names(volume: &Volume, dir: Ino) -> Vec<Vec<u8>> {
 
 #[test]
 fn synced_files_survive_a_crash_and_others_are_whole_or_absent() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let sub = dir(&volume, Ino::ROOT, "sub").ino;
     let long = file(&volume, sub, "long").ino;
@@ -178,7 +178,7 @@ fn synced_files_survive_a_crash_and_others_are_whole_or_absent() {
 
 #[test]
 fn writes_over_committed_content_leave_the_rest() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let ino = file(&volume, Ino::ROOT, "f").ino;
     let mut expected = noise(400_000, 2);
@@ -216,7 +216,7 @@ fn writes_over_committed_content_leave_the_rest() {
 
 #[test]
 fn a_copy_of_a_tree_shares_its_blocks() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     for copy in ["a", "b"] {
         let top = dir(&volume, Ino::ROOT, copy).ino;
@@ -252,7 +252,7 @@ fn a_copy_of_a_tree_shares_its_blocks() {
 
 #[test]
 fn removed_files_give_their_space_back() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let mut files = Vec::new();
     for no in 0..6 {
@@ -292,7 +292,7 @@ fn removed_files_give_their_space_back() {
 
 #[test]
 fn names_are_added_and_removed_as_posix_says() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let root = Ino::ROOT;
     let (a, b) = (dir(&volume, root, "a").ino, dir(&volume, root, "b").ino);
@@ -311,7 +311,7 @@ fn names_are_added_and_removed_as_posix_says() {
 #[test]
 fn renames_behave_as_posix_says() {
     use RenameMode::{Exchange, KeepExisting, LeaveWhiteout, Replace};
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let root = Ino::ROOT;
     let (a, b) = (dir(&volume, root, "a").ino, dir(&volume, root, "b").ino);
@@ -354,7 +354,7 @@ fn renames_behave_as_posix_says() {
 
 #[test]
 fn large_directories_are_listed_completely_while_they_change() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     for no in 0..700 {
         file(&volume, Ino::ROOT, &format!("n{no}"));
@@ -395,7 +395,7 @@ fn large_directories_are_listed_completely_while_they_change() {
 
 #[test]
 fn attributes_are_kept_and_listed() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let f = file(&volume, Ino::ROOT, "f").ino;
     let set = |name: &[u8], value: &[u8], mode| volume.set_xattr(f, name, value, mode, 9);
@@ -424,7 +424,7 @@ fn attributes_are_kept_and_listed() {
 
 #[test]
 fn ranges_are_punched_collapsed_and_inserted() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let f = file(&volume, Ino::ROOT, "f").ino;
     let mut expected = noise(600_000, 5);
@@ -485,7 +485,7 @@ fn long_file(volume: &Volume, len: u64) -> Ino {
 // no bound; and parts that remove too much or too little.
 #[test]
 fn long_ranges_are_removed_in_several_commits() {
-    let place = Place::new();
+    let place = TestStore::new();
     let options = VolumeOptions {
         chunk_len: 4096,
         ..VolumeOptions::default()
@@ -522,7 +522,7 @@ fn long_ranges_are_removed_in_several_commits() {
 
 #[test]
 fn the_thread_commits_and_a_removed_volume_leaves_nothing() {
-    let place = Place::new();
+    let place = TestStore::new();
     let options = OpenOptions {
         commit_interval: std::time::Duration::from_millis(10),
         cache_len: 8 << 20,
@@ -559,7 +559,7 @@ fn the_thread_commits_and_a_removed_volume_leaves_nothing() {
 // Would catch: a collection or a salvage that knows images only, and drops what volumes use.
 #[test]
 fn collections_and_salvage_keep_what_a_volume_uses() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let mut files = Vec::new();
     for no in 0..20 {
@@ -621,7 +621,7 @@ fn collections_and_salvage_keep_what_a_volume_uses() {
 /// Would catch: a check that ends at the first row that it cannot read, and finds nothing else.
 #[test]
 fn a_check_goes_on_behind_a_table_that_cannot_be_read() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let ino = file(&volume, Ino::ROOT, "f").ino;
     volume.write(ino, 0, &noise(300_000, 1), 1).expect("write");

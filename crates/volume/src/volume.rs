@@ -5,7 +5,7 @@ use crate::cache::Blocks;
 use crate::commit::Committer;
 use crate::core::Core;
 use crate::create::codec_spec;
-use crate::layer::{Segment, Source};
+use crate::layer::{ContentRange, RangeContent};
 use crate::logger::{Logger, Replay};
 use crate::open_store::{Committing, OpenStore, Writing};
 use crate::options::OpenOptions;
@@ -468,11 +468,11 @@ impl Volume {
     pub(crate) fn put_segments(
         &self,
         ino: Ino,
-        segments: Vec<Segment>,
+        segments: Vec<ContentRange>,
         now: Nanoseconds,
     ) -> Outcome<()> {
         let in_memory = segments.iter().map(|segment| match segment.source {
-            Source::Bytes(..) => segment.len(),
+            RangeContent::Bytes(..) => segment.len(),
             _ => 0,
         });
         self.admit(in_memory.sum())?;

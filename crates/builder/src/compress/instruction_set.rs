@@ -9,7 +9,7 @@ const PROGRAMS_MAX: u32 = 20;
 
 /// A part of a file, which ends at `end`, and its category.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Part {
+pub struct CodePart {
     /// End offset in the file, exclusive; `u64::MAX` in the last part.
     pub end: u64,
     /// Category of the data.
@@ -18,9 +18,9 @@ pub struct Part {
 
 /// Returns the parts of a file that begins with `data`, in order and without gaps. Ordinary data is
 /// one part.
-pub fn detect_parts(data: &[u8]) -> Vec<Part> {
+pub fn detect_parts(data: &[u8]) -> Vec<CodePart> {
     universal_parts(data).unwrap_or_else(|| {
-        vec![Part {
+        vec![CodePart {
             end: u64::MAX,
             category: single_category(data),
         }]
@@ -79,7 +79,7 @@ fn of_cpu(cputype: u32) -> Option<Category> {
 }
 
 /// Programs of a universal file (`fat_header`, big-endian), and the parts between them.
-fn universal_parts(data: &[u8]) -> Option<Vec<Part>> {
+fn universal_parts(data: &[u8]) -> Option<Vec<CodePart>> {
     let number = |at| bytes(data, at).map(u32::from_be_bytes);
     let long = |at| bytes(data, at).map(u64::from_be_bytes);
     // FAT_MAGIC, or FAT_MAGIC_64 with longer offsets and lengths.
@@ -108,18 +108,18 @@ fn universal_parts(data: &[u8]) -> Option<Vec<Part>> {
             return None;
         }
         let general = Category::General;
-        parts.push(Part {
+        parts.push(CodePart {
             end: start,
             category: general,
         });
         let category = category.unwrap_or(general);
-        parts.push(Part {
+        parts.push(CodePart {
             end: stop,
             category,
         });
         end = stop;
     }
-    parts.push(Part {
+    parts.push(CodePart {
         end: u64::MAX,
         category: Category::General,
     });
@@ -204,7 +204,7 @@ mod tests {
     #[test]
     fn programs_of_a_universal_file_are_parts() {
         let (x86, arm) = (0x0100_0007, 0x0100_000c);
-        let part = |end, category| Part { end, category };
+        let part = |end, category| CodePart { end, category };
         let expected = [
             part(16384, Category::General),
             part(17384, Category::X86),

@@ -109,7 +109,7 @@ impl Build<'_> {
         writer: &mut ContentWriter<'_>,
         file: &SourceFile,
         layout: &Layout,
-    ) -> Result<Result<Vec<Part>>> {
+    ) -> Result<Result<Vec<LongPart>>> {
         let categories = self.options.categories;
         let mut parts = Vec::new();
         if layout.runs.is_some() || !categories.uses_recipes() {
@@ -130,7 +130,7 @@ impl Build<'_> {
                 if let Some((stream, flac)) = pcm::take(&run, range, &buffer) {
                     let plain =
                         writer.add_plain(&stream, &|| Cow::Borrowed(&buffer), Some(flac.into()))?;
-                    parts.push(Part { stream, plain });
+                    parts.push(LongPart { stream, plain });
                 }
                 self.report_progress(Stage::Write, writer.written_len(), false);
             }
@@ -146,7 +146,7 @@ impl Build<'_> {
         writer: &mut ContentWriter<'_>,
         file: &SourceFile,
         layout: &Layout,
-        parts: &[Part],
+        parts: &[LongPart],
     ) -> Result<Result<Option<ContentId>>> {
         let mut hasher = layout.hasher();
         let mut buffer = Vec::with_capacity(PIECE_LEN);
@@ -200,12 +200,12 @@ impl Build<'_> {
 }
 
 /// A part of a long file, and the plain content that a recipe makes it of.
-struct Part {
+struct LongPart {
     stream: recode::Stream,
     plain: ContentId,
 }
 
-impl Part {
+impl LongPart {
     /// Location in the file. The bytes of samples are contiguous, so there is one range.
     fn range(&self) -> Range<u64> {
         let range = self.stream.ranges.first().cloned().unwrap_or_default();

@@ -60,7 +60,7 @@ pub enum ReadFile {
     Long(Job, Option<Result<Digest>>),
 }
 
-struct State {
+struct ReadersState {
     next_batch: usize,
     handed_batch: usize,
     held_len: u64,
@@ -111,7 +111,7 @@ pub struct Readers<'a> {
     jobs: &'a [Job],
     batches: Vec<Range<usize>>,
     held_len_max: u64,
-    state: Mutex<State>,
+    state: Mutex<ReadersState>,
     changed: Condvar,
 }
 
@@ -127,7 +127,7 @@ impl<'a> Readers<'a> {
         held_len_max: u64,
         preparation: Preparation<'a>,
     ) -> Self {
-        let state = State {
+        let state = ReadersState {
             next_batch: 0,
             handed_batch: 0,
             held_len: 0,

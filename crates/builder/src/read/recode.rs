@@ -198,7 +198,7 @@ impl Recoder {
         }
     }
 
-    fn find(&self, data: &[u8]) -> Vec<Found> {
+    fn find(&self, data: &[u8]) -> Vec<Recognized> {
         match finder(data, &self.categories) {
             Some(find) => find(data, self),
             None => at_hand(pcm::streams(data, &self.categories)),
@@ -231,10 +231,10 @@ pub fn is_archive(front: &[u8], categories: &Categories) -> bool {
 }
 
 /// A stream, and its plain content if that is at hand.
-type Found = (Stream, Option<Plain>);
+type Recognized = (Stream, Option<Plain>);
 
 /// Finds the streams of a file.
-type Finder = fn(&[u8], &Recoder) -> Vec<Found>;
+type Finder = fn(&[u8], &Recoder) -> Vec<Recognized>;
 
 /// Returns the function that finds the DEFLATE streams or the JPEG file of a file that begins with
 /// `front`.
@@ -253,17 +253,17 @@ fn finder(front: &[u8], categories: &Categories) -> Option<Finder> {
 }
 
 /// Streams without plain contents: these are decoded again when they are written.
-fn without_plains(streams: Vec<Stream>) -> Vec<Found> {
+fn without_plains(streams: Vec<Stream>) -> Vec<Recognized> {
     streams.into_iter().map(|stream| (stream, None)).collect()
 }
 
-fn at_hand(streams: Vec<(Stream, Option<Vec<u8>>)>) -> Vec<Found> {
+fn at_hand(streams: Vec<(Stream, Option<Vec<u8>>)>) -> Vec<Recognized> {
     let plain = |(stream, plain): (Stream, Option<Vec<u8>>)| (stream, plain.map(Plain::from));
     streams.into_iter().map(plain).collect()
 }
 
 /// Finds the streams of the members of a gzip file (RFC 1952).
-fn gzip_streams(data: &[u8], recoder: &Recoder) -> Vec<Found> {
+fn gzip_streams(data: &[u8], recoder: &Recoder) -> Vec<Recognized> {
     let mut streams = Vec::new();
     let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(start) = gzip_body(data, at) {
@@ -301,7 +301,7 @@ fn gzip_body(data: &[u8], at: usize) -> Option<usize> {
 }
 
 /// Finds the streams of the members of a zip file (APPNOTE 4.3.7) by their local headers.
-fn zip_streams(data: &[u8], recoder: &Recoder) -> Vec<Found> {
+fn zip_streams(data: &[u8], recoder: &Recoder) -> Vec<Recognized> {
     let mut streams = Vec::new();
     let (mut at, mut remaining_len) = (0, FILE_PLAIN_LEN_MAX);
     while let Some(header) = local_header(data, at) {
@@ -364,7 +364,7 @@ fn take_stream(
     start: usize,
     recoder: &Recoder,
     remaining_len: &mut usize,
-) -> Option<(Option<Found>, usize)> {
+) -> Option<(Option<Recognized>, usize)> {
     let stream = data.get(start..).filter(|_| *remaining_len > 0)?;
     let inflated = inflate(stream, PLAIN_LEN_MAX);
     let plain_len = inflated.as_ref().map_or(PLAIN_LEN_MAX, |i| i.0.len());

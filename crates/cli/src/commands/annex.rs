@@ -14,7 +14,7 @@ mod place;
 
 use anyhow::{Result, anyhow, bail};
 use lines::{Lines, Streams, one_line, split};
-use place::Place;
+use place::AnnexDir;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -57,7 +57,7 @@ fn serve<R: BufRead, W: Write + Send>(streams: &mut Streams<R, W>) -> Result<()>
 }
 
 /// The directory that PREPARE opened, for all jobs of the process.
-type SharedPlace = RwLock<Option<Arc<Place>>>;
+type SharedPlace = RwLock<Option<Arc<AnnexDir>>>;
 
 /// A conversation with git-annex, and what it has said so far.
 struct Remote<'a, L> {
@@ -181,12 +181,12 @@ impl<'a, L: Lines> Remote<'a, L> {
     /// Opens the directory that the remote is configured with.
     fn prepare(&mut self) -> Result<()> {
         let value = self.lines.ask(&[b"GETCONFIG", DIRECTORY.as_bytes()])?;
-        let place = Arc::new(Place::open(lines::path(&value))?);
+        let place = Arc::new(AnnexDir::open(lines::path(&value))?);
         *self.place.write().unwrap_or_else(PoisonError::into_inner) = Some(place);
         Ok(())
     }
 
-    fn place(&self) -> Result<Arc<Place>> {
+    fn place(&self) -> Result<Arc<AnnexDir>> {
         let place = self.place.read().unwrap_or_else(PoisonError::into_inner);
         let place = place.as_ref().map(Arc::clone);
         place.ok_or_else(|| anyhow!("a request came before PREPARE"))

@@ -2,7 +2,7 @@
 
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
-use crate::open::{Source, SourceArgs, thread_count};
+use crate::open::{OpenTree, SourceArgs, thread_count};
 use crate::output::Output;
 use crate::status::exit_code;
 use clap::{Args, ValueHint};
@@ -11,7 +11,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::process::ExitCode;
 use weald_format::{Error, FileKind};
-use weald_vfs::{Follow, Located, Part, each_part, shown_path};
+use weald_vfs::{ContentPart, Follow, Located, each_part, shown_path};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -60,7 +60,7 @@ pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
 
 /// Writes one file. The outer result is for errors of standard output, the inner one for errors of
 /// the file.
-fn cat(image: &Source, path: &OsStr, output: &mut Output) -> std::io::Result<Result<(), Error>> {
+fn cat(image: &OpenTree, path: &OsStr, output: &mut Output) -> std::io::Result<Result<(), Error>> {
     let Located { path, inode } = match image.locate(path, Follow::Yes) {
         Ok(located) => located,
         Err(error) => return Ok(Err(error)),
@@ -72,8 +72,8 @@ fn cat(image: &Source, path: &OsStr, output: &mut Output) -> std::io::Result<Res
     let mut written = Ok(());
     let read = each_part(image, &inode, &mut |part| {
         written = match part {
-            Part::Data(bytes) => output.raw().write_all(bytes),
-            Part::Hole(len) => output.zeros(len),
+            ContentPart::Data(bytes) => output.raw().write_all(bytes),
+            ContentPart::Hole(len) => output.zeros(len),
         };
         match written {
             Ok(()) => ControlFlow::Continue(()),

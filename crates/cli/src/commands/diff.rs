@@ -6,7 +6,7 @@ use crate::choice_args::ChoiceArgs;
 use crate::entry;
 use crate::help::Help;
 use crate::json::{Object, put_name};
-use crate::open::{Source, SourceArgs, TrustArgs, thread_count};
+use crate::open::{OpenTree, SourceArgs, TrustArgs, thread_count};
 use crate::output::Output;
 use crate::reading::ReadingArgs;
 use crate::status::FOUND;
@@ -120,7 +120,7 @@ enum Side {
     /// A directory of this machine.
     Host(HostTree),
     /// A tree, and the directory in it.
-    Image(Source, Inode),
+    Image(OpenTree, Inode),
 }
 
 impl Side {

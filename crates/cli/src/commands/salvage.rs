@@ -173,10 +173,10 @@ fn extract_all(args: &SalvageArgs, salvaged: &Salvaged, display: &Display) -> an
 /// The lines of the output.
 struct Lines<'a> {
     args: &'a SalvageArgs,
-    state: RefCell<State>,
+    state: RefCell<ReportState>,
 }
 
-struct State {
+struct ReportState {
     output: Output,
     result: std::io::Result<()>,
     lost_count: u64,
@@ -184,7 +184,7 @@ struct State {
 
 impl<'a> Lines<'a> {
     fn new(args: &'a SalvageArgs) -> Self {
-        let state = RefCell::new(State {
+        let state = RefCell::new(ReportState {
             output: Output::new(),
             result: Ok(()),
             lost_count: 0,
@@ -228,7 +228,7 @@ impl<'a> Lines<'a> {
     }
 
     fn put(&self, object: Object, text: &str) {
-        let State { output, result, .. } = &mut *self.state.borrow_mut();
+        let ReportState { output, result, .. } = &mut *self.state.borrow_mut();
         if self.args.quiet || result.is_err() {
             return;
         }

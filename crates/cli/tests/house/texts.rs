@@ -1,6 +1,7 @@
 //! Rules for texts: the length of lines, existing paths, links and targets, and subjects.
 
 use super::root;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -183,4 +184,47 @@ fn make_targets_in_documents_exist() {
     }
     assert!(count > 20, "the documents name {count} targets");
     assert!(gone.is_empty(), "do not exist:\n{}", gone.join("\n"));
+}
+
+/// Would catch: a word that fits everything as the name of several types, so that a reader must
+/// look where each file has it from.
+#[test]
+fn words_that_fit_everything_name_one_type_each() {
+    const WORDS: [&str; 7] = [
+        "Found", "Part", "Place", "Run", "Segment", "Source", "State",
+    ];
+    let mut named = BTreeMap::<&str, Vec<String>>::new();
+    for (path, text) in texts(".rs") {
+        if !path.components().any(|part| part.as_os_str() == "src") {
+            continue;
+        }
+        for line in text.lines() {
+            let line = line.trim_start();
+            let line = ["pub ", "pub(crate) ", "pub(super) "]
+                .iter()
+                .find_map(|word| line.strip_prefix(word))
+                .unwrap_or(line);
+            let kinds = ["struct ", "enum ", "trait ", "type ", "union "];
+            let Some(name) = kinds.iter().find_map(|kind| line.strip_prefix(kind)) else {
+                continue;
+            };
+            let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+            let name = &name[..end.unwrap_or(name.len())];
+            if let Some(word) = WORDS.iter().find(|&&word| word == name) {
+                named
+                    .entry(word)
+                    .or_default()
+                    .push(path.display().to_string());
+            }
+        }
+    }
+    // A word that names nothing any more leaves the list.
+    assert_eq!(named.keys().copied().collect::<Vec<_>>(), WORDS);
+    for (word, paths) in named {
+        assert_eq!(
+            paths.len(),
+            1,
+            "{word} is the name of several types: {paths:#?}"
+        );
+    }
 }

@@ -9,7 +9,7 @@ use super::trees::Frequencies;
 use super::write::{BLOCK_TOKENS_MAX, Block, block_count_max};
 use super::zlib::BLOCK_TOKENS;
 use weald_format::cursor::put_varint;
-use weald_format::recipes::Part;
+use weald_format::recipes::DeflatePart;
 
 /// Corrections may take this fraction of the stream (1/12), and this many bytes in any case.
 const CORRECTIONS_SHARE: usize = 12;
@@ -29,7 +29,7 @@ pub enum End {
 /// A run of tokens and its corrections.
 pub struct Cut {
     /// The part that the run makes.
-    pub part: Part,
+    pub part: DeflatePart,
     /// Its first bit in the stream.
     first_bit: u64,
     /// Differences from zlib's stream.
@@ -71,7 +71,7 @@ pub fn correct(
             return None;
         };
         let sync = at.saturating_sub(sync_point);
-        (sync as u64 <= Part::SYNC_MAX).then_some(sync)
+        (sync as u64 <= DeflatePart::SYNC_MAX).then_some(sync)
     };
     loop {
         match parser.next()? {
@@ -202,7 +202,7 @@ impl<'a> CorrectionBuilder<'a> {
         put_varint(&mut corrections, self.fix_count);
         corrections.extend_from_slice(&self.fixes);
         Some(Cut {
-            part: Part {
+            part: DeflatePart {
                 start: self.start as u64,
                 len: len as u64,
                 sync: self.sync as u64,

@@ -10,10 +10,10 @@
 
 use super::tokens::{MATCH_LEN_MAX, MATCH_LEN_MIN};
 use std::ops::Range;
-use weald_format::recipes::Part;
+use weald_format::recipes::DeflatePart;
 
 /// Number of positions in a piece: as many as a window has.
-pub const INDEXED_LEN: usize = Part::WINDOW_LEN as usize;
+pub const INDEXED_LEN: usize = DeflatePart::WINDOW_LEN as usize;
 /// Length of tables that 16-bit positions index: every such position lies inside, so that no bounds
 /// check is needed. Half of the table is never touched.
 pub const POSITION_TABLE_LEN: usize = 1 << 16;

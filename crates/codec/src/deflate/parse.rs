@@ -178,7 +178,7 @@ pub fn codes(lens: &[u8]) -> Option<Vec<(usize, u16, u8)>> {
     Some(all)
 }
 
-enum State {
+enum ParserState {
     Between,
     Coded { literals: Table, distances: Table },
     Stored(usize),
@@ -188,7 +188,7 @@ enum State {
 /// Parses a stream. `None` means that the bytes are not a DEFLATE stream.
 pub struct Parser<'a> {
     bits: BitReader<'a>,
-    state: State,
+    state: ParserState,
     is_last: bool,
     plain_len: u64,
 }
@@ -198,7 +198,7 @@ impl<'a> Parser<'a> {
     pub fn new(bytes: &'a [u8]) -> Self {
         Self {
             bits: BitReader::new(bytes),
-            state: State::Between,
+            state: ParserState::Between,
             is_last: false,
             plain_len: 0,
         }
@@ -223,19 +223,19 @@ impl<'a> Parser<'a> {
     pub fn next(&mut self) -> Option<Event<'a>> {
         loop {
             match &self.state {
-                State::Ended => return Some(Event::End),
-                State::Between if self.is_last => self.state = State::Ended,
-                State::Between => return self.begin_block(),
-                &State::Stored(len) => {
-                    self.state = State::Between;
+                ParserState::Ended => return Some(Event::End),
+                ParserState::Between if self.is_last => self.state = ParserState::Ended,
+                ParserState::Between => return self.begin_block(),
+                &ParserState::Stored(len) => {
+                    self.state = ParserState::Between;
                     self.plain_len = self.plain_len.wrapping_add(len as u64);
                     return self.bits.take_bytes(len).map(Event::Stored);
                 }
-                State::Coded {
+                ParserState::Coded {
                     literals,
                     distances,
                 } => match read_token(&mut self.bits, literals, distances)? {
-                    None => self.state = State::Between,
+                    None => self.state = ParserState::Between,
                     Some(token) => {
                         let reach = token.as_match().map_or(0, |(_, distance)| distance);
                         if u64::from(reach) > self.plain_len {
@@ -266,7 +266,7 @@ impl<'a> Parser<'a> {
                 if self.bits.take(16)? != len ^ 0xffff {
                     return None;
                 }
-                self.state = State::Stored(len as usize);
+                self.state = ParserState::Stored(len as usize);
                 return Some(Event::Block {
                     first_bit,
                     kind,
@@ -277,7 +277,7 @@ impl<'a> Parser<'a> {
             BlockKind::Dynamic => Lengths::read(&mut self.bits)?,
         };
         let header_len = self.bits.position().wrapping_sub(start);
-        self.state = State::Coded {
+        self.state = ParserState::Coded {
             literals: Table::new(&lengths.literals)?,
             distances: Table::new(&lengths.distances)?,
         };

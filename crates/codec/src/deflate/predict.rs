@@ -53,7 +53,7 @@ pub fn with_predicted<T>(
 }
 
 /// Source of predicted tokens.
-enum Source<'a> {
+enum Predictions<'a> {
     /// A stream that zlib made, and the unread bytes of its current stored block.
     Stream(Parser<'a>, &'a [u8]),
     /// The choices of zlib's match search.
@@ -103,7 +103,7 @@ impl Blocks<'_> {
     }
 }
 
-impl Source<'_> {
+impl Predictions<'_> {
     fn next_choice(&mut self) -> Option<Choice> {
         let (parser, stored) = match self {
             Self::Stream(parser, stored) => (parser, stored),
@@ -137,7 +137,7 @@ impl Source<'_> {
 
 /// The tokens that zlib chooses, indexed by their start in the plain bytes.
 pub struct Predicted<'a> {
-    source: Source<'a>,
+    source: Predictions<'a>,
     next: Option<(usize, Choice)>,
     /// Start of the token after `next`.
     end: usize,
@@ -147,14 +147,14 @@ pub struct Predicted<'a> {
 impl<'a> Predicted<'a> {
     /// Reads the tokens of `stream`.
     pub fn of_stream(stream: &'a [u8]) -> Self {
-        Self::new(Source::Stream(Parser::new(stream), &[]), 0)
+        Self::new(Predictions::Stream(Parser::new(stream), &[]), 0)
     }
 
     /// Predicts the tokens that zlib chooses in a run of plain bytes from `start` on: see
     /// [`Tokenizer::new`].
     pub fn from(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         let tokenizer = Tokenizer::new(plain, start, is_front, zlib)?;
-        Some(Self::new(Source::Choices(tokenizer), start))
+        Some(Self::new(Predictions::Choices(tokenizer), start))
     }
 
     /// Predicts the tokens of zlib's stream for `plain`; `None` for a level below 4 or above 9.
@@ -166,10 +166,10 @@ impl<'a> Predicted<'a> {
             tokens: Vec::new(),
             taken: 0,
         };
-        Some(Self::new(Source::Blocks(Box::new(blocks)), 0))
+        Some(Self::new(Predictions::Blocks(Box::new(blocks)), 0))
     }
 
-    fn new(source: Source<'a>, start: usize) -> Self {
+    fn new(source: Predictions<'a>, start: usize) -> Self {
         let mut predicted = Self {
             source,
             next: None,

@@ -318,7 +318,7 @@ fn tokens_are_those_that_zlib_chooses() {
         0, 1, 2, 3, 4, 261, 262, 263, 32_505, 32_506, 33_000, 150_000,
     ] {
         for plain in samples(len) {
-            for level in Part::LEVELS {
+            for level in DeflatePart::LEVELS {
                 for zlib in [default(level), filtered(level)] {
                     let stream = zlib_stream(&plain, zlib).unwrap();
                     let made = recreate(&plain, zlib, &[], stream.len());
@@ -337,7 +337,7 @@ fn tokens_are_those_that_zlib_chooses() {
                         }
                         at += token.len();
                     }
-                    let from = sync_point.saturating_sub(Part::WINDOW_LEN as usize);
+                    let from = sync_point.saturating_sub(DeflatePart::WINDOW_LEN as usize);
                     let run = &plain[from..];
                     let mut again =
                         Predicted::from(run, sync_point - from, from == 0, zlib).unwrap();
@@ -360,7 +360,7 @@ fn tokens_are_those_that_zlib_chooses() {
 fn parts_of_streams_come_back() {
     let len = PART_LEN * 3;
     let plain = samples(len * 2).pop().unwrap();
-    for zlib in Part::LEVELS.flat_map(|level| [default(level), filtered(level)]) {
+    for zlib in DeflatePart::LEVELS.flat_map(|level| [default(level), filtered(level)]) {
         let stream = zlib_stream(&plain, zlib).unwrap();
         for (part_len, count_min) in [(PART_LEN, 3), (32 << 10, 30)] {
             let recipes = part_recipes(&stream, &plain, zlib, part_len).unwrap();
@@ -413,38 +413,38 @@ fn parts_are_held_to_their_rule() {
     let recipes = analyze(&zlib(&plain, 6), &plain, ARCHIVES, PART_LEN);
     let (recipe, zlib) = (&recipes[1], default(6));
     let part = recipe.part.unwrap();
-    let make = |part: Part, run: &[u8], zlib, made_len| {
+    let make = |part: DeflatePart, run: &[u8], zlib, made_len| {
         recreate_part(run, len, zlib, part, &recipe.corrections, made_len)
     };
-    let run = |part: Part| match part.input_range(len) {
+    let run = |part: DeflatePart| match part.input_range(len) {
         Some(input) => &plain[input.start as usize..input.end as usize],
         None => &plain,
     };
     assert!(make(part, run(part), zlib, recipe.len).is_ok());
     let cases = [
-        ("F-20.8", Part { len, ..part }, zlib),
+        ("F-20.8", DeflatePart { len, ..part }, zlib),
         (
             "F-20.8",
-            Part {
+            DeflatePart {
                 sync: part.start + 1,
                 ..part
             },
             zlib,
         ),
-        ("F-20.8", Part { carry: 0, ..part }, zlib),
+        ("F-20.8", DeflatePart { carry: 0, ..part }, zlib),
         ("F-20.8", part, default(3)),
         (
             "F-20.4",
-            Part {
+            DeflatePart {
                 len: part.len - 1,
                 ..part
             },
             zlib,
         ),
-        ("F-20.4", Part { carry: 255, ..part }, default(9)),
+        ("F-20.4", DeflatePart { carry: 255, ..part }, default(9)),
         (
             "F-20.4",
-            Part {
+            DeflatePart {
                 ends_inside: !part.ends_inside,
                 ..part
             },
@@ -540,7 +540,7 @@ proptest! {
     ) {
         let plain = text(2000, 3);
         let (start, part_len, sync, carry) = numbers;
-        let part = Part {
+        let part = DeflatePart {
             start,
             len: part_len,
             sync,

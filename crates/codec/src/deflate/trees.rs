@@ -138,13 +138,13 @@ fn trim(lens: &mut Vec<u8>) {
 }
 
 /// A symbol of the code for code lengths, with its extra bits.
-struct Run {
+struct LengthSymbol {
     symbol: usize,
     extra: u32,
     extra_count: u32,
 }
 
-impl Run {
+impl LengthSymbol {
     fn new(symbol: usize, extra: usize, extra_count: u32) -> Self {
         Self {
             symbol,
@@ -155,7 +155,7 @@ impl Run {
 }
 
 /// Splits code lengths into runs: each symbol covers as many equal lengths as possible.
-fn runs_of(lens: &[u8]) -> Vec<Run> {
+fn runs_of(lens: &[u8]) -> Vec<LengthSymbol> {
     let mut runs = Vec::new();
     let mut previous = None;
     let mut at = 0;
@@ -183,8 +183,14 @@ fn limits(previous: Option<u8>, next: Option<u8>) -> (usize, usize) {
     }
 }
 
-fn push_runs(runs: &mut Vec<Run>, len: u8, count: usize, count_min: usize, continues: bool) {
-    let one = || Run::new(usize::from(len), 0, 0);
+fn push_runs(
+    runs: &mut Vec<LengthSymbol>,
+    len: u8,
+    count: usize,
+    count_min: usize,
+    continues: bool,
+) {
+    let one = || LengthSymbol::new(usize::from(len), 0, 0);
     if count < count_min {
         runs.extend((0..count).map(|_| one()));
     } else if len != 0 {
@@ -193,11 +199,11 @@ fn push_runs(runs: &mut Vec<Run>, len: u8, count: usize, count_min: usize, conti
             runs.push(one());
             remaining -= 1;
         }
-        runs.push(Run::new(16, remaining - 3, 2));
+        runs.push(LengthSymbol::new(16, remaining - 3, 2));
     } else if count <= 10 {
-        runs.push(Run::new(17, count - 3, 3));
+        runs.push(LengthSymbol::new(17, count - 3, 3));
     } else {
-        runs.push(Run::new(18, count - 11, 7));
+        runs.push(LengthSymbol::new(18, count - 11, 7));
     }
 }
 

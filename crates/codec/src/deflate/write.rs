@@ -6,7 +6,7 @@ use super::predict::{Predicted, with_predicted, zlib_stream};
 use super::tokens::{END_OF_BLOCK, MATCH_LEN_MAX, MATCH_LEN_MIN, Symbol, Token};
 use super::trees::{Coding, Frequencies};
 use weald_format::cursor::Cursor;
-use weald_format::recipes::{Part, Zlib};
+use weald_format::recipes::{DeflatePart, Zlib};
 use weald_format::{Error, Result};
 
 /// Maximum tokens of one block: far more than encoders put into one.
@@ -78,7 +78,7 @@ pub fn recreate_part(
     run: &[u8],
     plain_len: u64,
     zlib: Zlib,
-    part: Part,
+    part: DeflatePart,
     corrections: &[u8],
     len: usize,
 ) -> Result<Vec<u8>> {

@@ -10,13 +10,13 @@
 
 use super::match_index::{Candidates, GROUP_POSITION_COUNT, MatchIndex, POSITION_TABLE_LEN};
 use super::tokens::{MATCH_LEN_MAX, MATCH_LEN_MIN, Token};
-use weald_format::recipes::{Part, Zlib};
+use weald_format::recipes::{DeflatePart, Zlib};
 
 /// Number of tokens after which zlib ends a block.
 pub const BLOCK_TOKENS: usize = 16_383;
 /// Maximum distance of zlib's matches: the window without the bytes that zlib needs ahead.
 const ZLIB_DISTANCE_MAX: usize = WINDOW_LEN - (MATCH_LEN_MAX + MATCH_LEN_MIN + 1) as usize;
-const WINDOW_LEN: usize = Part::WINDOW_LEN as usize;
+const WINDOW_LEN: usize = DeflatePart::WINDOW_LEN as usize;
 /// Maximum distance of a match of three bytes; beyond it, literals are shorter.
 const SHORT_DISTANCE_MAX: usize = 4096;
 /// Maximum length of matches that zlib drops with the strategy for filtered data.
@@ -98,8 +98,8 @@ impl<'a> Tokenizer<'a> {
     /// Makes a tokenizer at `start`, where nothing is pending, in the run `plain` of a stream's
     /// plain bytes. `is_front` says whether the run begins where the stream does; otherwise it must
     /// begin a window before `start`. The tokenizer treats the end of the run as the end of the
-    /// stream, so the tokens in the last [`Part::LOOKAHEAD_LEN`] bytes may differ. `None` for a
-    /// level below 4, where zlib does not index all positions, or above 9.
+    /// stream, so the tokens in the last [`DeflatePart::LOOKAHEAD_LEN`] bytes may differ.
+    /// `None` for a level below 4, where zlib does not index all positions, or above 9.
     pub fn new(plain: &'a [u8], start: usize, is_front: bool, zlib: Zlib) -> Option<Self> {
         // zlib never matches the first byte of the stream: it takes position 0 for "none".
         let first = start.saturating_sub(WINDOW_LEN);

@@ -6,4 +6,4 @@ mod index;
 mod lz4;
 
 pub(super) use codec::decode;
-pub(super) use extents::{Extents, Mapped, Source};
+pub(super) use extents::{ExtentSource, Extents, Mapped};

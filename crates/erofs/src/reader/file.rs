@@ -1,6 +1,6 @@
 //! The data of a file.
 
-use super::compressed::{Extents, Mapped, Source, decode};
+use super::compressed::{ExtentSource, Extents, Mapped, decode};
 use super::{Inode, Volume, damaged};
 use weald_format::limits::TARGET_LEN_MAX;
 use weald_format::{Error, FileKind, Result};
@@ -85,7 +85,7 @@ impl FileReader {
             let len = extent.range.end.saturating_sub(at).min(rest.len() as u64);
             let (head, tail) = std::mem::take(&mut rest).split_at_mut(len as usize);
             match extent.source {
-                Source::Packed(offset) => {
+                ExtentSource::Packed(offset) => {
                     let offset = offset.saturating_add(skip);
                     self.read_packed(volume, offset, head)?;
                 }
@@ -129,8 +129,8 @@ impl Compressed {
         let extent = self.extents.at(volume, offset)?;
         let len = extent.range.end.saturating_sub(extent.range.start) as usize;
         match &extent.source {
-            Source::Packed(_) => {}
-            Source::Plain { place, shift } => {
+            ExtentSource::Packed(_) => {}
+            ExtentSource::Plain { place, shift } => {
                 self.stored.resize(len, 0);
                 // The data may go round the end of their block.
                 let block_rest = volume.block_len().saturating_sub(*shift);
@@ -142,7 +142,7 @@ impl Compressed {
                 volume.windows.read_data(place.start, tail, "data")?;
                 std::mem::swap(&mut self.data, &mut self.stored);
             }
-            Source::Codec { place, codec } => {
+            ExtentSource::Codec { place, codec } => {
                 let stored_len = place.end.saturating_sub(place.start) as usize;
                 self.stored.resize(stored_len, 0);
                 volume

@@ -11,7 +11,7 @@ const READ_WINDOW_LEN: u64 = 16 << 10;
 const WINDOW_COUNT: u64 = 64;
 
 /// Storage of an image, read at any offset.
-pub trait Source: Send + Sync {
+pub trait ImageStorage: Send + Sync {
     /// Length in bytes.
     fn len(&self) -> u64;
 
@@ -27,7 +27,7 @@ pub trait Source: Send + Sync {
     fn read_exact_at(&self, out: &mut [u8], offset: u64) -> Result<()>;
 }
 
-impl Source for Vec<u8> {
+impl ImageStorage for Vec<u8> {
     fn len(&self) -> u64 {
         self.as_slice().len() as u64
     }
@@ -50,13 +50,13 @@ struct Window {
 
 /// A source with windows of what was read last.
 pub struct Windows {
-    source: Box<dyn Source>,
+    source: Box<dyn ImageStorage>,
     len: u64,
     windows: Mutex<Vec<Option<Window>>>,
 }
 
 impl Windows {
-    pub fn new(source: Box<dyn Source>) -> Self {
+    pub fn new(source: Box<dyn ImageStorage>) -> Self {
         let len = source.len();
         let windows = (0..WINDOW_COUNT).map(|_| None).collect();
         Self {

@@ -1,6 +1,6 @@
 //! An open image.
 
-use super::source::{Source, Windows};
+use super::source::{ImageStorage, Windows};
 use super::superblock::Geometry;
 use std::sync::OnceLock;
 use weald_format::Result;
@@ -19,7 +19,7 @@ impl Volume {
     /// # Errors
     /// `Io`; `Invalid` for another format and for damage; `Unsupported` for features that the
     /// reader lacks.
-    pub fn open(source: impl Source + 'static) -> Result<Self> {
+    pub fn open(source: impl ImageStorage + 'static) -> Result<Self> {
         let windows = Windows::new(Box::new(source));
         let geometry = Geometry::read(&windows)?;
         Ok(Self {

@@ -6,7 +6,7 @@ use weald_format::cursor::{put_varint, zigzag};
 use weald_format::entries::EntryBlock;
 use weald_format::limits::{NUMBER_MAX, RECIPE_LEN_MAX, XATTR_SET_LEN_MAX};
 use weald_format::pages::{self, ContentPage, ExtentPage, TemplatePage, TimesPage};
-use weald_format::recipes::{Method, Part, Recipe, RecipePage};
+use weald_format::recipes::{DeflatePart, Method, Recipe, RecipePage};
 
 /// A block whose first entry has kind `kind`. `tail` follows its five columns. With `mask` 1, the
 /// mtime has `ns` nanoseconds.
@@ -241,39 +241,39 @@ fn recipes() {
     assert_eq!(parsed(&|r| r.len = 0), "F-20.2");
     assert_eq!(parsed(&|r| r.len = RECIPE_LEN_MAX + 1), "F-20.2");
     assert_eq!(parsed(&|r| r.plain = ContentId(NUMBER_MAX + 1)), "F-20.3");
-    let part = Part {
+    let part = DeflatePart {
         start: 5000,
         len: 100,
-        sync: Part::SYNC_MAX,
+        sync: DeflatePart::SYNC_MAX,
         carry: 1,
         begins_inside: true,
         ends_inside: true,
         is_final: true,
     };
-    let with = |part: Part| parsed(&|r| r.part = Some(part));
+    let with = |part: DeflatePart| parsed(&|r| r.part = Some(part));
     assert_eq!(with(part), "none");
-    assert_eq!(with(Part { carry: 255, ..part }), "none");
-    let is_open = Part {
+    assert_eq!(with(DeflatePart { carry: 255, ..part }), "none");
+    let is_open = DeflatePart {
         ends_inside: false,
         ..part
     };
     assert_eq!(with(is_open), "F-20.8");
-    assert_eq!(with(Part { len: 0, ..part }), "F-20.8");
+    assert_eq!(with(DeflatePart { len: 0, ..part }), "F-20.8");
     assert_eq!(
-        with(Part {
+        with(DeflatePart {
             start: 4000,
             ..part
         }),
         "F-20.8"
     );
     assert_eq!(
-        with(Part {
+        with(DeflatePart {
             start: NUMBER_MAX - 99,
             ..part
         }),
         "F-20.8"
     );
-    assert_eq!(with(Part { carry: 0, ..part }), "F-20.8");
-    let sync = Part::SYNC_MAX + 1;
-    assert_eq!(with(Part { sync, ..part }), "F-20.8");
+    assert_eq!(with(DeflatePart { carry: 0, ..part }), "F-20.8");
+    let sync = DeflatePart::SYNC_MAX + 1;
+    assert_eq!(with(DeflatePart { sync, ..part }), "F-20.8");
 }

@@ -17,12 +17,12 @@ pub struct Flights {
 /// One load.
 struct Flight {
     loader: ThreadId,
-    state: Mutex<State>,
+    state: Mutex<FlightState>,
     has_ended: Condvar,
 }
 
 #[derive(Clone)]
-enum State {
+enum FlightState {
     Loading,
     Loaded(Value),
     Failed,
@@ -46,20 +46,20 @@ pub struct OwnFlight<'a> {
     flights: &'a Flights,
     key: Key,
     flight: Arc<Flight>,
-    outcome: State,
+    outcome: FlightState,
 }
 
 impl OwnFlight<'_> {
     /// Hands the loaded value to all waiting requests.
     pub fn publish_to_waiters(mut self, value: Value) {
-        self.outcome = State::Loaded(value);
+        self.outcome = FlightState::Loaded(value);
     }
 }
 
 impl Drop for OwnFlight<'_> {
     fn drop(&mut self) {
         self.flights.table(&self.key).lock().remove(&self.key);
-        let outcome = std::mem::replace(&mut self.outcome, State::Failed);
+        let outcome = std::mem::replace(&mut self.outcome, FlightState::Failed);
         *self.flight.state.lock() = outcome;
         self.flight.has_ended.notify_all();
     }
@@ -93,7 +93,7 @@ impl Flights {
         }
         let flight = Arc::new(Flight {
             loader: std::thread::current().id(),
-            state: Mutex::new(State::Loading),
+            state: Mutex::new(FlightState::Loading),
             has_ended: Condvar::new(),
         });
         table.insert(*key, flight.clone());
@@ -101,7 +101,7 @@ impl Flights {
             flights: self,
             key: *key,
             flight,
-            outcome: State::Failed,
+            outcome: FlightState::Failed,
         })
     }
 }
@@ -113,10 +113,10 @@ impl Flight {
         }
         let mut state = self.state.lock();
         self.has_ended
-            .wait_while(&mut state, |state| matches!(state, State::Loading));
+            .wait_while(&mut state, |state| matches!(state, FlightState::Loading));
         match &*state {
-            State::Loaded(value) => Entered::Loaded(value.clone()),
-            State::Failed | State::Loading => Entered::Failed,
+            FlightState::Loaded(value) => Entered::Loaded(value.clone()),
+            FlightState::Failed | FlightState::Loading => Entered::Failed,
         }
     }
 }

@@ -91,7 +91,7 @@ pub fn streams<T>(directory: &Directory, bases: &[Arc<T>]) -> Vec<Option<(Arc<T>
 }
 
 /// Where a base image is.
-pub enum Found {
+pub enum BasePlace {
     /// In the file at this path.
     File(PathBuf),
     /// In a store.
@@ -108,7 +108,7 @@ pub enum Found {
 /// `Corrupt` if nothing has it.
 /// # Cost
 /// Reads the footers of all images in `dirs`, if no file of the name has the digest.
-pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Found> {
+pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<BasePlace> {
     let opened = dirs.iter().filter(|dir| weald_store::is_store(dir));
     let opened = opened.filter_map(|dir| StoreLocation::Path(dir.clone()).open().ok());
     if let Some(image) = store
@@ -117,7 +117,7 @@ pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Foun
         .chain(opened)
         .find_map(|store| find_stored(base, &store))
     {
-        return Ok(Found::Stored(image));
+        return Ok(BasePlace::Stored(image));
     }
     let name = OsStr::from_bytes(&base.name);
     let named = dirs.iter().map(|dir| dir.join(name));
@@ -125,11 +125,11 @@ pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Foun
     let mut candidates = named.chain(others);
     let found = candidates.find(|path| holds(path, &base.image_digest));
     if let Some(path) = found {
-        return Ok(Found::File(path));
+        return Ok(BasePlace::File(path));
     }
     let urls = dirs.iter().filter(|dir| is_url(dir));
     let found = urls.into_iter().find_map(|dir| find_remote(base, dir));
-    let found = found.map(|source| Found::Remote(Box::new(source)));
+    let found = found.map(|source| BasePlace::Remote(Box::new(source)));
     found.ok_or_else(|| {
         let mut dirs: Vec<_> = dirs.iter().map(|dir| weald_remote::shown(dir)).collect();
         dirs.extend(store.map(Store::shown));

@@ -12,7 +12,7 @@ const DIGEST_DIGITS_MIN: usize = 7;
 
 /// A tree, or a directory in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct TreePlace {
     /// The image file, `STORE:NAME` or URL.
     pub image: PathBuf,
     /// Which generation of the image, if the name says so.
@@ -30,7 +30,7 @@ pub enum Named {
     Digest(String),
 }
 
-impl Place {
+impl TreePlace {
     /// Takes `path` apart. What exists under the whole name comes first, so that every name keeps
     /// the meaning that it had.
     pub fn parse(path: &Path) -> Self {
@@ -212,8 +212,8 @@ mod tests {
             ("dir:/deep", "dir:/deep", None, ""),
             ("dir:/gone", "dir:/gone", None, ""),
         ] {
-            let place = Place::parse(&at(text));
-            let wanted = Place {
+            let place = TreePlace::parse(&at(text));
+            let wanted = TreePlace {
                 image: at(image),
                 generation,
                 path: path.into(),
@@ -229,11 +229,11 @@ mod tests {
                 "/usr/lib",
             ),
         ] {
-            let place = Place::parse(Path::new(text));
+            let place = TreePlace::parse(Path::new(text));
             assert_eq!(place.image, Path::new(image), "{text}");
             assert_eq!(place.path, path, "{text}");
         }
-        let place = Place::parse(&at("image:/usr"));
+        let place = TreePlace::parse(&at("image:/usr"));
         assert_eq!(place.join(OsStr::new("lib/a")), "/usr/lib/a");
         assert_eq!(place.join(OsStr::new("")), "/usr");
     }

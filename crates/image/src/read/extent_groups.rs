@@ -16,7 +16,7 @@ const PART_COUNT_MAX: usize = 4096;
 
 /// The part of an extent that a read requests. Holes have none.
 #[derive(Clone, Copy)]
-pub struct Part<'a> {
+pub struct ExtentPart<'a> {
     /// The stream, as the image numbers it that is read.
     pub stream: u8,
     /// The map of the image that has the bytes.
@@ -33,7 +33,7 @@ pub struct Part<'a> {
     pub at: usize,
 }
 
-impl Part<'_> {
+impl ExtentPart<'_> {
     fn end(&self) -> u64 {
         self.address.saturating_add(self.len)
     }
@@ -53,14 +53,14 @@ impl Part<'_> {
 pub struct Window<'a> {
     /// Bytes of the read that the window covers, holes included.
     pub len: u64,
-    parts: Vec<Part<'a>>,
+    parts: Vec<ExtentPart<'a>>,
 }
 
 /// The parts whose first bytes one block has, or one recipe makes.
 pub struct Group<'g, 'a> {
     /// The parts, all of the same stream, in the order of their addresses. The bytes that they
     /// request behind this block are in a later group.
-    pub parts: &'g [Part<'a>],
+    pub parts: &'g [ExtentPart<'a>],
     /// The stream, as the image numbers it that is read.
     pub stream: u8,
     /// The map of the image that has the bytes.
@@ -91,7 +91,7 @@ impl<'a> Window<'a> {
             len = at.saturating_add(here);
             if let Source::Stream { stream, address } = extent.source {
                 let (owner, owner_stream) = map.owner_of(stream);
-                parts.push(Part {
+                parts.push(ExtentPart {
                     stream,
                     owner,
                     owner_stream,
@@ -117,10 +117,11 @@ impl<'a> Window<'a> {
     /// # Errors
     /// `Io`, `Corrupt` of the index, and those of `visit`.
     pub fn each_group(mut self, visit: &mut dyn FnMut(Group<'_, 'a>) -> Result<()>) -> Result<()> {
-        let position = |part: &Part<'_>| (part.owner.address(), part.owner_stream, part.address);
+        let position =
+            |part: &ExtentPart<'_>| (part.owner.address(), part.owner_stream, part.address);
         self.parts.sort_unstable_by_key(position);
         let mut remaining = self.parts.into_iter().peekable();
-        let mut parts: Vec<Part<'a>> = Vec::new();
+        let mut parts: Vec<ExtentPart<'a>> = Vec::new();
         loop {
             // The bytes that the previous group left begin at the end of its block, before all
             // other parts.
@@ -130,7 +131,7 @@ impl<'a> Window<'a> {
             let Some(&first) = parts.first() else {
                 return Ok(());
             };
-            let Part {
+            let ExtentPart {
                 owner,
                 owner_stream,
                 address,
@@ -139,7 +140,7 @@ impl<'a> Window<'a> {
             // Every block and recipe has at least one byte; without one the loop would not end.
             let (_, piece) = owner.piece_at(owner_stream, address)?;
             let end = piece.end.max(address.saturating_add(1));
-            let is_here = |part: &Part<'_>| {
+            let is_here = |part: &ExtentPart<'_>| {
                 std::ptr::eq(part.owner, owner)
                     && part.owner_stream == owner_stream
                     && part.address < end
@@ -147,7 +148,7 @@ impl<'a> Window<'a> {
             while let Some(part) = remaining.next_if(is_here) {
                 parts.push(part);
             }
-            let ends = parts.iter().map(Part::end);
+            let ends = parts.iter().map(ExtentPart::end);
             let extent_ends = parts.iter().map(|p| p.address.saturating_add(p.extent_len));
             let group = Group {
                 stream: first.stream,

@@ -9,7 +9,7 @@ use weald_format::directory::{Category, Stream};
 use weald_format::entries::EntryKind;
 use weald_format::limits::{BLOCK_LEN_MAX, NUMBER_MAX};
 use weald_format::pages::{Extent, Source};
-use weald_format::recipes::{Method, Part, Recipe, Samples};
+use weald_format::recipes::{DeflatePart, Method, Recipe, Samples};
 use weald_format::{ContentId, Digest};
 
 /// Replaces the first `len` bytes of content 0 by a recipe with the input `plain`.
@@ -115,7 +115,7 @@ pub fn content_cases() -> Vec<Case> {
         ),
         case("a part behind its plain bytes", "F-20.8", Read, move |p| {
             make_front(p, 100, 1);
-            p.recipes[0].part = Some(Part {
+            p.recipes[0].part = Some(DeflatePart {
                 start: 0,
                 len: 51,
                 sync: 0,

@@ -27,12 +27,12 @@ const ARCHIVE_RATIO_MAX: u64 = 256;
 
 /// The files of a layout.
 pub struct Layout {
-    place: Place,
+    place: LayoutPlace,
     /// The path, for messages.
     shown: String,
 }
 
-enum Place {
+enum LayoutPlace {
     Directory(OwnedFd),
     Archive {
         source: Arc<dyn ReadAt>,
@@ -113,11 +113,11 @@ impl Layout {
         let failed = |e| Error::io(shown.clone(), e);
         if path.is_dir() {
             let dir = weald_sys::open_dir(path).map_err(failed)?;
-            let place = Place::Directory(dir);
+            let place = LayoutPlace::Directory(dir);
             return Ok(Self { place, shown });
         }
         let file = FileSource::open(path, 0)?;
-        let place = Place::archive(Arc::new(file), temp_dir, memory_len);
+        let place = LayoutPlace::archive(Arc::new(file), temp_dir, memory_len);
         let place = place.map_err(|e| e.context(&shown))?;
         Ok(Self { place, shown })
     }
@@ -128,7 +128,7 @@ impl Layout {
     /// As [`Layout::open`].
     pub fn archive(source: Arc<dyn ReadAt>, temp_dir: &Path, memory_len: u64) -> Result<Self> {
         Ok(Self {
-            place: Place::archive(source, temp_dir, memory_len)?,
+            place: LayoutPlace::archive(source, temp_dir, memory_len)?,
             shown: "archive".to_owned(),
         })
     }
@@ -147,8 +147,8 @@ impl Layout {
             Error::invalid("a path that leads out of the layout; nothing outside is read")
         });
         let found = found.and_then(|path| match &self.place {
-            Place::Directory(dir) => open_in(dir, &path),
-            Place::Archive { source, members } => find_in(source, members, path),
+            LayoutPlace::Directory(dir) => open_in(dir, &path),
+            LayoutPlace::Archive { source, members } => find_in(source, members, path),
         });
         found.map_err(|e| e.context(shown_path(path)))
     }
@@ -236,7 +236,7 @@ fn find_in(
     Err(Error::invalid("links of the archive lead in a circle"))
 }
 
-impl Place {
+impl LayoutPlace {
     fn archive(file: Arc<dyn ReadAt>, temp_dir: &Path, memory_len: u64) -> Result<Self> {
         let whole = Blob {
             len: file.len(),

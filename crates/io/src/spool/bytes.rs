@@ -56,7 +56,7 @@ impl Piece {
 }
 
 /// A range of a spool that lies in one file.
-struct Part {
+struct FileRange {
     /// Index of the file.
     file: usize,
     /// Offset in the file.
@@ -115,7 +115,7 @@ impl Bytes {
     }
 
     /// The parts of `len` bytes from `offset`, in order.
-    fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = Part> + use<> {
+    fn parts(&self, offset: u64, len: usize) -> impl Iterator<Item = FileRange> + use<> {
         let file_count = self.files.len() as u64;
         let mut start = 0;
         std::iter::from_fn(move || {
@@ -123,13 +123,13 @@ impl Bytes {
             let at = offset.saturating_add(start as u64);
             let (stripe, within) = (at / STRIPE_LEN, at % STRIPE_LEN);
             let part = match file_count {
-                1 => Part {
+                1 => FileRange {
                     file: 0,
                     at,
                     start,
                     len: len - start,
                 },
-                _ => Part {
+                _ => FileRange {
                     file: (stripe % file_count) as usize,
                     at: stripe / file_count * STRIPE_LEN + within,
                     start,
@@ -150,7 +150,7 @@ impl Bytes {
             .inspect_err(|error| self.queue.lock().failure = Some(error.duplicate()))
     }
 
-    fn write_part(&self, bytes: &[u8], part: &Part) -> Result<()> {
+    fn write_part(&self, bytes: &[u8], part: &FileRange) -> Result<()> {
         let bytes = &bytes[part.start..part.start + part.len];
         let written = self.files[part.file].write_all_at(bytes, part.at);
         written.map_err(|error| {

@@ -76,7 +76,7 @@ impl PlaceLocation {
     fn parse_bucket(text: &str) -> Result<Self> {
         let location = bucket_location(text)?;
         let shown = location.shown();
-        let is_prefix = matches!(location.place(), weald_remote::Place::Bucket { .. })
+        let is_prefix = matches!(location.place(), weald_remote::ServerKind::Bucket { .. })
             && location.in_store().is_none()
             && shown == text;
         if is_prefix {

@@ -25,7 +25,7 @@ struct Late {
 }
 
 #[derive(Debug)]
-struct State {
+struct BucketState {
     objects: BTreeMap<String, Vec<u8>>,
     late: Vec<Late>,
     /// The last changes: which object, and whether it was there before.
@@ -33,7 +33,7 @@ struct State {
     random: Random,
 }
 
-impl State {
+impl BucketState {
     /// Puts an object, if the condition holds; returns whether it does.
     fn put(&mut self, key: &str, bytes: &[u8], is_conditional: bool) -> bool {
         let was_there = self.objects.contains_key(key);
@@ -73,7 +73,7 @@ enum Trouble {
 /// A bucket, which clones share.
 #[derive(Debug, Clone)]
 pub(super) struct SimBucket {
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<BucketState>>,
     /// How often there is trouble; none if absent.
     network: Option<Arc<Mutex<NetworkState>>>,
 }
@@ -81,7 +81,7 @@ pub(super) struct SimBucket {
 impl SimBucket {
     pub fn new(seed: u64, network: Arc<Mutex<NetworkState>>) -> Self {
         Self {
-            state: Arc::new(Mutex::new(State {
+            state: Arc::new(Mutex::new(BucketState {
                 objects: BTreeMap::new(),
                 late: Vec::new(),
                 changes: VecDeque::new(),

@@ -1,6 +1,6 @@
 //! The journal against the tables, and the tables made again from it.
 
-use super::{Operation, Outcome, Random, Run, seeds};
+use super::{Operation, Outcome, Random, StoreRun, seeds};
 use crate::disk::LocalFiles;
 use crate::engine::{Engine, Table};
 use crate::faults::Bug;
@@ -47,7 +47,7 @@ pub(super) fn compare(writer: &StoreWriter, must_be_whole: bool) -> Outcome {
 /// Images, with power cuts only, so that the journal has every commit. Then the tables are damaged
 /// in one way, and salvaged: all rows that matter are there again.
 fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
-    let mut run = Run::begin(seed, bug);
+    let mut run = StoreRun::begin(seed, bug);
     let mut random = Random::new(seed ^ 0x6a6f);
     let (mut older, mut was_whole) = (None, false);
     for _ in 0..3 + random.below(8) {
@@ -71,7 +71,7 @@ fn damage_and_salvage(seed: u64, bug: Option<Bug>) -> Outcome {
         }
         drop(writer);
         let operation = if done.is_ok() {
-            Run::apply(&mut run.model, &operation);
+            StoreRun::apply(&mut run.model, &operation);
             Operation::Reopen
         } else {
             operation
@@ -168,7 +168,7 @@ fn damaged_tables_come_back_from_the_journal() {
 /// Damages the tables of a store, and reads all rows of an open writer. Returns whether damaged
 /// rows were made again.
 fn damage_and_read(seed: u64) -> Result<bool, String> {
-    let mut run = Run::begin(seed, None);
+    let mut run = StoreRun::begin(seed, None);
     let mut random = Random::new(seed ^ 0x7265);
     let mut writer = run.open().map_err(|e| format!("open: {e}"))?;
     for no in 0..4 {
@@ -197,7 +197,7 @@ fn damage_and_read(seed: u64) -> Result<bool, String> {
     run.disk.put_back("meta", &meta);
     let store = Store::open(Arc::new(run.disk.clone())).map_err(|e| format!("store: {e}"))?;
     let checked = store.write_for_check("a check");
-    let is_damaged = checked.is_ok_and(|writer| Run::check(&writer).is_err());
+    let is_damaged = checked.is_ok_and(|writer| StoreRun::check(&writer).is_err());
     // A salvage is for damage that keeps the store from being opened.
     let Ok(writer) = run.open() else {
         return Ok(false);
@@ -228,7 +228,7 @@ fn damage_and_read(seed: u64) -> Result<bool, String> {
         compare(&writer, false).map_err(|e| format!("byte {at}: {e}"))?;
     }
     // Unused bytes of a page have its checksum, too, and no reader meets them.
-    Ok(is_damaged && Run::check(&writer).is_ok())
+    Ok(is_damaged && StoreRun::check(&writer).is_ok())
 }
 
 // Would catch: a damaged group that a writer does not make again, that gets other rows, or that

@@ -5,7 +5,7 @@
 //! not whole, and changing an image whose map is not whole. Everything else works as before, with
 //! the same writer, and when all files are back, everything does.
 
-use super::{Model, Operation, Outcome, Run, read_all, seeds};
+use super::{Model, Operation, Outcome, StoreRun, read_all, seeds};
 use crate::disk::Disk;
 use crate::engine::{Batch, Table, key_of};
 use crate::faults::Bug;
@@ -29,7 +29,7 @@ fn shown_start(operation: &Operation) -> String {
 }
 
 struct LostRun {
-    run: Run,
+    run: StoreRun,
     writer: Option<StoreWriter>,
     /// Bytes of the files that are lost, emptied or unreadable.
     away: BTreeMap<String, Vec<u8>>,
@@ -39,7 +39,7 @@ struct LostRun {
 impl LostRun {
     fn begin(seed: u64, bug: Option<Bug>) -> Self {
         Self {
-            run: Run::begin(seed, bug),
+            run: StoreRun::begin(seed, bug),
             writer: None,
             away: BTreeMap::new(),
             doubtful: None,
@@ -262,7 +262,7 @@ impl LostRun {
         let done = self.run.perform(&mut self.writer, &operation);
         self.run.disk.cancel_fault();
         let mut after = self.run.model.clone();
-        Run::apply(&mut after, &operation);
+        StoreRun::apply(&mut after, &operation);
         if self.run.disk.is_off() {
             self.run.trace.push("power cut".to_owned());
             return self.restart(&operation, after);

@@ -3,7 +3,7 @@
 
 use super::bucket::SimBucket;
 use super::network::NetworkState;
-use super::{Model, Operation, Outcome, Random, Run, seeds};
+use super::{Model, Operation, Outcome, Random, StoreRun, seeds};
 use crate::faults::{Bug, Faults};
 use crate::replica::{
     AsOf, BucketPlace, DirPlace, Place, ReplicaSettings, RestoredStore, SendOptions, Sent,
@@ -166,7 +166,7 @@ impl Place for Interrupted<'_> {
 
 /// A store and its replica.
 pub(super) struct Pair {
-    pub run: Run,
+    pub run: StoreRun,
     pub random: Random,
     pub place_disk: SimDisk,
     /// In which the place is, if not on `place_disk`.
@@ -195,7 +195,7 @@ pub(super) fn told<T>(what: &str, done: Result<T>) -> std::result::Result<T, Str
 
 impl Pair {
     pub fn begin(seed: u64, bug: Option<Bug>) -> std::result::Result<Self, String> {
-        let run = Run::begin(seed, bug);
+        let run = StoreRun::begin(seed, bug);
         let place_disk = SimDisk::new(seed ^ 0x7265_706c);
         let mut random = Random::new(seed ^ 0x6e65_7477);
         let state = Arc::new(Mutex::new(NetworkState {
@@ -275,7 +275,7 @@ impl Pair {
         let done = self.run.perform(writer, &operation);
         self.run.disk.cancel_fault();
         if done.is_ok() && !self.run.disk.is_off() {
-            Run::apply(&mut self.run.model, &operation);
+            StoreRun::apply(&mut self.run.model, &operation);
             if let Some(writer) = writer {
                 self.note(writer);
             }
@@ -290,7 +290,7 @@ impl Pair {
             self.run.disk = self.run.disk.reboot();
         }
         let operation = if done.is_ok() {
-            Run::apply(&mut self.run.model, &operation);
+            StoreRun::apply(&mut self.run.model, &operation);
             Operation::Reopen
         } else {
             operation
@@ -382,7 +382,7 @@ impl Pair {
             for _ in 0..2 {
                 let operation = run.choose();
                 match run.perform(writer, &operation) {
-                    Ok(()) => Run::apply(&mut run.model, &operation),
+                    Ok(()) => StoreRun::apply(&mut run.model, &operation),
                     Err(error) => failed = Some((operation, error)),
                 }
                 if let Some(writer) = writer.as_ref().filter(|_| failed.is_none()) {
@@ -422,7 +422,7 @@ impl Pair {
         )?;
         // The operation may be done.
         let mut after = self.run.model.clone();
-        Run::apply(&mut after, operation);
+        StoreRun::apply(&mut after, operation);
         self.history.push((sent.commit, self.run.model.clone()));
         self.history.push((sent.commit, after));
         self.acked.push(sent.commit);
@@ -493,7 +493,7 @@ impl Pair {
             let names: Vec<&String> = found.keys().collect();
             return Err(format!("{as_of:?}: other images: {names:?}"));
         }
-        Run::check(&writer)
+        StoreRun::check(&writer)
     }
 
     pub fn verified(&self) -> std::result::Result<Verified, String> {

@@ -115,7 +115,7 @@ fn a_scrub_names_what_cannot_be_read_and_nothing_else() {
         unnamed += usize::from(wanted.is_empty() && !is_clean);
         // As the check judges it, which reads the same without steps.
         if is_clean {
-            Run::check(&host.0).unwrap_or_else(|e| panic!("seed {seed}: {place}: {e}"));
+            StoreRun::check(&host.0).unwrap_or_else(|e| panic!("seed {seed}: {place}: {e}"));
         }
     }
     println!("{lost} cost images, {unnamed} cost no image, {refused} stores were not opened");
@@ -123,7 +123,7 @@ fn a_scrub_names_what_cannot_be_read_and_nothing_else() {
 }
 
 /// A store of which each block is damaged, so that each one that is passed over is missed.
-fn rotten(seed: u64) -> (Run, BTreeMap<BlockId, weald_format::store::Location>) {
+fn rotten(seed: u64) -> (StoreRun, BTreeMap<BlockId, weald_format::store::Location>) {
     let run = filled(seed);
     let writer = run.open().expect("open");
     let mut places = BTreeMap::new();
@@ -145,7 +145,7 @@ fn rotten(seed: u64) -> (Run, BTreeMap<BlockId, weald_format::store::Location>) 
 
 /// Scrubs with an end of the process, or of the power, after `cut` steps, of which the last one was
 /// not saved. Returns the blocks that were found damaged, each as often as it was found.
-fn cut_scrub(run: &mut Run, cut: u64, is_power_cut: bool, bug: Option<Bug>) -> (Scrub, bool) {
+fn cut_scrub(run: &mut StoreRun, cut: u64, is_power_cut: bool, bug: Option<Bug>) -> (Scrub, bool) {
     let mut host = Host(run.open().expect("open"));
     host.0.faults = Faults::of(bug);
     let mut scrub = Scrub::begin(&host.0, &WISH, None, 1).expect("a scrub");
@@ -231,7 +231,7 @@ fn beside_others(seed: u64, bug: Option<Bug>) -> Outcome {
             let mut writer = Some(host.0);
             let done = run.perform(&mut writer, &operation);
             done.map_err(|e| format!("{operation:?}: {e}"))?;
-            Run::apply(&mut run.model, &operation);
+            StoreRun::apply(&mut run.model, &operation);
             host = Host(writer.expect("the writer"));
             host.0.faults = Faults::of(bug);
         }

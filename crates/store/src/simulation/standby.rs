@@ -3,7 +3,7 @@
 //! standby. Each machine loses power at any moment.
 
 use super::replica::{IN_BUCKET, Interrupted, NAME, Pair, told};
-use super::{Model, Outcome, Run, seeds};
+use super::{Model, Outcome, StoreRun, seeds};
 use crate::Store;
 use crate::disk::Disk;
 use crate::engine::{Engine, sum_of_rows};
@@ -176,7 +176,7 @@ impl Trio {
         // As a mount sees it: with what a writer would complete in memory.
         let reading = store.for_reading();
         let writer = told("read", reading.write(self.pair.run.options()))?;
-        Run::check(&writer)?;
+        StoreRun::check(&writer)?;
         drop(writer);
         let refused = store.write(self.pair.run.options());
         if refused.is_ok() {
@@ -352,7 +352,7 @@ impl Trio {
         if !self.pair.wanted(commit).contains(&&found) {
             return Err("a promoted store has other images".to_owned());
         }
-        Run::check(&writer)?;
+        StoreRun::check(&writer)?;
         // What the old store did after that is another history.
         self.pair.history.retain(|(of, _)| *of <= commit);
         self.pair.run.model = found;
@@ -381,7 +381,7 @@ impl Trio {
             if self.pair.run.perform(&mut writer, &operation).is_err() {
                 break;
             }
-            Run::apply(&mut self.pair.run.model, &operation);
+            StoreRun::apply(&mut self.pair.run.model, &operation);
             old.has_own |= writer.is_some_and(|writer| writer.commit_no() > before);
         }
         old.disk = std::mem::replace(&mut self.pair.run.disk, new_disk);

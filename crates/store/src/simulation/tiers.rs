@@ -22,7 +22,7 @@ use weald_format::{BlockId, ErrorKind, Result, SegmentNo};
 
 const TIERS: [&str; 2] = ["mid", "slow"];
 
-struct Run {
+struct TierRun {
     random: Random,
     home: SimDisk,
     tiers: [SimDisk; 2],
@@ -49,7 +49,7 @@ enum Operation {
     Reopen,
 }
 
-impl Run {
+impl TierRun {
     fn begin(seed: u64, bug: Option<Bug>) -> Self {
         let mut random = Random::new(seed);
         let home = SimDisk::new(seed);
@@ -470,7 +470,7 @@ fn run(seed: u64, bug: Option<Bug>) -> (Outcome, Vec<String>) {
 }
 
 fn run_with(seed: u64, bug: Option<Bug>, sorts: bool) -> (Outcome, Vec<String>) {
-    let mut run = Run::begin(seed, bug);
+    let mut run = TierRun::begin(seed, bug);
     run.sorts = sorts;
     let outcome = run.steps();
     (outcome, run.trace)
@@ -532,7 +532,7 @@ fn planted_bugs_of_tiers_are_found_by_their_seeds() {
 // another.
 #[test]
 fn one_segment_moves_at_a_time() {
-    let mut run = Run::begin(1, None);
+    let mut run = TierRun::begin(1, None);
     let mut writer = run.open().expect("open");
     let mut model = Model::new();
     for name in ["one", "two", "three", "four", "five", "six"] {

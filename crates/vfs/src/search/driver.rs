@@ -5,7 +5,7 @@
 //! of such a directory are done, its matches are remembered for later instances of its template.
 
 use super::hit::Hit;
-use super::part::{Batch, Part, Shared};
+use super::part::{Batch, SearchPart, Shared};
 use crate::Walker;
 use crate::path::Located;
 use std::collections::{HashMap, VecDeque};
@@ -24,7 +24,7 @@ const KNOWN_RUNS_MAX: usize = 1 << 18;
 
 /// Consecutive entries of a directory that are one part.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct EntryRun {
     positions: Range<u64>,
     /// Whether it is one large directory, without its entries.
     is_shallow: bool,
@@ -33,21 +33,21 @@ pub struct Run {
 /// A job for a thread. Jobs are created in the order of a walk.
 pub enum Job<'a> {
     /// A part to search, and its run in the directory above.
-    Part(Box<Part<'a>>, Option<Run>),
+    Part(Box<SearchPart<'a>>, Option<EntryRun>),
     /// The following parts are in the directory of this run.
     Enter(Opened),
     /// The end of the directory that was entered last.
     Leave,
     /// A directory with this number of matches, which need not be read.
-    Known(u64, Option<Run>),
+    Known(u64, Option<EntryRun>),
 }
 
 /// A finished job.
 pub enum Done<'a, E> {
-    Part(Batch<E>, Box<Part<'a>>, Option<Run>, bool),
+    Part(Batch<E>, Box<SearchPart<'a>>, Option<EntryRun>, bool),
     Enter(Opened),
     Leave,
-    Known(u64, Option<Run>),
+    Known(u64, Option<EntryRun>),
 }
 
 impl<'a> Job<'a> {
@@ -76,17 +76,17 @@ pub struct Opened {
     /// Its template, if its matches are to be remembered.
     template: Option<u64>,
     /// Its run in the directory above.
-    run: Option<Run>,
+    run: Option<EntryRun>,
     count: u64,
     /// The runs that have a match.
-    runs: Vec<Run>,
+    runs: Vec<EntryRun>,
 }
 
 /// The matches in every instance of a large template.
 #[derive(Clone)]
 struct Answer {
     count: u64,
-    runs: Arc<[Run]>,
+    runs: Arc<[EntryRun]>,
 }
 
 /// A large directory that is being divided.
@@ -99,7 +99,7 @@ struct Frame {
     next: u64,
     /// The runs to search; `None` for the whole directory. If there are runs, `next` counts in
     /// them.
-    runs: Option<Arc<[Run]>>,
+    runs: Option<Arc<[EntryRun]>>,
 }
 
 /// Divides the tree and joins the results, on one thread.
@@ -113,7 +113,7 @@ pub struct Driver<'s, 'a> {
     known: HashMap<u64, Answer>,
     run_count: usize,
     /// The run of the part whose result was joined last.
-    taken: Option<Run>,
+    taken: Option<EntryRun>,
 }
 
 impl<'s, 'a> Driver<'s, 'a> {
@@ -147,7 +147,7 @@ impl<'s, 'a> Driver<'s, 'a> {
         let inode = start.inode.clone();
         let is_large = self.is_large(&inode);
         let walker = Walker::new(self.shared.image, start);
-        let part = Box::new(Part::new(walker, is_large));
+        let part = Box::new(SearchPart::new(walker, is_large));
         self.ready.push_back(Job::Part(part, None));
         if is_large {
             self.descend(&inode, 0, None);
@@ -165,7 +165,7 @@ impl<'s, 'a> Driver<'s, 'a> {
     }
 
     /// Enters the large directory `inode` at `self.path`.
-    fn descend(&mut self, inode: &Inode, depth: usize, run: Option<Run>) {
+    fn descend(&mut self, inode: &Inode, depth: usize, run: Option<EntryRun>) {
         if self
             .shared
             .options
@@ -225,7 +225,7 @@ impl<'s, 'a> Driver<'s, 'a> {
             None => run.positions.end,
         };
         let walker = Walker::within(image, dir, self.path.clone(), depth, run.positions.clone());
-        let part = Box::new(Part::new(walker, run.is_shallow));
+        let part = Box::new(SearchPart::new(walker, run.is_shallow));
         self.ready.push_back(Job::Part(part, Some(run.clone())));
         if let Some(frame) = self.frames.last_mut() {
             frame.next = next;
@@ -244,11 +244,11 @@ impl<'s, 'a> Driver<'s, 'a> {
     }
 
     /// The next run of `frame`, and the large directory that it is, if it is one.
-    fn next_run(&self, frame: &Frame) -> (Option<Run>, Option<(Vec<u8>, Inode)>) {
+    fn next_run(&self, frame: &Frame) -> (Option<EntryRun>, Option<(Vec<u8>, Inode)>) {
         let start = frame.next;
         let run = |end, is_shallow| {
             let positions = start..end;
-            (start < end).then_some(Run {
+            (start < end).then_some(EntryRun {
                 positions,
                 is_shallow,
             })
@@ -296,7 +296,7 @@ impl<'s, 'a> Driver<'s, 'a> {
     }
 
     /// Joins a finished job, in order. Returns its results, and the part if it is not at its end.
-    pub fn take<E>(&mut self, done: Done<'a, E>) -> (Batch<E>, Option<Box<Part<'a>>>) {
+    pub fn take<E>(&mut self, done: Done<'a, E>) -> (Batch<E>, Option<Box<SearchPart<'a>>>) {
         let mut batch = Batch::default();
         match done {
             Done::Part(batch, part, run, is_done) => {

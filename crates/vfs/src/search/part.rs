@@ -67,7 +67,7 @@ impl<E> Batch<E> {
 }
 
 /// A part in progress.
-pub struct Part<'a> {
+pub struct SearchPart<'a> {
     walker: Walker<'a>,
     /// Whether other parts search what is below the first entry.
     is_shallow: bool,
@@ -123,7 +123,7 @@ impl Open {
     }
 }
 
-impl<'a> Part<'a> {
+impl<'a> SearchPart<'a> {
     /// A part with everything that `walker` visits; only its first entry if `is_shallow`.
     pub fn new(walker: Walker<'a>, is_shallow: bool) -> Self {
         Self {

@@ -18,7 +18,7 @@ use weald_format::{
     Attributes, ByteLen, ContentId, EntryIndex, Error, ErrorKind, FileKind, InodeNo, Result, Times,
 };
 use weald_image::{Image, Inode};
-use weald_vfs::{Part, each_part, parallel};
+use weald_vfs::{ContentPart, each_part, parallel};
 
 /// Bytes of digests in memory before they go to a file.
 const DIGEST_LIST_LEN: usize = 8 << 20;
@@ -404,11 +404,11 @@ impl Worker<'_> {
             }
             let offset = verity.len();
             let bytes = match part {
-                Part::Hole(len) => {
+                ContentPart::Hole(len) => {
                     verity.update_zeros(len);
                     return ControlFlow::Continue(());
                 }
-                Part::Data(bytes) => bytes,
+                ContentPart::Data(bytes) => bytes,
             };
             verity.update(bytes);
             let written = match object {

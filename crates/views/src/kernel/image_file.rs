@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use weald_erofs::reader::{Source, Volume};
+use weald_erofs::reader::{ImageStorage, Volume};
 use weald_format::{Error, Result};
 
 /// Opens the metadata image `file` of `len` bytes; `shown` names it in errors.
@@ -19,7 +19,7 @@ struct ImageFile {
     shown: String,
 }
 
-impl Source for ImageFile {
+impl ImageStorage for ImageFile {
     fn len(&self) -> u64 {
         self.len
     }

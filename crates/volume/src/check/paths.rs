@@ -23,7 +23,7 @@ pub enum Subject {
 }
 
 /// A finding whose file has no path yet.
-pub type Found = (Subject, String);
+pub type PathlessFinding = (Subject, String);
 
 /// Finds the paths of findings.
 ///
@@ -33,7 +33,7 @@ pub fn named(
     writer: &StoreWriter,
     volume: &VolumeRow,
     inodes: &BTreeMap<Ino, InodeRow>,
-    found: Vec<Found>,
+    found: Vec<PathlessFinding>,
 ) -> Result<Vec<Finding>> {
     let mut wanted: BTreeSet<Ino> = BTreeSet::new();
     for (subject, _) in &found {

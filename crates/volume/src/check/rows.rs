@@ -1,6 +1,6 @@
 //! Compares the rows of a volume with each other and with the blocks of its files.
 
-use super::paths::{Found, Subject, named};
+use super::paths::{PathlessFinding, Subject, named};
 use super::report::Report;
 use super::scan::{VisitRow, each_row};
 use crate::quotas::{Account, Accounts};
@@ -20,7 +20,7 @@ const RANGES_MAX: usize = 8;
 pub struct Rows {
     volume: VolumeRow,
     inodes: BTreeMap<Ino, InodeRow>,
-    found: Vec<Found>,
+    found: Vec<PathlessFinding>,
 }
 
 /// Damaged ranges of a file.

@@ -7,7 +7,7 @@ use super::pieces::{cut_window, kept_piece};
 use super::work::{At, NewPiece, Work};
 use crate::core::Core;
 use crate::cut::Bytes;
-use crate::layer::{Layer, Segment, Source};
+use crate::layer::{ContentRange, Layer, RangeContent};
 use crate::options::Chunking;
 use crate::options::PlantedBug;
 use crate::tables::of_piece;
@@ -61,7 +61,12 @@ impl Committer {
 
     /// The content of the window at `base`: bytes of what is written again, places of the rest. Of
     /// a window of which half is written again, all is.
-    fn segments_again(&self, core: &Core, base: u64, row: &ExtentsRow) -> Result<Vec<Segment>> {
+    fn segments_again(
+        &self,
+        core: &Core,
+        base: u64,
+        row: &ExtentsRow,
+    ) -> Result<Vec<ContentRange>> {
         let len = |pieces: &mut dyn Iterator<Item = &Piece>| -> u64 {
             pieces.map(|piece| u64::from(piece.len)).sum()
         };
@@ -74,11 +79,11 @@ impl Committer {
             let mut segment = of_piece(base, piece);
             if takes_all || is_replaced(piece) {
                 if core.has_bug(PlantedBug::SettledFromStart) {
-                    segment.source = Source::Block(piece.block, 0);
+                    segment.source = RangeContent::Block(piece.block, 0);
                 }
                 let mut bytes = Vec::with_capacity(piece.len as usize);
                 core.copy_out(std::slice::from_ref(&segment), &mut bytes)?;
-                segment.source = Source::Bytes(bytes.into(), 0);
+                segment.source = RangeContent::Bytes(bytes.into(), 0);
             }
             segments.push(segment);
         }
@@ -92,14 +97,14 @@ fn pieces_again(
     core: &Core,
     work: &mut Work<'_>,
     base: u64,
-    segments: &[Segment],
+    segments: &[ContentRange],
 ) -> Result<Vec<NewPiece>> {
     if segments.len() >= SCATTERED_PIECES_MIN {
         return cut_window(core, work, base, segments);
     }
     let mut pieces = Vec::with_capacity(segments.len());
     for segment in segments {
-        let Source::Bytes(bytes, _) = &segment.source else {
+        let RangeContent::Bytes(bytes, _) = &segment.source else {
             pieces.extend(kept_piece(base, segment));
             continue;
         };

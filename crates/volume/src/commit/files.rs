@@ -5,8 +5,8 @@ use super::pieces::{cut_window, kept_piece};
 use super::places::is_at;
 use super::work::{At, NewPiece, Work};
 use crate::core::Core;
-use crate::cut::{Run, Sink};
-use crate::layer::{RangeMap, Segment};
+use crate::cut::{CutRun, Sink};
+use crate::layer::{ContentRange, RangeMap};
 use crate::options::PlantedBug;
 use crate::tables::of_piece;
 use std::collections::{BTreeMap, BTreeSet, btree_map};
@@ -102,7 +102,7 @@ impl Committer {
         let old = core.tables.window(WindowPlace { ino, window })?;
         let old: &[Piece] = old.as_ref().map_or(&[], |row| &row.0);
         let mut segments = Vec::new();
-        let keep = |segments: &mut Vec<Segment>, range: Range<u64>| {
+        let keep = |segments: &mut Vec<ContentRange>, range: Range<u64>| {
             for piece in old.iter().filter(|_| !range.is_empty()) {
                 let segment = of_piece(base, piece);
                 if segment.range.start < range.end && segment.range.end > range.start {
@@ -141,7 +141,7 @@ struct Placing<'a, 'w> {
 }
 
 impl Sink for Placing<'_, '_> {
-    fn push_run(&mut self, run: Run) -> Result<()> {
+    fn push_run(&mut self, run: CutRun) -> Result<()> {
         let window_len = self.core.tables.chunk_len();
         let no = self.work.add_run(run.bytes);
         for part in run.data_ranges {

@@ -3,15 +3,15 @@
 use super::work::{At, NewPiece, Work};
 use crate::core::Core;
 use crate::cut::Bytes;
-use crate::layer::{Segment, Source};
+use crate::layer::{ContentRange, RangeContent};
 use weald_format::Result;
 
 /// Number of pieces of a window beyond which its content is read and written again.
 const SCATTERED_PIECES_MAX: usize = 32;
 
 /// The piece of the window at `base` that stays as it is.
-pub(super) fn kept_piece(base: u64, segment: &Segment) -> Option<NewPiece> {
-    let Source::Block(id, offset) = segment.source else {
+pub(super) fn kept_piece(base: u64, segment: &ContentRange) -> Option<NewPiece> {
+    let RangeContent::Block(id, offset) = segment.source else {
         return None;
     };
     Some(NewPiece {
@@ -27,9 +27,9 @@ pub(super) fn cut_window(
     core: &Core,
     work: &mut Work<'_>,
     base: u64,
-    segments: &[Segment],
+    segments: &[ContentRange],
 ) -> Result<Vec<NewPiece>> {
-    let is_bytes = |segment: &Segment| matches!(segment.source, Source::Bytes(..));
+    let is_bytes = |segment: &ContentRange| matches!(segment.source, RangeContent::Bytes(..));
     let mut joined = group(segments, |a, b| is_bytes(a) && is_bytes(b));
     let chunk = work.rules.chunk_len;
     let chunks = core.tables.chunk_len() / chunk;
@@ -43,7 +43,7 @@ pub(super) fn cut_window(
         };
         let start = (first.range.start - base) as u32;
         let len = (last.range.end - first.range.start) as u32;
-        if let (Source::Block(id, offset), 1) = (&first.source, run.len()) {
+        if let (RangeContent::Block(id, offset), 1) = (&first.source, run.len()) {
             pieces.push(NewPiece {
                 start,
                 len,
@@ -53,7 +53,7 @@ pub(super) fn cut_window(
             continue;
         }
         let (bytes, from) = match (&first.source, run.len()) {
-            (Source::Bytes(shared, offset), 1) => (shared.clone(), *offset),
+            (RangeContent::Bytes(shared, offset), 1) => (shared.clone(), *offset),
             _ => {
                 let mut bytes = Vec::with_capacity(len as usize);
                 core.copy_out(run, &mut bytes)?;
@@ -79,7 +79,10 @@ pub(super) fn cut_window(
 }
 
 /// Splits segments into runs without a gap whose neighbours `fit` together.
-fn group(segments: &[Segment], fit: impl Fn(&Segment, &Segment) -> bool) -> Vec<&[Segment]> {
+fn group(
+    segments: &[ContentRange],
+    fit: impl Fn(&ContentRange, &ContentRange) -> bool,
+) -> Vec<&[ContentRange]> {
     segments
         .chunk_by(|a, b| a.range.end == b.range.start && fit(a, b))
         .collect()

@@ -1,7 +1,7 @@
 //! A range of a file whose bytes lie in many places.
 
 use crate::core::Core;
-use crate::layer::{RangeMap, Segment, Source};
+use crate::layer::{ContentRange, RangeContent, RangeMap};
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 use weald_format::{Ino, Result};
@@ -32,7 +32,7 @@ pub struct Region<'a> {
     core: &'a Core,
     range: Range<u64>,
     /// Its data, in order; holes lie between them.
-    data: Vec<Segment>,
+    data: Vec<ContentRange>,
     /// The ranges of `data`, without borders between neighbours.
     data_ranges: Vec<Range<u64>>,
 }
@@ -111,7 +111,7 @@ impl<'a> Region<'a> {
     }
 
     /// The segments that overlap `range`.
-    fn segments(&self, range: &Range<u64>) -> &[Segment] {
+    fn segments(&self, range: &Range<u64>) -> &[ContentRange] {
         let first = self.data.partition_point(|s| s.range.end <= range.start);
         let last = self.data.partition_point(|s| s.range.start < range.end);
         self.data.get(first..last).unwrap_or_default()
@@ -122,7 +122,7 @@ impl<'a> Region<'a> {
         match self.segments(range) {
             [only] if only.range.start <= range.start && only.range.end >= range.end => {
                 match &only.source {
-                    Source::Bytes(bytes, offset) => {
+                    RangeContent::Bytes(bytes, offset) => {
                         Some((bytes, offset + (range.start - only.range.start) as usize))
                     }
                     _ => None,

@@ -25,7 +25,7 @@ pub fn run_len_min(rules: Rules) -> u64 {
 
 /// A run of bytes that is looked for, and stored, as a whole.
 #[derive(Debug)]
-pub struct Run {
+pub struct CutRun {
     /// Where it lies in the file.
     pub range: Range<u64>,
     /// Its bytes.
@@ -40,7 +40,7 @@ pub trait Sink {
     ///
     /// # Errors
     /// `Io`, `Corrupt`, `Full`.
-    fn push_run(&mut self, run: Run) -> Result<()>;
+    fn push_run(&mut self, run: CutRun) -> Result<()>;
 
     /// Whether the same bytes have a place already.
     fn is_known(&mut self, bytes: &[u8]) -> bool;
@@ -150,7 +150,7 @@ impl<'a> Cutter<'a> {
             } else {
                 self.region.bytes(&run)?
             };
-            self.sink.push_run(Run {
+            self.sink.push_run(CutRun {
                 range: run,
                 bytes,
                 data_ranges,

@@ -85,7 +85,7 @@ impl Plan {
     /// Runs it and returns the verdict and the history.
     pub fn run(&self) -> (Verdict, Vec<String>) {
         let trace = Arc::new(Mutex::new(Vec::new()));
-        let run = AssertUnwindSafe(|| Run::begin(self, trace.clone()).steps(&self.steps));
+        let run = AssertUnwindSafe(|| VolumeRun::begin(self, trace.clone()).steps(&self.steps));
         let verdict = catch_unwind(run).unwrap_or_else(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
@@ -122,7 +122,7 @@ struct Side {
     world: Arc<Mutex<World>>,
 }
 
-struct Run {
+struct VolumeRun {
     bug: Option<PlantedBug>,
     sorts: bool,
     cache_len: u64,
@@ -137,7 +137,7 @@ struct Run {
     random: Random,
 }
 
-impl Run {
+impl VolumeRun {
     fn begin(plan: &Plan, trace: Arc<Mutex<Vec<String>>>) -> Self {
         trial::set(plan.seed, plan.bug == Some(PlantedBug::DividedRowsLost));
         let mut random = Random::new(plan.seed ^ 0x5eed);

@@ -158,8 +158,8 @@ struct Owned {
     link: Ino,
 }
 
-fn place() -> (Place, Vec<Owned>) {
-    let place = Place::new();
+fn place() -> (TestStore, Vec<Owned>) {
+    let place = TestStore::new();
     let volume = place.open();
     let content: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
     let owned = (0..CLIENT_COUNT).map(|n| {
@@ -190,7 +190,7 @@ fn place() -> (Place, Vec<Owned>) {
     (place, owned)
 }
 
-fn open_behind(place: &Place, gate: &Arc<Gate>) -> Arc<Volume> {
+fn open_behind(place: &TestStore, gate: &Arc<Gate>) -> Arc<Volume> {
     let options = OpenOptions {
         background: false,
         gate: Some(gate.clone()),

@@ -10,8 +10,8 @@ use weald_format::{Ino, WindowNo};
 /// Bytes of one write(2) of tar(1).
 const TAR_WRITE_LEN: usize = 10240;
 
-fn with(chunking: Chunking) -> Place {
-    Place::with(&VolumeOptions {
+fn with(chunking: Chunking) -> TestStore {
+    TestStore::with(&VolumeOptions {
         chunking,
         ..VolumeOptions::default()
     })
@@ -49,7 +49,7 @@ fn sources() -> Vec<(String, Vec<u8>)> {
     files
 }
 
-impl Place {
+impl TestStore {
     /// The bytes of all segments.
     fn segments(&self) -> Vec<Vec<u8>> {
         let entries = std::fs::read_dir(self.dir.path().join("store/segments")).expect("list");

@@ -5,7 +5,7 @@ use weald_format::volume::VolumeRow;
 use weald_format::{Ino, InodeFlags};
 use weald_store::WriteOptions;
 
-fn row(place: &Place) -> VolumeRow {
+fn row(place: &TestStore) -> VolumeRow {
     let writer = place.store().write(WriteOptions::new("a test"));
     writer.expect("a writer").volume_row("v").expect("a row")
 }
@@ -28,7 +28,7 @@ fn the_version_of_a_volume_tells_of_flags() {
         syncs_without_log: 0,
         ..OpenOptions::default()
     };
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = Volume::open(&place.store(), "v", options()).expect("open");
     let f = file(&volume, Ino::ROOT, "f").ino;
     volume.sync().expect("sync");

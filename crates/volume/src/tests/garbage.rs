@@ -1,6 +1,6 @@
 //! Garbage that overwrites leave in blocks, and how it goes.
 
-use super::{Place, dir, file, noise, read};
+use super::{TestStore, dir, file, noise, read};
 use crate::properties::{CHUNKING, COMPRESS};
 use crate::{OpenOptions, Status, Volume, settle_all};
 use std::ops::ControlFlow;
@@ -55,7 +55,7 @@ fn assert_lean(status: &Status) {
 // and that a copy of the file shares.
 #[test]
 fn garbage_of_random_overwrites_goes() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let (ino, mut content) = filled(&volume, 4 << 20);
     let before = status(&volume);
@@ -85,7 +85,7 @@ fn garbage_of_random_overwrites_goes() {
 // Would catch: a collection of the unmounted store that leaves the garbage of volumes.
 #[test]
 fn all_volumes_of_a_store_are_settled() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let (ino, mut content) = filled(&volume, 1 << 20);
     overwrite(&volume, ino, &mut content, 400);
@@ -102,7 +102,7 @@ fn all_volumes_of_a_store_are_settled() {
 // Would catch: a mounted volume that keeps its garbage until somebody asks.
 #[test]
 fn a_mounted_volume_settles_when_nothing_waits() {
-    let place = Place::new();
+    let place = TestStore::new();
     let options = OpenOptions {
         commit_interval: Duration::from_millis(20),
         ..OpenOptions::default()
@@ -125,7 +125,7 @@ fn a_mounted_volume_settles_when_nothing_waits() {
 // found any more after it was written again.
 #[test]
 fn packs_and_runs_are_written_again() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let top = dir(&volume, Ino::ROOT, "top").ino;
     let set = volume.set_xattr(top, CHUNKING, b"content", XattrMode::Set, 1);
@@ -191,7 +191,7 @@ fn text(len: usize) -> Vec<u8> {
 fn a_commit_spends_a_limited_time_in_slow_codecs() {
     let bytes = text(2 << 20);
     let stored = |slow_encoding_max, settles: bool| {
-        let place = Place::new();
+        let place = TestStore::new();
         let options = OpenOptions {
             background: false,
             slow_encoding_max,

@@ -3,7 +3,7 @@
 //!
 //! `WEALD_MUTATIONS=FIRST..END` selects the mutations of the last test.
 
-use super::{Place, dir, errno, file, new_inode, noise};
+use super::{TestStore, dir, errno, file, new_inode, noise};
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, VolumeReader, check, create};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
@@ -58,7 +58,7 @@ fn inode_row(store: &Store, ino: Ino) -> InodeRow {
 // the volume, so that nothing can be unmounted.
 #[test]
 fn circles_of_parents_and_quotas_are_errors() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let one = dir(&volume, Ino::ROOT, "one").ino;
     let two = dir(&volume, one, "two").ino;
@@ -105,7 +105,7 @@ fn circles_of_parents_and_quotas_are_errors() {
 // Would catch: a directory that is found below itself, and visited for ever.
 #[test]
 fn a_quota_above_a_circle_of_names_is_refused() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let top = dir(&volume, Ino::ROOT, "top").ino;
     let one = dir(&volume, top, "one").ino;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::SyncMode;
 
-fn open(place: &Place, change: impl FnOnce(&mut OpenOptions)) -> Arc<Volume> {
+fn open(place: &TestStore, change: impl FnOnce(&mut OpenOptions)) -> Arc<Volume> {
     let mut options = OpenOptions {
         background: false,
         ..OpenOptions::default()
@@ -15,7 +15,7 @@ fn open(place: &Place, change: impl FnOnce(&mut OpenOptions)) -> Arc<Volume> {
 // Would catch: a sync that is less durable than its mode says, or that commits without need.
 #[test]
 fn a_sync_of_data_waits_for_content_only() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = open(&place, |options| options.sync_mode = SyncMode::Data);
     let commits = || volume.status().expect("status").commits;
     let sub = dir(&volume, Ino::ROOT, "sub").ino;
@@ -39,8 +39,8 @@ fn a_sync_of_data_waits_for_content_only() {
 // Would catch: a mark that stays after everything was synced, or that is missing before.
 #[test]
 fn a_volume_without_barriers_says_so_until_it_is_closed() {
-    let place = Place::new();
-    let mark = |place: &Place| place.dir.path().join("store/unsynced").exists();
+    let place = TestStore::new();
+    let mark = |place: &TestStore| place.dir.path().join("store/unsynced").exists();
     let volume = open(&place, |options| options.ignores_barriers = true);
     let f = file(&volume, Ino::ROOT, "f").ino;
     volume.write(f, 0, &noise(100_000, 1), 1).expect("write");
@@ -68,7 +68,7 @@ fn a_volume_without_barriers_says_so_until_it_is_closed() {
 // Would catch: a volume whose content is read from the disk although it is in memory.
 #[test]
 fn a_preloaded_volume_has_its_content_in_memory() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let f = file(&volume, Ino::ROOT, "f").ino;
     volume.write(f, 0, &noise(1 << 20, 1), 1).expect("write");

@@ -27,7 +27,7 @@ fn text(len: usize, seed: u64) -> Vec<u8> {
 // Would catch: a property that new files do not take, or that changes nothing.
 #[test]
 fn files_are_stored_as_their_directory_says() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let top = dir(&volume, Ino::ROOT, "top").ino;
     for (name, value) in [
@@ -99,7 +99,7 @@ fn files_are_stored_as_their_directory_says() {
 // account or the data alone.
 #[test]
 fn a_quota_limits_a_directory() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let top = dir(&volume, Ino::ROOT, "top").ino;
     let early = file(&volume, top, "early").ino;
@@ -173,7 +173,7 @@ fn a_quota_limits_a_directory() {
 // Would catch: a file that changes sides without its account.
 #[test]
 fn names_stay_on_their_side_of_a_quota() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let (a, b) = (
         dir(&volume, Ino::ROOT, "a").ino,
@@ -350,7 +350,7 @@ impl Walk<'_> {
 #[test]
 fn accounts_match_a_recount_after_random_operations() {
     for seed in 0..12u64 {
-        let place = Place::new();
+        let place = TestStore::new();
         let volume = place.open();
         let outer = dir(&volume, Ino::ROOT, "outer").ino;
         let inner = dir(&volume, outer, "inner").ino;
@@ -379,7 +379,7 @@ fn accounts_match_a_recount_after_random_operations() {
 // Would catch: bytes that no quota counts, with which a user fills the tables.
 #[test]
 fn attributes_and_targets_count_for_a_quota() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let top = dir(&volume, Ino::ROOT, "top").ino;
     set(&volume, top, QUOTA, "1M").expect("a quota");
@@ -426,7 +426,7 @@ fn attributes_and_targets_count_for_a_quota() {
 // that takes them for wrong.
 #[test]
 fn accounts_of_an_older_version_are_counted_again() {
-    let place = Place::new();
+    let place = TestStore::new();
     let volume = place.open();
     let top = dir(&volume, Ino::ROOT, "top").ino;
     set(&volume, top, QUOTA, "1M").expect("a quota");

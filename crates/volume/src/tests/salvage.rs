@@ -1,6 +1,6 @@
 //! Salvage of a store with two volumes whose tables are damaged.
 
-use super::{Place, dir, file, noise};
+use super::{TestStore, dir, file, noise};
 use crate::{CheckOptions, OpenOptions, Volume, VolumeOptions, check, create};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -82,7 +82,7 @@ fn readable(store: &Store, name: &str) -> Tree {
 /// cannot be read.
 pub(super) type AllRows = BTreeMap<String, BTreeMap<Table, Option<Vec<(Vec<u8>, Vec<u8>)>>>>;
 
-pub(super) fn rows(place: &Place) -> Option<AllRows> {
+pub(super) fn rows(place: &TestStore) -> Option<AllRows> {
     let disk = HostDisk::new(&place.dir.path().join("store"));
     let disk = ReadOnlyDisk::new(Arc::new(disk));
     let meta = disk.open("meta", Access::Write).expect("meta");
@@ -139,8 +139,8 @@ fn damage_of_both_copies_of_the_tables_costs_what_both_lack() {
 
 /// Damages the tables in 200 places, and the journal by `damage_journal`. Returns how many volumes
 /// were whole after a salvage, how many had losses, and how many stores it refused.
-fn damage_tables(damage_journal: impl Fn(&Place, &mut Random)) -> [usize; 3] {
-    let place = Place::new();
+fn damage_tables(damage_journal: impl Fn(&TestStore, &mut Random)) -> [usize; 3] {
+    let place = TestStore::new();
     let store = place.store();
     create(&store, "w", &VolumeOptions::default(), [8; 16], 5).expect("a volume");
     let trees = ["v", "w"].map(|name| (name, fill(&store, name)));
@@ -236,7 +236,7 @@ fn damage_tables(damage_journal: impl Fn(&Place, &mut Random)) -> [usize; 3] {
 }
 
 /// Files of the journal, the newest last.
-fn journal_files(place: &Place) -> Vec<std::path::PathBuf> {
+fn journal_files(place: &TestStore) -> Vec<std::path::PathBuf> {
     let dir = place.dir.path().join("store/journal");
     let entries = std::fs::read_dir(dir).expect("a journal");
     let mut paths: Vec<_> = entries
@@ -250,7 +250,7 @@ fn journal_files(place: &Place) -> Vec<std::path::PathBuf> {
 // says something else.
 #[test]
 fn damage_of_one_copy_of_the_tables_costs_nothing() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     create(&store, "w", &VolumeOptions::default(), [8; 16], 5).expect("a volume");
     for name in ["v", "w"] {
@@ -304,7 +304,7 @@ fn damage_of_one_copy_of_the_tables_costs_nothing() {
 // goes with it, and a sync log that the next writer removes.
 #[test]
 fn a_volume_without_its_row_is_named_and_its_log_stays() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     create(&store, "w", &VolumeOptions::default(), [8; 16], 5).expect("a volume");
     let tree = fill(&store, "v");
@@ -408,7 +408,7 @@ pub(super) fn lost(salvaged: &weald_store::Salvaged) -> String {
 #[test]
 fn what_no_name_leads_to_is_in_lost_and_found() {
     use weald_format::volume::{InodeRow, NamePlace, NameRow, inode_key};
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     let volume = place.open();
     let inos: Vec<Ino> = ["a", "b", "c", "circle"]
@@ -529,7 +529,7 @@ fn what_no_name_leads_to_is_in_lost_and_found() {
 // which no writer opens, or that gives up what comes back.
 #[test]
 fn a_missing_segment_is_told_and_can_come_back() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     let volume = place.open();
     let mut names = Vec::new();
@@ -591,7 +591,7 @@ fn a_missing_segment_is_told_and_can_come_back() {
 // Would catch: a damaged block that a salvage does not read, and a log that it does not look at.
 #[test]
 fn damaged_blocks_and_logs_are_told() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     let volume = place.open();
     for no in 0..20 {
@@ -637,7 +637,7 @@ fn damaged_blocks_and_logs_are_told() {
 #[test]
 fn a_deep_tree_takes_as_long_as_a_wide_one() {
     const DEPTH: usize = 70_000;
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     let volume = place.open();
     let mut at = Ino::ROOT;

@@ -53,7 +53,7 @@ fn seen(store: &Store) -> BTreeMap<String, String> {
 // anew, and losses of the log's own changes that nobody tells.
 #[test]
 fn the_list_is_what_a_reader_misses_with_the_log() {
-    let place = Place::new();
+    let place = TestStore::new();
     let store = place.store();
     let logged = OpenOptions {
         log_len: 128 << 10,

@@ -19,22 +19,22 @@ fn options() -> OpenOptions {
     }
 }
 
-fn open(place: &Place) -> Arc<Volume> {
+fn open(place: &TestStore) -> Arc<Volume> {
     Volume::open(&place.store(), "v", options()).expect("open")
 }
 
-fn log_path(place: &Place) -> std::path::PathBuf {
+fn log_path(place: &TestStore) -> std::path::PathBuf {
     place.dir.path().join("store/volumes/.00000001.log")
 }
 
-fn has_sync_log(place: &Place) -> bool {
+fn has_sync_log(place: &TestStore) -> bool {
     let writer = place.store().write(WriteOptions::new("a test"));
     let row = writer.expect("a writer").volume_row("v");
     row.expect("a row").has_sync_log
 }
 
 /// A volume with the file `f`, whose first sync committed and made the log.
-fn begin(place: &Place) -> (Arc<Volume>, Ino) {
+fn begin(place: &TestStore) -> (Arc<Volume>, Ino) {
     let volume = open(place);
     let f = file(&volume, Ino::ROOT, "f").ino;
     volume.sync().expect("sync");
@@ -48,7 +48,7 @@ fn write_synced(volume: &Volume, ino: Ino, at: u64, bytes: &[u8]) {
 
 /// Overwrites the record with this number in the half of layers with an even number: a page, more
 /// than its parity makes good.
-fn damage(place: &Place, record: u64) {
+fn damage(place: &TestStore, record: u64) {
     let path = log_path(place);
     let mut bytes = std::fs::read(&path).expect("read");
     let at = ALIGN + record * ALIGN;
@@ -64,7 +64,7 @@ fn commits(volume: &Volume) -> u64 {
 // commit of a replay that miscounts.
 #[test]
 fn synced_changes_are_in_the_log_and_come_back() {
-    let place = Place::new();
+    let place = TestStore::new();
     let (volume, f) = begin(&place);
     let sub = dir(&volume, Ino::ROOT, "sub").ino;
     let copy = file(&volume, sub, "copy").ino;
@@ -123,7 +123,7 @@ fn synced_changes_are_in_the_log_and_come_back() {
 // Would catch: acknowledged changes that are lost without a word, and a volume that nothing opens.
 #[test]
 fn damage_before_the_last_record_is_reported() {
-    let place = Place::new();
+    let place = TestStore::new();
     let (volume, f) = begin(&place);
     // The commit above was the first one: its layer above is the second, in the first half.
     for no in 0..4 {
@@ -180,7 +180,7 @@ fn damage_before_the_last_record_is_reported() {
 }
 
 /// Two records in the log after a commit that makes the number of commits odd.
-fn begin_again(place: &Place, f: Ino) -> (Arc<Volume>, Ino) {
+fn begin_again(place: &TestStore, f: Ino) -> (Arc<Volume>, Ino) {
     let volume = open(place);
     loop {
         volume.set_stat(f, &NewStat::default(), 1).expect("touch");
@@ -198,7 +198,7 @@ fn begin_again(place: &Place, f: Ino) -> (Arc<Volume>, Ino) {
 // Would catch: a log that outlives its volume, or that a collection or a salvage makes useless.
 #[test]
 fn collections_salvage_and_removal_know_the_log() {
-    let place = Place::new();
+    let place = TestStore::new();
     let (volume, f) = begin(&place);
     let other = file(&volume, Ino::ROOT, "other").ino;
     volume.write(f, 0, &noise(300_000, 1), 1).expect("write");
@@ -240,7 +240,7 @@ fn a_log_is_made_for_frequent_syncs_only() {
     for (log_len, syncs_without_log, is_made) in
         [(0, 0, false), (LOG_LEN, 3, false), (LOG_LEN, 2, true)]
     {
-        let place = Place::new();
+        let place = TestStore::new();
         let volume = Volume::open(
             &place.store(),
             "v",
@@ -390,7 +390,7 @@ fn threads_that_sync_at_once_lose_nothing() {
 #[test]
 fn damage_is_reported_but_for_the_two_records_under_way_last() {
     const COUNT: u64 = 8;
-    let place = Place::new();
+    let place = TestStore::new();
     let (volume, f) = begin(&place);
     let record = |number: u64| {
         let bytes = noise(10, number + 1);
@@ -430,7 +430,7 @@ fn damage_is_reported_but_for_the_two_records_under_way_last() {
 // cost a record, and damage of what nobody uses that is told.
 #[test]
 fn a_check_of_the_store_reads_every_byte_of_the_log() {
-    let place = Place::new();
+    let place = TestStore::new();
     let (volume, f) = begin(&place);
     let other = file(&volume, Ino::ROOT, "other").ino;
     volume.write(f, 0, &noise(9000, 1), 1).expect("write");

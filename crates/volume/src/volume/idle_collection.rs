@@ -145,7 +145,7 @@ fn collect(shared: &Arc<OpenStore>) -> Result<()> {
 mod tests {
     use super::*;
     use crate::VolumeOptions;
-    use crate::tests::{Place, file, noise};
+    use crate::tests::{TestStore, file, noise};
     use weald_vfs::{Ino, WritableFs};
 
     // Would catch: a store that is collected although users have paused that, and one that is not
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn a_pause_lasts_until_it_is_ended() {
         // A block for each file, too short for its space to be freed in place.
-        let place = Place::with(&VolumeOptions {
+        let place = TestStore::with(&VolumeOptions {
             chunk_len: 4096,
             ..VolumeOptions::default()
         });

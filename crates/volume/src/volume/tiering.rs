@@ -3,7 +3,7 @@
 use super::collecting::{CollectStep, Collecting};
 use crate::background;
 use crate::open_store::OpenStore;
-use crate::pins::{Part, blocks_of, pin_all};
+use crate::pins::{VolumePart, blocks_of, pin_all};
 use crate::state::State;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -35,7 +35,7 @@ pub struct TierMove {
     /// The tier.
     pub to: String,
     /// What of it; `None` for all segments that it uses.
-    pub part: Option<Part>,
+    pub part: Option<VolumePart>,
 }
 
 /// The writer of an open store, between commits.

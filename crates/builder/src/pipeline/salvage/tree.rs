@@ -377,7 +377,7 @@ struct Reading<'t, 'a> {
 
 /// An entry of a block.
 #[derive(Clone, Copy)]
-struct Place<'b> {
+struct EntryPlace<'b> {
     block: &'b EntryBlock,
     index: usize,
     /// The number of its name.
@@ -406,7 +406,7 @@ impl Reading<'_, '_> {
                 }
             };
             let no = base.and_then(|base| base.checked_add(at.saturating_sub(start)));
-            let place = Place { block, index, no };
+            let place = EntryPlace { block, index, no };
             let name = block.name(index);
             let is_odd = matches!(name, b"" | b"." | b"..") != self.is_root;
             let is_behind = entries.last().is_none_or(|last| &*last.name < name);
@@ -446,7 +446,7 @@ impl Reading<'_, '_> {
 
     /// The entry at `place`; `None` if it is a file without its content. `next` is the number of
     /// the first name below the next directory.
-    fn entry(&self, place: &Place<'_>, next: &mut Option<u64>) -> Option<Entry> {
+    fn entry(&self, place: &EntryPlace<'_>, next: &mut Option<u64>) -> Option<Entry> {
         let (image, block, index) = (self.tree.image, place.block, place.index);
         let (name, body) = (block.name(index), block.body(index));
         let stored = block.kind(index);
@@ -512,7 +512,7 @@ impl Reading<'_, '_> {
         Below::Template(id, base)
     }
 
-    fn names(&self, place: &Place<'_>, kind: FileKind, lost: &dyn Fn(Lost)) -> Names {
+    fn names(&self, place: &EntryPlace<'_>, kind: FileKind, lost: &dyn Fn(Lost)) -> Names {
         if place.block.nlink(place.index) != 0 || kind == FileKind::Directory {
             return Names::One;
         }

@@ -1,6 +1,6 @@
 //! Locates uncompressed samples in audio files: WAV (RIFF, RF64), W64, AIFF and AIFF-C, CAF.
 
-use super::sample_run::Run;
+use super::sample_run::SampleRun;
 use std::ops::Range;
 use weald_codec::flac::CHANNELS_MAX;
 use weald_format::recipes::Samples;
@@ -9,7 +9,7 @@ use weald_format::recipes::Samples;
 const CHUNKS_MAX: usize = 1000;
 
 /// Finds the samples of a file of `len` bytes from its first bytes, `front`.
-pub type RunFinder = fn(front: &[u8], len: u64) -> Option<Run>;
+pub type RunFinder = fn(front: &[u8], len: u64) -> Option<SampleRun>;
 
 /// Returns the function that finds the samples of an audio file that begins with `front`.
 pub fn finder(front: &[u8]) -> Option<RunFinder> {
@@ -53,7 +53,7 @@ struct Description {
 impl Description {
     /// The run of samples in `data`, truncated at the end of the file; `None` if FLAC cannot hold
     /// them.
-    fn run(&self, data: Range<u64>, len: u64) -> Option<Run> {
+    fn run(&self, data: Range<u64>, len: u64) -> Option<SampleRun> {
         let channels = usize::try_from(self.channels).ok()?;
         if !(1..=CHANNELS_MAX).contains(&channels) {
             return None;
@@ -62,7 +62,7 @@ impl Description {
             1 => Samples::bytes(self.is_signed),
             _ => Samples::words(usize::try_from(self.sample_len).ok()?, self.endian == Big)?,
         };
-        Some(Run {
+        Some(SampleRun {
             range: data.start..data.end.min(len),
             channels,
             samples,
@@ -144,7 +144,7 @@ fn body<'a>(front: &'a [u8], range: &Range<u64>) -> &'a [u8] {
 }
 
 /// WAV: Microsoft's RIFF, and RF64 (EBU Tech 3306) for data longer than 4 GiB.
-fn wav(front: &[u8], len: u64) -> Option<Run> {
+fn wav(front: &[u8], len: u64) -> Option<SampleRun> {
     let chunks = Chunks {
         first: 12,
         id_len: 4,
@@ -174,7 +174,7 @@ fn wav(front: &[u8], len: u64) -> Option<Run> {
 }
 
 /// Sony's W64: RIFF with GUIDs and sizes of 8 bytes.
-fn w64(front: &[u8], len: u64) -> Option<Run> {
+fn w64(front: &[u8], len: u64) -> Option<SampleRun> {
     let chunks = Chunks {
         first: 40,
         id_len: 16,
@@ -196,7 +196,7 @@ fn w64(front: &[u8], len: u64) -> Option<Run> {
 }
 
 /// Apple's AIFF, and uncompressed AIFF-C.
-fn aiff(front: &[u8], len: u64) -> Option<Run> {
+fn aiff(front: &[u8], len: u64) -> Option<SampleRun> {
     let chunks = Chunks {
         first: 12,
         id_len: 4,
@@ -244,7 +244,7 @@ fn aiff_format(chunk: &[u8], is_plain: bool) -> Option<Description> {
 }
 
 /// Apple's Core Audio Format.
-fn caf(front: &[u8], len: u64) -> Option<Run> {
+fn caf(front: &[u8], len: u64) -> Option<SampleRun> {
     let chunks = Chunks {
         first: 8,
         id_len: 4,

@@ -1,6 +1,6 @@
 //! Locates the pixels of FITS images (FITS standard 4.0): big-endian integers.
 
-use super::sample_run::Run;
+use super::sample_run::SampleRun;
 use weald_format::recipes::Samples;
 
 /// Lengths of a card, and of the blocks that headers and data fill, bytes.
@@ -92,7 +92,7 @@ fn integer(value: &[u8]) -> Option<i64> {
 }
 
 /// Finds the images of a file of `len` bytes from its first bytes, `front`.
-pub fn runs(front: &[u8], len: u64) -> Vec<Run> {
+pub fn runs(front: &[u8], len: u64) -> Vec<SampleRun> {
     let mut runs = Vec::new();
     let mut at = 0u64;
     for _ in 0..HEADERS_MAX {
@@ -105,7 +105,7 @@ pub fn runs(front: &[u8], len: u64) -> Vec<Run> {
             break;
         };
         if let (Some(samples), true) = (header.samples(), start < end) {
-            runs.push(Run {
+            runs.push(SampleRun {
                 range: start.min(len)..end.min(len),
                 channels: 1,
                 samples,

@@ -1,6 +1,6 @@
 //! Splits runs of samples into pieces and encodes these as FLAC if that pays off.
 
-use super::sample_run::Run;
+use super::sample_run::SampleRun;
 use super::stream::{Kind, Stream};
 use super::{audio, fits};
 use crate::options::Categories;
@@ -24,7 +24,7 @@ pub fn is_sampled(front: &[u8], categories: &Categories) -> bool {
 
 /// Finds the runs of samples in a file of `len` bytes from its first bytes, `front`; ascending and
 /// disjoint.
-pub fn runs(front: &[u8], len: u64, categories: &Categories) -> Vec<Run> {
+pub fn runs(front: &[u8], len: u64, categories: &Categories) -> Vec<SampleRun> {
     if categories.fits && fits::is_fits(front) {
         return fits::runs(front, len);
     }
@@ -37,7 +37,7 @@ pub fn runs(front: &[u8], len: u64, categories: &Categories) -> Vec<Run> {
 ///
 /// # Panics
 /// If the FLAC stream does not decode to `bytes`.
-pub fn take(run: &Run, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec<u8>)> {
+pub fn take(run: &SampleRun, piece: Range<usize>, bytes: &[u8]) -> Option<(Stream, Vec<u8>)> {
     let flac = flac::encode(bytes, run.channels, run.samples)?;
     let rival_len = trial_len(SAMPLES_TRIAL_LEVEL, bytes).ok()?;
     if flac.len() + flac.len() / FLAC_GAIN_SHARE >= rival_len.min(bytes.len()) {

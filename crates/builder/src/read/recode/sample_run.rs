@@ -11,7 +11,7 @@ const FLAC_PIECE_LEN_MIN: u64 = 4 << 10;
 
 /// Samples of one format in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Run {
+pub struct SampleRun {
     /// Range in the file.
     pub range: Range<u64>,
     /// Number of interleaved channels.
@@ -20,7 +20,7 @@ pub struct Run {
     pub samples: Samples,
 }
 
-impl Run {
+impl SampleRun {
     /// Pieces of the run, in order, without a rest that is not worth a recipe.
     pub fn pieces(&self) -> impl Iterator<Item = Range<u64>> + use<> {
         let step = (self.samples.sample_len() * self.channels) as u64;

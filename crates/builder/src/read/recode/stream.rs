@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 use weald_codec::deflate::{self, WHOLE_PLAIN_LEN_MAX, analyze};
-use weald_format::recipes::{CHECK_LEN, Method, Part, Recipe, Samples, Zlib};
+use weald_format::recipes::{CHECK_LEN, DeflatePart, Method, Recipe, Samples, Zlib};
 use weald_format::{ContentId, Digest};
 
 /// Longest plain content of a stream, bytes. From [`WHOLE_PLAIN_LEN_MAX`] on the stream is made in
@@ -59,7 +59,7 @@ pub struct Step {
     /// Length of the output, bytes.
     pub len: u64,
     /// Part of a DEFLATE stream; `None` for the whole stream.
-    pub part: Option<Part>,
+    pub part: Option<DeflatePart>,
     /// Differences from the output of zlib.
     pub corrections: Vec<u8>,
     /// First bytes of the digest of the output.

@@ -27,11 +27,11 @@ const REPORT_LEN: u64 = 8 << 20;
 type OnProgress<'a> = &'a mut dyn FnMut(u64) -> Result<()>;
 
 /// The directory, which existed when it was opened.
-pub struct Place {
+pub struct AnnexDir {
     root: PathBuf,
 }
 
-impl Place {
+impl AnnexDir {
     /// Checks the directory that the user gave.
     pub fn open(root: PathBuf) -> Result<Self> {
         let shown = root.display();
@@ -96,14 +96,14 @@ impl Place {
     /// Finds what lies at a path below the directory, as every request does. `None` if nothing
     /// does; an error if that cannot be known, because the directory is gone or another user has
     /// put a symlink on the way.
-    fn find(&self, path: &Path) -> Result<Option<Found>> {
+    fn find(&self, path: &Path) -> Result<Option<NamedInode>> {
         match locate(path) {
             Ok(Named {
                 dir,
                 name,
                 node: Some((_, stat)),
                 is_through_link: false,
-            }) => Ok(Some(Found {
+            }) => Ok(Some(NamedInode {
                 dir,
                 name,
                 kind: stat.kind,
@@ -115,7 +115,7 @@ impl Place {
         }
     }
 
-    fn find_file(&self, path: &Path) -> Result<Option<Found>> {
+    fn find_file(&self, path: &Path) -> Result<Option<NamedInode>> {
         let found = self.find(path)?;
         Ok(found.filter(|found| found.kind == FileKind::Regular))
     }
@@ -227,7 +227,7 @@ impl Place {
 }
 
 /// A name in a directory, which is open (`O_PATH`), and the kind of its inode.
-struct Found {
+struct NamedInode {
     dir: OwnedFd,
     name: Vec<u8>,
     kind: FileKind,

@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 use weald_builder::{Observer, Report};
 use weald_format::{Error, ErrorKind, Result};
-use weald_ingest::{ComposefsSource, Source, import_composefs};
+use weald_ingest::{ComposefsSource, InputStream, import_composefs};
 use weald_vfs::shown;
 
 /// Sections of the help.
@@ -112,7 +112,7 @@ fn open_dump(path: &Path) -> Result<ComposefsSource<'static>> {
         return Ok(ComposefsSource::Dump(Box::new(std::io::stdin()), name));
     }
     let file = File::open(path);
-    let stream: Source = Box::new(file.map_err(|e| Error::io(path.display().to_string(), e))?);
+    let stream: InputStream = Box::new(file.map_err(|e| Error::io(path.display().to_string(), e))?);
     let name = shown(path.as_os_str().as_bytes());
     Ok(ComposefsSource::Dump(stream, name))
 }

@@ -17,7 +17,7 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_format::{Error, ErrorKind, Place};
+use weald_format::{Error, ErrorKind, ErrorPlace};
 use weald_image::{Image, ImageStart, Members, OpenOptions};
 use weald_io::{FileSource, ReadAt};
 use weald_store::{Imported, SEGMENT_LEN_DEFAULT, Store, StoreLocation, WriteOptions, check_name};
@@ -297,7 +297,7 @@ fn refuse_taken(store: &Store, incoming: &[Incoming<'_>]) -> anyhow::Result<()> 
 
 /// Whether a base image was not found.
 fn is_base_missing(error: &Error) -> bool {
-    let is_base = |place: &Place| place.rule == "F-22.1";
+    let is_base = |place: &ErrorPlace| place.rule == "F-22.1";
     error.kind() == ErrorKind::NotFound || error.place().is_some_and(is_base)
 }
 

@@ -23,7 +23,7 @@ use weald_daemon::RuntimeDir;
 use weald_format::ErrorKind;
 use weald_store::tier::{Mover, PlannedMove, TierReport, Why};
 use weald_store::{Store, WriteOptions};
-use weald_volume::{Part, TierMove};
+use weald_volume::{TierMove, VolumePart};
 
 const MOVED: &[Item] = &[
     ("0", "The command did its work."),
@@ -266,7 +266,7 @@ fn range(text: &str) -> Result<Range<u64>, String> {
 pub(super) fn move_name(args: &MoveArgs) -> anyhow::Result<ExitCode> {
     let (store, name) = open_named(&args.name)?;
     let part = match &args.path {
-        Some(path) => Some(Part {
+        Some(path) => Some(VolumePart {
             path: inner_path(path)?.into_os_string().into_vec(),
             range: args.range.clone(),
         }),

@@ -12,7 +12,7 @@ use clap::{Args, ValueHint};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use weald_daemon::{MountReport, Place, VolumeProperties, VolumeReport};
+use weald_daemon::{MountPlace, MountReport, VolumeProperties, VolumeReport};
 use weald_format::{ErrorKind, Timestamp};
 use weald_vfs::{safe_line, shown, utc_seconds};
 
@@ -211,7 +211,7 @@ fn info_json(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
     if let Some((pid, mount)) = mounted {
         object.insert("server_pid".into(), (*pid).into());
         put_name(&mut object, "dir", mount.dir.as_bytes());
-        let is_here = matches!(place_of(mount), Place::Here(_));
+        let is_here = matches!(place_of(mount), MountPlace::Here(_));
         object.insert("is_mounted_here".into(), is_here.into());
         object.insert("options".into(), mount.options.join(",").into());
         object.insert("failure".into(), failure_of(mount).into());
@@ -239,7 +239,9 @@ fn info_text(name: &str, volume: &VolumeProperties, mounted: Option<&Mounted>) -
             lines.push((
                 "mounted",
                 match place_of(mount) {
-                    Place::Here(_) => format!("{}, by process {pid}", shown(mount.dir.as_bytes())),
+                    MountPlace::Here(_) => {
+                        format!("{}, by process {pid}", shown(mount.dir.as_bytes()))
+                    }
                     place => format!("not here: it {}", place.describe(*pid)),
                 },
             ));

@@ -12,7 +12,7 @@ const EXTENT_LEN_MAX: u64 = 12 << 20;
 
 /// Where the data of an extent come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Source {
+pub enum ExtentSource {
     /// Stored bytes of the image, as they are.
     Plain {
         /// Place in the image.
@@ -37,7 +37,7 @@ pub struct Mapped {
     /// Bytes of the file.
     pub range: Range<u64>,
     /// Where their data come from.
-    pub source: Source,
+    pub source: ExtentSource,
 }
 
 /// Finds extents.
@@ -67,7 +67,7 @@ impl Extents {
         if self.index.is_whole_fragment() {
             return Ok(Mapped {
                 range: 0..self.size,
-                source: Source::Packed(self.index.fragment),
+                source: ExtentSource::Packed(self.index.fragment),
             });
         }
         let (head_no, head) = self.head(volume, offset)?;
@@ -82,7 +82,7 @@ impl Extents {
         let source = match is_last {
             true if self.index.has_inline_tail() => self.inline_tail(volume, &head, &range)?,
             true if self.index.has_fragment() => {
-                Source::Packed(if self.index.has_wide_fragment() {
+                ExtentSource::Packed(if self.index.has_wide_fragment() {
                     self.index.fragment | u64::from(head.block) << 32
                 } else {
                     self.index.fragment
@@ -100,7 +100,7 @@ impl Extents {
             }
         };
         let len = range.end.saturating_sub(range.start);
-        if matches!(source, Source::Packed(_)) || len <= EXTENT_LEN_MAX {
+        if matches!(source, ExtentSource::Packed(_)) || len <= EXTENT_LEN_MAX {
             Ok(Mapped { range, source })
         } else {
             Err(damaged(format_args!("an extent of {len} bytes")))
@@ -152,7 +152,12 @@ impl Extents {
         Ok((None, blocks))
     }
 
-    fn inline_tail(&self, volume: &Volume, head: &Cluster, range: &Range<u64>) -> Result<Source> {
+    fn inline_tail(
+        &self,
+        volume: &Volume,
+        head: &Cluster,
+        range: &Range<u64>,
+    ) -> Result<ExtentSource> {
         let last = self
             .index
             .cluster(volume, self.index.count.saturating_sub(1))?;
@@ -166,7 +171,7 @@ impl Extents {
         head: &Cluster,
         range: &Range<u64>,
         place: Range<u64>,
-    ) -> Result<Source> {
+    ) -> Result<ExtentSource> {
         let stored_len = place.end.saturating_sub(place.start);
         if stored_len == 0 || stored_len > STORED_LEN_MAX {
             return Err(damaged(format_args!("a cluster of {stored_len} bytes")));
@@ -186,9 +191,9 @@ impl Extents {
                 } else {
                     0
                 };
-                return Ok(Source::Plain { place, shift });
+                return Ok(ExtentSource::Plain { place, shift });
             }
         };
-        Ok(Source::Codec { place, codec })
+        Ok(ExtentSource::Codec { place, codec })
     }
 }

@@ -1,6 +1,6 @@
 //! Collections of the store of an open volume.
 
-use super::{Run, Verdict};
+use super::{Verdict, VolumeRun};
 use crate::simulation::steps::{Between, Collect, Step};
 use crate::{CollectStep, Collecting};
 use std::ops::ControlFlow;
@@ -19,7 +19,7 @@ enum End {
     Cut,
 }
 
-impl Run {
+impl VolumeRun {
     /// Collects the store: the volume and the images stay as they are.
     pub(super) fn collect(&mut self, step: &Collect) -> Verdict {
         let ended = self.collect_in_steps(step)?;

@@ -1,6 +1,6 @@
 //! Seals of the volume, and images that are added to its store.
 
-use super::{Run, Verdict};
+use super::{Verdict, VolumeRun};
 use crate::simulation::perform::Difference;
 use crate::simulation::sealed::{Addition, Sealing, compare_image};
 use crate::simulation::steps::{AddImage, Op, RemoveImage, Step};
@@ -9,7 +9,7 @@ use weald_format::container::RecordRef;
 use weald_format::{Error, ErrorKind};
 use weald_store::Store;
 
-impl Run {
+impl VolumeRun {
     pub(super) fn begin_seal(&mut self, is_late: bool) -> Verdict {
         if self.sealing.is_some() {
             return Ok(());

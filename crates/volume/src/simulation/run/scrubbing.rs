@@ -1,6 +1,6 @@
 //! Scrubs of the store of an open volume, in which nothing is damaged.
 
-use super::{Run, Verdict};
+use super::{Verdict, VolumeRun};
 use crate::options::PlantedBug;
 use crate::scrub::{host_of, take_up};
 use crate::simulation::steps::{Scrub, Step};
@@ -12,7 +12,7 @@ use weald_store::scrub::{ScrubHost, ScrubWish, WHOLE};
 /// Steps of a scrub that has an end.
 const STEP_COUNT_MAX: u64 = 10_000;
 
-impl Run {
+impl VolumeRun {
     /// The scrub that is under way, or a new one.
     fn scrub_wish(&self) -> weald_format::Result<ScrubWish> {
         let report = self.volume().core.shared.store.scrub_report()?;

@@ -1,6 +1,6 @@
 //! Snapshots of the volume of a run: each must stay as the model was when it was taken.
 
-use super::{Run, Verdict};
+use super::{Verdict, VolumeRun};
 use crate::simulation::perform::{Difference, compare};
 use crate::simulation::steps::OnSnapshots;
 use crate::{OpenOptions, Volume};
@@ -11,7 +11,7 @@ use weald_store::faults::Faults;
 use weald_store::simulated_disk::Fault;
 use weald_store::{Steps, Store, WriteOptions};
 
-impl Run {
+impl VolumeRun {
     pub(super) fn on_snapshots(&mut self, step: OnSnapshots) -> Verdict {
         match step {
             OnSnapshots::Take { number } => self.take_snapshot(&format!("s{number}")),
