@@ -7,9 +7,10 @@
 mod support;
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::chown;
 use std::process::Command;
-use support::{Bench, Output, run, weald_path};
+use support::{Bench, Output, run};
+use weald_testkit::command::copy_weald;
 
 const USER: u32 = 54_321;
 const SECONDS_MAX: &str = "120";
@@ -94,8 +95,7 @@ fn too_many_threads_are_refused_by_every_command() {
 #[test]
 fn commands_work_or_end_where_threads_are_refused() {
     let bench = Bench::new();
-    fs::copy(weald_path(), bench.at("weald")).expect("a copy that the user may run");
-    fs::set_permissions(bench.at("weald"), PermissionsExt::from_mode(0o755)).expect("chmod");
+    copy_weald(bench.at("weald"));
     fs::create_dir_all(bench.at("source/d")).expect("mkdir");
     let mut state = 1u64;
     for no in 0..40 {

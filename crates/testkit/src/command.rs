@@ -93,6 +93,19 @@ pub fn weald_bin() -> &'static str {
     })
 }
 
+/// Copies the binary to `target`, for everyone to run. Another process does it: a program that this
+/// one writes cannot be started while a child that another thread starts has the file open, too.
+///
+/// # Panics
+/// As [`weald_path`], and if it cannot be copied.
+pub fn copy_weald(target: impl AsRef<Path>) {
+    let mut command = Command::new("install");
+    command
+        .args(["-m", "755", weald_bin()])
+        .arg(target.as_ref());
+    succeeded(&command.output().expect("install starts"));
+}
+
 /// Makes a command for the binary, in an environment in which its output does not vary. Only this
 /// process finds servers that it starts.
 ///

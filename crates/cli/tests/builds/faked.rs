@@ -16,7 +16,7 @@ struct Place {
 impl Place {
     fn new(faker: &'static str) -> Self {
         let scratch = Scratch::new("512m");
-        fs::copy(weald_bin(), scratch.at("weald")).unwrap();
+        copy_weald(scratch.at("weald"));
         for dir in [scratch.path().to_owned(), scratch.dir("source")] {
             chown(dir, Some(NOBODY), Some(NOBODY)).unwrap();
         }

@@ -22,8 +22,7 @@ fn as_nobody(
     target: &Path,
 ) -> Command {
     let binary = scratch.at("weald-for-nobody");
-    fs::copy(weald_bin(), &binary).unwrap();
-    set_mode(&binary, 0o755);
+    copy_weald(&binary);
     set_mode(scratch.path(), 0o755);
     let id = NOBODY.to_string();
     let mut command = Command::new("setpriv");

@@ -43,7 +43,7 @@ fn an_export_is_imported_and_exported_again() {
              cmp {format}.cfs again.cfs"
         ));
     }
-    bench.sh("! cmp -s 0.cfs 1.cfs
+    bench.sh("! cmp -s 0.cfs 1.cfs || exit 1
          $WEALD export dump again.weald | cmp - tree.dump
          $WEALD import composefs -q --from-dump tree.dump --objects objects dumped.weald
          $WEALD diff tree.weald dumped.weald

@@ -184,15 +184,17 @@ fn an_acl_of_a_directory_in_the_target_is_not_inherited() {
          setfacl -m d:u:1234:rwx source/d; setfacl -m u:4321:rx source/d
          $WEALD build -q source image; $WEALD build -q bare plain",
     );
-    let denied = "! setpriv --reuid 1234 --regid 1234 --clear-groups cat out/d/f 2>/dev/null";
+    let denied =
+        "! setpriv --reuid 1234 --regid 1234 --clear-groups cat out/d/f 2>/dev/null || exit 1";
     for as_user in ["", "setpriv --reuid 1001 --regid 1001 --clear-groups"] {
         // Into a directory that is there without its entries.
         bench.sh(&format!(
             "rm -rf out; mkdir -p out/d/sub; setfacl -m u:1234:rwx,d:u:1234:rwx out/d out/d/sub
              chown -R 1001:1001 out; {as_user} $WEALD extract -q plain out
              chmod 777 out/d; {denied}
-             getfacl -pn out/d/f out/d/hard out/d/fifo > acls; ! grep :1234: acls
-             ! getfacl -pn out/d/listed | grep :1234:; getfacl -pn out/d/listed | grep user:7:r
+             getfacl -pn out/d/f out/d/hard out/d/fifo > acls; ! grep :1234: acls || exit 1
+             ! getfacl -pn out/d/listed | grep :1234: || exit 1
+             getfacl -pn out/d/listed | grep user:7:r
              getfacl -pn out/d | grep default:user:1234"
         ));
         // Over everything: the directory gets the image's own lists.
@@ -202,7 +204,8 @@ fn an_acl_of_a_directory_in_the_target_is_not_inherited() {
                 "rm -rf out; mkdir out; cp -a {source}/d out/; rm -rf out/d/sub
                  setfacl -m u:1234:rwx,d:u:1234:rwx out/d; chown -hR 1001:1001 out
                  {as_user} $WEALD extract -q --overwrite {image} out
-                 getfacl -pn out/d/f out/d/hard out/d/fifo out/d/sub > acls; ! grep :1234: acls
+                 getfacl -pn out/d/f out/d/hard out/d/fifo out/d/sub > acls
+                 ! grep :1234: acls || exit 1
                  getfacl -cn {source}/d > want; getfacl -cn out/d > found; diff want found
                  chmod 777 out/d; {denied}"
             ));

@@ -228,3 +228,34 @@ fn words_that_fit_everything_name_one_type_each() {
         );
     }
 }
+
+/// Would catch: a command in a test's script that should fail and may do what it likes: the shell
+/// goes on after `! command` whatever came of it. `! command || exit 1` ends the script.
+#[test]
+fn commands_that_should_fail_end_their_scripts_if_they_do_not() {
+    let mut unchecked = Vec::new();
+    for (path, text) in texts(".rs") {
+        if !path.components().any(|part| part.as_os_str() == "tests") {
+            continue;
+        }
+        for (number, line) in text.lines().enumerate() {
+            let mut statements = line.split(';').peekable();
+            while let Some(statement) = statements.next() {
+                let words = statement.trim_start().trim_start_matches("do ");
+                let words = words.rsplit("sh(\"").next().unwrap_or(words);
+                let words = words.trim_start_matches(['"', ' ']);
+                let is_checked = ["||", "&&"].iter().any(|word| words.contains(word));
+                // The status of the last command is that of the script.
+                let is_last = words.contains('"')
+                    && statements.peek().is_none_or(|next| next.trim().is_empty());
+                let is_condition = statements
+                    .peek()
+                    .is_some_and(|next| next.trim_start().starts_with("then"));
+                if words.starts_with("! || exit 1 ") && !is_checked && !is_last && !is_condition {
+                    unchecked.push(format!("{}:{}: {words}", path.display(), number + 1));
+                }
+            }
+        }
+    }
+    assert!(unchecked.is_empty(), "{unchecked:#?}");
+}

@@ -90,7 +90,7 @@ fn an_overlay_mounts_no_image_with_a_wrong_digest() {
     let script = r#"
 mkdir m
 for time in 1 2; do
-    ! "$0" mount --overlay ../wrong.weald m 2>said
+    ! "$0" mount --overlay ../wrong.weald m 2>said || exit 1
     grep -c 'another fs-verity digest than the image keeps' said
 done
 rm said; ls -A m

@@ -109,7 +109,7 @@ grep -c "/m overlay rw.*noexec.*userxattr" /proc/mounts
 cmp ../a/dir/long m/dir/long; echo written >m/new
 "$0" umount m; cat changes/new
 "$0" mount -o overlay,upperdir=changes ../a.weald m; cat m/new; "$0" umount m
-! "$0" mount -o overlay,kernel ../a.weald m 2>said
+! "$0" mount -o overlay,kernel ../a.weald m 2>said || exit 1
 grep -q 'kernel and overlay are two ways to mount' said; rm said
 "#;
     let said = as_nobody(&ground, script);

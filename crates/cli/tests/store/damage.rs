@@ -404,7 +404,10 @@ fn an_image_whose_reader_ended_is_an_error() {
         let script = format!("exec 9> >(true); wait $!; $WEALD {command} >&9 || echo $?");
         assert_eq!(ground.sh(&script), "2\n", "{command}");
     }
-    ground.sh("! $WEALD store export store:v1 - 2>said >/dev/full; grep -q 'No space left' said");
+    ground.sh(
+        "! $WEALD store export store:v1 - 2>said >/dev/full || exit 1
+    grep -q 'No space left' said",
+    );
 }
 
 /// Would catch: damage of the log of a volume that a check passes, or that it reports without the
@@ -542,7 +545,7 @@ fn what_is_no_segment_costs_what_lay_in_it() {
         last=own/segments/$(ls own/segments | tail -n 1); mv $last kept; mkdir $last
         $WEALD store check own >checked && echo clean
         grep -c 'damaged: i2: segments/.*something else than a file is here' checked
-        ! grep -q 'damaged: i1' checked
+        ! grep -q 'damaged: i1' checked || exit 1
         $WEALD store add -q own later --name i3 2>added || echo $?
         grep -c 'i2: damaged, and not continued' added
         $WEALD check -q own:i1; $WEALD check -q own:i3; $WEALD extract -q own:i3 out

@@ -177,7 +177,7 @@ fn commands_wait_for_each_other_if_asked_to() {
                 break
         done
         grep -q 'store add' said
-        ! $WEALD store mv --wait 1 store:one two 2> said
+        ! $WEALD store mv --wait 1 store:one two 2> said || exit 1
         grep -q 'store add' said
         (sleep 1; tar -c tree >&3) & exec 3>&-
         $WEALD store mv --wait 60 store:one two

@@ -195,7 +195,7 @@ fn a_replica_is_sent_through_ssh_and_its_link_may_be_cut() {
     far(
         "count=$(ls far/place/data | wc -l); $WEALD replica send store 2> cut-errors &
          until [ $(ls far/place/data | wc -l) -gt $count ]; do sleep 0.005; done
-         pkill -KILL -f 'replica [r]eceive .*far/place'; ! wait $!",
+         pkill -KILL -f 'replica [r]eceive .*far/place'; ! wait $! || exit 1",
     )
     .expect(0);
     ground.0.umount(&dir);

@@ -98,7 +98,7 @@ fn ways_that_gnu_tar_does_not_go_are_refused() {
     ] {
         std::fs::write(bench.0.path().join("tar"), tar.finish()).expect("write");
         let said = bench.sh(
-            "rm -rf outer; mkdir -p outer/out; ! tar -xpf tar -C outer/out 2> log
+            "rm -rf outer; mkdir -p outer/out; ! tar -xpf tar -C outer/out 2> log || exit 1
             $WEALD build -q -l 0 - image < tar 2>&1 && exit 1; test ! -e image; ls outer",
         );
         assert!(

@@ -270,8 +270,15 @@ fn a_block_device_is_taken_where_it_is_possible() {
         "x\n"
     );
     ground.umount();
-    let inside = "unshare --user --map-root-user --mount bash -euc '
-        \"$WEALD\" mount -o \"$0\" store:v mnt; findmnt -nro FSTYPE mnt; \"$WEALD\" umount mnt'";
+    // Without the mounts of other tests, which would stay while this namespace has them.
+    ground.sh(
+        "echo '\"$WEALD\" mount -o \"$1\" store:v mnt; findmnt -nro FSTYPE mnt
+         \"$WEALD\" umount mnt' > inside",
+    );
+    let inside = format!(
+        "unshare --mount --propagation private bash -euc '{FORGET_OTHERS}
+         exec unshare --user --map-root-user --mount bash -eu inside \"$0\"'"
+    );
     assert_eq!(ground.sh(&format!("{inside} rw")), "fuse.weald\n");
     let said = ground.run(&format!("{inside} fuseblk"));
     assert!(

@@ -23,7 +23,8 @@ fn read_only_and_writable_volumes_are_mounted_in_either_order() {
         ground.weald(&["mount", "-o", first, VOLUME, "a"]);
         ground.weald(&["mount", "-o", second, "store:w", "b"]);
         ground.sh(&format!(
-            "echo {first} > {rw}/f; sync {rw}/f; ! touch {ro}/g 2> log; grep -q Read-only log"
+            "echo {first} > {rw}/f; sync {rw}/f; ! touch {ro}/g 2> log || exit 1
+            grep -q Read-only log"
         ));
         ground.sh("\"$WEALD\" umount a; \"$WEALD\" umount b");
     }
@@ -232,7 +233,7 @@ fn a_failed_volume_says_since_when_and_its_risk_grows() {
     // The file system of the store becomes read-only, as after an error of its disk.
     ground.sh(
         "device=$(findmnt -no SOURCE host); echo 1 > /sys/fs/ext4/${device#/dev/}/trigger_fs_error
-         head -c 100000 /dev/urandom > mnt/g || true; ! sync mnt 2> log",
+         head -c 100000 /dev/urandom > mnt/g || true; ! sync mnt 2> log || exit 1",
     );
     let info = ground.weald(&["volume", "info", "host/s:v"]);
     let line = info

@@ -101,8 +101,8 @@ fn flags_forbid_changes_and_last() {
     assert!(ground.sh("lsattr mnt/late").starts_with("----ia"));
     // The volume was mounted with flags: an open is refused already.
     ground.sh(
-        "! dd if=/dev/null of=mnt/a conv=notrunc 2> said; grep 'failed to open' said
-         ! bash -c 'exec 3>> mnt/i' 2> said; grep 'not permitted' said
+        "! dd if=/dev/null of=mnt/a conv=notrunc 2> said || exit 1; grep 'failed to open' said
+         ! bash -c 'exec 3>> mnt/i' 2> said || exit 1; grep 'not permitted' said
          exec 3>> mnt/a; echo more >&3",
     );
     ground.umount();
@@ -138,15 +138,20 @@ fn flags_are_for_those_who_may_set_them() {
         "chmod 777 mnt; cd mnt; touch own roots; chown 1000:1000 own; chmod 666 roots
          user='setpriv --reuid 1000 --regid 1000 --clear-groups'
          $user chattr +Ad own; lsattr own | grep -e '--dA--'; $user chattr -d own
-         ! $user chattr +i own; ! $user chattr +a own; ! $user chattr +d roots
-         chattr +i own; ! $user chattr -i own; ! $user rm -f own; ! $user chattr =A own
-         ! chattr +c own; ! chattr +C own; ! chattr +j own; lsattr own | grep -e '--i--A--'
-         chattr -i own; $user rm own; ln -s roots link; ! lsattr link",
+         ! $user chattr +i own || exit 1; ! $user chattr +a own || exit 1
+         ! $user chattr +d roots || exit 1
+         chattr +i own; ! $user chattr -i own || exit 1; ! $user rm -f own || exit 1
+         # chattr says that it failed, and ends with status 0.
+         $user chattr =A own 2> said; grep 'not permitted' said
+         ! chattr +c own || exit 1; ! chattr +C own || exit 1; ! chattr +j own || exit 1
+         lsattr own | grep -e '--i--A--'
+         chattr -i own; $user rm own; ln -s roots link; ! lsattr link || exit 1",
     );
     // A read changes the access time of `b`, not that of `a`.
     ground.sh(
         "cd mnt; for f in a b; do echo $f > $f; touch -a -d 2020-01-01 $f; done; chattr +A a
-         cat a b > /dev/null; stat -c %x a | grep 2020-01-01; ! stat -c %x b | grep 2020-01-01
+         cat a b > /dev/null; stat -c %x a | grep 2020-01-01
+         ! stat -c %x b | grep 2020-01-01 || exit 1
          chattr -A a; cat a > /dev/null",
     );
     ground.umount();

@@ -376,7 +376,7 @@ fn others_do_not_read_a_volume_in_its_store() {
     let private = ground.run(
         "setpriv --reuid=65534 --regid=65534 --clear-groups cat shared/segments/* | wc -c
         $WEALD store create -q other; $WEALD volume create -q other:v
-        ! setpriv --reuid=65534 --regid=65534 --clear-groups ls other",
+        ! setpriv --reuid=65534 --regid=65534 --clear-groups ls other || exit 1",
     );
     assert!(private.expect(0).stderr.contains("Permission denied"));
 }

@@ -161,7 +161,7 @@ fn what_cannot_be_mounted_beside_another_volume_is_refused_with_a_reason() {
     ground
         .0
         .mount(Path::new(OTHER), &both.dirs[1], &["-o", "ro"]);
-    ground.sh("echo text > mnt/file; ! touch other/file");
+    ground.sh("echo text > mnt/file; ! touch other/file || exit 1");
     let info = ground.weald(&["store", "info", "store"]);
     assert!(info.contains("perhaps to volumes"), "{info}");
     both.umount();
@@ -170,7 +170,7 @@ fn what_cannot_be_mounted_beside_another_volume_is_refused_with_a_reason() {
         .0
         .mount(Path::new(VOLUME), &both.dirs[0], &["-o", "ro"]);
     ground.0.mount(Path::new(OTHER), &both.dirs[1], &[]);
-    ground.sh("echo text > other/file; ! touch mnt/new");
+    ground.sh("echo text > other/file; ! touch mnt/new || exit 1");
     assert_eq!(both.pid_of(VOLUME), both.pid_of(OTHER));
     both.umount();
     both.assert_clean();

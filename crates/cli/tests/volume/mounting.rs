@@ -104,7 +104,7 @@ fn names_of_a_dirsync_mount_outlive_its_server() {
     refused("commit-interval=1", "a remount cannot change it");
     refused("noxattr", "a remount cannot change it");
     remount("xattr,ro").expect(0);
-    ground.sh("! touch mnt/x 2> log; grep -q Read-only log");
+    ground.sh("! touch mnt/x 2> log || exit 1; grep -q Read-only log");
     remount("rw,noatime").expect(0);
     ground.sh("touch mnt/x");
     assert!(kernel_options(&ground).contains("noatime"));
@@ -219,7 +219,7 @@ fn the_helper_of_umount_waits_for_the_server() {
     let own = format!("process {} (", std::process::id());
     assert!(busy.stderr.contains(&own), "{}", busy.stderr);
     finish(helper(&ground, "umount.fuse.weald").args(["mnt", "-r"])).expect(0);
-    ground.sh("! touch mnt/x 2> log; grep -q Read-only log");
+    ground.sh("! touch mnt/x 2> log || exit 1; grep -q Read-only log");
     finish(helper(&ground, "umount.fuse.weald").args(["mnt", "-l"])).expect(0);
     assert!(!ground.0.is_mounted(&dir));
     drop(held);
@@ -325,10 +325,10 @@ fn access_lists_do_not_count_with_noacl_and_nobody_gets_more() {
     ground.umount();
     ground.mount(&["-q", "-o", "noacl"]);
     ground.sh(
-        "! getfacl -cn mnt/f | grep -q user:1001; getfattr -n user.a mnt/f > log
-        ! setfacl -m u:1002:r mnt/f 2> log; grep -qi 'not supported' log
-        ! setpriv --reuid 1000 --regid 1000 --clear-groups cat mnt/f 2> log
-        ! setpriv --reuid 1001 --regid 1001 --clear-groups cat mnt/f 2> log",
+        "! getfacl -cn mnt/f | grep -q user:1001 || exit 1; getfattr -n user.a mnt/f > log
+        ! setfacl -m u:1002:r mnt/f 2> log || exit 1; grep -qi 'not supported' log
+        ! setpriv --reuid 1000 --regid 1000 --clear-groups cat mnt/f 2> log || exit 1
+        ! setpriv --reuid 1001 --regid 1001 --clear-groups cat mnt/f 2> log || exit 1",
     );
     ground.umount();
     ground.mount(&[]);

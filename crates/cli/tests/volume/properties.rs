@@ -53,13 +53,14 @@ fn check_quota_on_the_mount(ground: &Ground) {
         "rm mnt/a/big; df --output=size,used -B1 mnt/a | tail -1 > df
         chown 1000 mnt/a
         as='setpriv --reuid 1000 --clear-groups'; for name in user trusted; do
-        ! $as setfattr -n $name.weald.quota -v 1T mnt/a 2> log; grep -q 'not permitted' log
-        ! $as setfattr -x $name.weald.quota mnt/a 2> log; done
+        ! $as setfattr -n $name.weald.quota -v 1T mnt/a 2> log || exit 1
+        grep -q 'not permitted' log
+        ! $as setfattr -x $name.weald.quota mnt/a 2> log || exit 1; done
         $as getfattr -n user.weald.quota mnt/a | grep -q 1048576
         setfattr -n trusted.weald.quota -v 2M mnt/a; setfattr -n trusted.weald.quota -v 1M mnt/a
          seq 10 > mnt/outside; mv mnt/outside mnt/a/moved
         test ! -e mnt/outside; test \"$(tail -1 mnt/a/moved)\" = 10
-        ! python3 -c 'import os; os.rename(\"mnt/a/moved\", \"mnt/x\")' 2> log
+        ! python3 -c 'import os; os.rename(\"mnt/a/moved\", \"mnt/x\")' 2> log || exit 1
         grep -q 'cross-device' log",
     );
     let df = fs::read_to_string(ground.at("df")).expect("read");
@@ -88,8 +89,8 @@ fn properties_and_quotas_hold_with_and_without_a_mount() {
         "mkdir mnt/a mnt/a/b; seq 100000 > mnt/a/b/text; chmod 777 mnt/a; ln -s a mnt/link
         getfattr -n user.weald.compress mnt/a/b/text | grep -q zstd:9
         setfattr -n user.weald.dedup -v off mnt/a
-        ! setfattr -n user.weald.chunk -v 3 mnt/a 2> log; grep -q 'Invalid argument' log
-        ! setfattr -n user.weald.other -v 3 mnt/a 2> log; grep -q 'Invalid argument' log",
+        ! setfattr -n user.weald.chunk -v 3 mnt/a 2> log || exit 1; grep -q 'Invalid argument' log
+        ! setfattr -n user.weald.other -v 3 mnt/a 2> log || exit 1; grep -q 'Invalid argument' log",
     );
     let shown = of_a();
     assert_eq!(

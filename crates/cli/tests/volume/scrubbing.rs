@@ -4,6 +4,7 @@
 use super::sealing::{Ended, Writer};
 use super::*;
 use std::thread;
+use weald_testkit::exposition;
 
 /// What `weald scrub status --json` says.
 #[track_caller]
@@ -13,6 +14,42 @@ fn status(ground: &Ground) -> Value {
 }
 
 #[track_caller]
+/// The figures for Prometheus say what the JSON says.
+fn assert_figures(ground: &Ground) {
+    let text = ground.run("$WEALD scrub status --prometheus store").text();
+    let samples = exposition::samples(&text);
+    let found = status(ground);
+    let figure = |name: &str| {
+        let sample = samples.iter().find(|sample| sample.name == name);
+        sample.map(|sample| sample.value as u64)
+    };
+    for (name, key) in [
+        ("weald_scrub_read_bytes", "read_bytes"),
+        ("weald_scrub_total_bytes", "total_bytes"),
+        ("weald_scrub_findings", "finding_count"),
+        ("weald_scrub_start_time_seconds", "begun"),
+    ] {
+        assert_eq!(figure(name), found[key].as_u64(), "{name}: {text}");
+    }
+    let complete = match found["state"].as_str() {
+        Some("complete") => found["time"].as_u64(),
+        _ => found["last"].as_u64(),
+    };
+    assert_eq!(
+        figure("weald_scrub_complete_time_seconds"),
+        complete,
+        "{text}"
+    );
+    let states = samples
+        .iter()
+        .filter(|sample| sample.name == "weald_scrub_state");
+    let set: Vec<_> = states
+        .filter(|sample| sample.value == 1.0)
+        .map(|sample| sample.labels["state"].as_str())
+        .collect();
+    assert_eq!(set, [found["state"].as_str().expect("a word")]);
+}
+
 fn read_len(ground: &Ground) -> u64 {
     status(ground)["read_bytes"].as_u64().unwrap_or(0)
 }
@@ -73,6 +110,7 @@ fn a_scrub_goes_on_beside_a_writer() {
         assert_eq!(paused["state"], "paused");
         thread::sleep(std::time::Duration::from_secs(2));
         assert_eq!(status(&ground)["read_bytes"], paused["read_bytes"]);
+        assert_figures(&ground);
         ground.weald(&["scrub", "resume", "-q", "--rate", "0", "--wait", "store"]);
     });
     let found = status(&ground);
@@ -123,6 +161,7 @@ fn a_scrub_goes_on_after_a_kill() {
 #[test]
 fn damage_is_named_by_path_and_snapshot_and_healed_by_writing() {
     let ground = Ground::new();
+    assert_figures(&ground);
     ground.mount(&[]);
     ground.sh("mkdir -p mnt/dir/deep; head -c 300000 /dev/urandom > one
          head -c 3000000 /dev/urandom > two
@@ -146,11 +185,13 @@ fn damage_is_named_by_path_and_snapshot_and_healed_by_writing() {
     assert_eq!(file["path"], "new\nline\u{1b}[31m", "{found}");
     assert_eq!(found["clean"], false);
     assert_eq!(ground.run("$WEALD scrub status store").code, Some(1));
-    // Readers meet the same.
-    ground.sh(
-        "! cat mnt/dir/deep/one > log 2>&1; ! cat mnt/.snapshots/before/two > log 2>&1
-               cat mnt/other > log",
-    );
+    assert_figures(&ground);
+    // Readers meet the same, once nothing is in memory.
+    ground.umount();
+    ground.mount(&[]);
+    ground.sh("! cat mnt/dir/deep/one > log 2>&1 || exit 1
+        ! cat mnt/.snapshots/before/two > log 2>&1 || exit 1
+               cat mnt/other > log");
     // Equal content is stored anew, and heals what it takes the place of.
     ground.sh(
         "cp two mnt/again; cp one mnt/dir/deep/one; sync -f mnt; cmp one mnt/dir/deep/one

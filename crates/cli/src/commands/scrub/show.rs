@@ -3,12 +3,14 @@
 use crate::help::{Help, SCRUBBED};
 use crate::json::{self, Object, put_name};
 use crate::messages;
+use crate::metrics::{gauge, label};
 use crate::open_store::{StoreDir, open};
 use crate::output::Output;
 use crate::progress::{bytes, count, duration};
 use crate::status::exit_code;
 use clap::Args;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::{SystemTime, UNIX_EPOCH};
 use weald_format::Timestamp;
@@ -33,6 +35,10 @@ pub const STATUS_HELP: Help = Help {
     examples: &[
         ("Show how far it is", "weald scrub status /srv/store"),
         (
+            "Write figures for node_exporter",
+            "weald scrub status --prometheus /srv/store > /var/lib/node_exporter/scrub.prom",
+        ),
+        (
             "Print the share that was read",
             "weald scrub status --json /srv/store | jq .read_bytes/.total_bytes",
         ),
@@ -49,6 +55,9 @@ pub(super) struct StatusArgs {
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+    /// Print figures for Prometheus
+    #[arg(long, conflicts_with = "json")]
+    prometheus: bool,
 }
 
 pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
@@ -58,6 +67,8 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let Some(wish) = wish else {
         if args.json {
             output.json(&json_of(None, &nothing(), "none").into())?;
+        } else if args.prometheus {
+            output.text(&metrics(None, "none", &args.location.store)?)?;
         } else {
             output.text("never scrubbed\n")?;
         }
@@ -68,6 +79,8 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
     let state = state_of(&store, &wish, report.as_ref());
     if args.json {
         output.json(&json_of(report.as_ref(), &wish, state).into())?;
+    } else if args.prometheus {
+        output.text(&metrics(report.as_ref(), state, &args.location.store)?)?;
     } else {
         let text = match &report {
             Some(report) if report.is_done() => text_of(report),
@@ -95,6 +108,17 @@ fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
 }
+
+/// All words of [`state_of`], and that of a store that was never scrubbed.
+const STATES: [&str; 7] = [
+    "none",
+    "waiting",
+    "running",
+    "paused",
+    "interrupted",
+    "failed",
+    "complete",
+];
 
 /// The state of a scrub in a word.
 fn state_of(store: &Store, wish: &ScrubWish, report: Option<&ScrubReport>) -> &'static str {
@@ -290,6 +314,63 @@ pub fn json_of(report: Option<&ScrubReport>, wish: &ScrubWish, state: &str) -> O
     let is_clean = report.is_done() && report.finding_count() == 0 && report.parked.is_empty();
     object.insert("clean".into(), is_clean.into());
     object
+}
+
+/// All figures: of a store that was never scrubbed, the state alone.
+fn metrics(report: Option<&ScrubReport>, state: &str, store: &Path) -> anyhow::Result<String> {
+    // The same, however it was typed.
+    let path = std::fs::canonicalize(store)?;
+    let labels = format!("store=\"{}\"", label(&path.to_string_lossy()));
+    let of_store = |head, figure: u64| gauge(head, &[(labels.clone(), figure as f64)]);
+    let states = STATES.map(|word| {
+        let labels = format!("{labels},state=\"{word}\"");
+        (labels, f64::from(u8::from(word == state)))
+    });
+    let mut text = gauge(
+        ("weald_scrub_state", "1 for the state of the scrub."),
+        &states,
+    );
+    let Some(report) = report else {
+        return Ok(text);
+    };
+    // The last complete one: this or the one before.
+    let done = report.is_done().then_some(report.time_s);
+    let complete = done.or(report.last.map(|last| last.time_s));
+    let figures = [
+        (
+            ("weald_scrub_read_bytes", "Bytes that the scrub has read."),
+            Some(report.read_len),
+        ),
+        (
+            ("weald_scrub_total_bytes", "Bytes that it is to read."),
+            Some(report.total_len),
+        ),
+        (
+            ("weald_scrub_findings", "What it found damaged."),
+            Some(report.finding_count()),
+        ),
+        (
+            ("weald_scrub_unread", "What it could not read, as of now."),
+            Some(report.parked.len() as u64),
+        ),
+        (
+            ("weald_scrub_start_time_seconds", "When it began."),
+            Some(report.begun_s),
+        ),
+        (
+            (
+                "weald_scrub_complete_time_seconds",
+                "When the last complete scrub ended.",
+            ),
+            complete,
+        ),
+    ];
+    for (head, figure) in figures {
+        if let Some(figure) = figure {
+            text.push_str(&of_store(head, figure));
+        }
+    }
+    Ok(text)
 }
 
 fn finding_json(finding: &ScrubFinding) -> serde_json::Value {
