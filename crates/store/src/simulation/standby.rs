@@ -17,7 +17,7 @@ use crate::simulated_disk::{Fault, SimDisk};
 use crate::store::open_engine;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use weald_format::{CommitNo, Result};
+use weald_format::{CommitNo, ErrorKind, Result};
 use weald_io::ReadAt;
 
 type Done<T> = std::result::Result<T, String>;
@@ -178,9 +178,14 @@ impl Trio {
         let writer = told("read", reading.write(self.pair.run.options()))?;
         StoreRun::check(&writer)?;
         drop(writer);
-        let refused = store.write(self.pair.run.options());
-        if refused.is_ok() {
-            return Err("a standby was opened for writing".to_owned());
+        // What it read holds the lock, which would refuse a writer, too.
+        drop(reading);
+        match store.write(self.pair.run.options()) {
+            Ok(_) => return Err("a standby was opened for writing".to_owned()),
+            Err(error) if error.kind() == ErrorKind::Busy => {
+                return Err(format!("a standby is locked: {error}"));
+            }
+            Err(_) => {}
         }
         self.compare_sums(&store)
     }
