@@ -112,7 +112,18 @@ impl Opened {
                     dir: holder,
                     shown: holder_path(request),
                 };
-                Image::open_stored(location.open()?, name, options.start, &open_options)?
+                let store = location.open()?;
+                let opened = |name: &str| {
+                    Image::open_stored(store.clone(), name, options.start, &open_options)
+                };
+                match opened(name) {
+                    // The giver reads an image that was replaced, or has another name now.
+                    Err(error) if state.is_some() => {
+                        let mut others = store.names_of_maps()?.into_iter();
+                        others.find_map(|name| opened(&name).ok()).ok_or(error)?
+                    }
+                    opened => opened?,
+                }
             }
         };
         Ok(Self {

@@ -583,7 +583,7 @@ impl StoreWriter {
         }
         for name in self
             .store()
-            .names()?
+            .names_of_maps()?
             .iter()
             .filter(|name| !known.contains(*name))
         {

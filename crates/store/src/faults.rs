@@ -90,8 +90,10 @@ pub enum Bug {
     SortedClassesMixed,
     /// The row of an image that is removed does not say what was dropped.
     RemovalNotNoted,
-    /// The map of a replaced image is not kept under its hidden name.
+    /// The map of a replaced image is not kept under its reserved name.
     ReplacedMapNotKept,
+    /// A replaced image is removed while it is read.
+    ReplacedReleasedEarly,
     /// The map of an image that gets another name keeps the old one until the commit.
     RenamedMapNotHidden,
     /// A group of rows that is divided loses its last rows.

@@ -8,10 +8,14 @@ use crate::store::Store;
 use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use weald_format::store::{ImageMap, Location, Part};
+use weald_format::store::{ImageMap, Location, MAP_LEN_MAX, Part};
 use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 use weald_io::ReadAt;
 
+/// How often an image is opened again whose name moves to another one meanwhile.
+const OPEN_COUNT_MAX: usize = 100;
+/// How often the map of an image is looked for while its name changes.
+const LOOK_COUNT_MAX: usize = 3;
 /// Number of segments that an open image keeps open.
 const IMAGE_SEGMENTS_MAX: usize = 32;
 
@@ -78,30 +82,43 @@ pub struct StoredImage {
 
 impl StoredImage {
     /// Opens the image `name` for reading like a file. While it is open,
-    /// [`crate::StoreWriter::remove`] refuses to remove it.
+    /// [`crate::StoreWriter::remove`] refuses to remove it. If another image gets its name, this
+    /// one keeps its blocks until its last reader is gone.
     ///
     /// # Errors
     /// As [`Store::map`]; `Busy` if it is being removed.
     pub fn open(store: Store, name: &str) -> Result<Self> {
-        let lock = store.lock_file(Access::Read)?;
         let mut map = store.map(name)?;
-        // The image may have been removed after its map was read and before it was locked.
-        let is_free = lock.try_lock(layout::image_lock(map.image_no), false)?;
-        let again = store.map(name)?;
-        if !is_free || again.image_no != map.image_no {
-            let what = format!("{}:{name}: is being removed", store.disk.shown());
-            return Err(Error::new(ErrorKind::Busy, what));
+        for _ in 0..OPEN_COUNT_MAX {
+            let lock = store.lock_file(Access::Read)?;
+            let is_free = lock.try_lock(layout::image_lock(map.image_no), false)?;
+            // The image may have been removed or replaced after its map was read and before it was
+            // locked.
+            let again = store.map(name)?;
+            let is_it = again.image_no == map.image_no;
+            map = again;
+            if is_it && is_free {
+                return Ok(Self {
+                    name: name.to_owned(),
+                    image_no: map.image_no,
+                    len: map.image_len(),
+                    parts: RwLock::new(Arc::new(Parts::of(&map))),
+                    segments: Mutex::default(),
+                    store,
+                    _lock: Some(lock),
+                });
+            }
+            if is_it {
+                break;
+            }
         }
-        map = again;
-        Ok(Self {
-            name: name.to_owned(),
-            image_no: map.image_no,
-            len: map.image_len(),
-            parts: RwLock::new(Arc::new(Parts::of(&map))),
-            segments: Mutex::default(),
-            store,
-            _lock: Some(lock),
-        })
+        let what = format!("{}:{name}: is being removed", store.disk.shown());
+        Err(Error::new(ErrorKind::Busy, what))
+    }
+
+    /// Number of the image in its store, never used twice.
+    pub fn image_no(&self) -> ImageNo {
+        self.image_no
     }
 
     /// Store of the image.
@@ -198,24 +215,53 @@ impl StoredImage {
     /// Reads the map again, after the collector moved blocks.
     ///
     /// # Errors
-    /// `Moved` if the image was removed or replaced; `Corrupt`, `Io`.
+    /// `Moved` if the image was removed; `Corrupt`, `Io`.
     fn reload(&self) -> Result<Arc<Parts>> {
-        let moved = |how: &str| {
-            let what = format!("{}:{}: was {how}", self.store.disk.shown(), self.name);
-            Error::new(ErrorKind::Moved, what)
-        };
-        let map = match self.store.map(&self.name) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                return Err(moved("removed while it is read"));
+        let before = self.parts.read().clone();
+        for _ in 0..LOOK_COUNT_MAX {
+            if let Some(map) = self.find_map(&before)? {
+                let parts = Arc::new(Parts::of(&map));
+                *self.parts.write() = parts.clone();
+                return Ok(parts);
             }
-            other => other?,
-        };
-        if map.image_no != self.image_no || map.image_len() != self.len {
-            return Err(moved("replaced"));
         }
-        let parts = Arc::new(Parts::of(&map));
-        *self.parts.write() = parts.clone();
-        Ok(parts)
+        let shown = self.store.disk.shown();
+        let what = format!("{shown}:{}: was removed while it is read", self.name);
+        Err(Error::new(ErrorKind::Moved, what))
+    }
+
+    /// The map of this image: under its name, under its reserved name if another image has taken
+    /// its name, without a name while it gets one, or under another name.
+    fn find_map(&self, before: &Arc<Parts>) -> Result<Option<ImageMap>> {
+        let is_it = |map: &ImageMap| map.image_no == self.image_no && map.image_len() == self.len;
+        let of = |name: &str| match self.store.map(name) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            other => other.map(|map| Some(map).filter(is_it)),
+        };
+        for name in [&self.name, &layout::replaced_name(self.image_no)] {
+            if let Some(map) = of(name)? {
+                return Ok(Some(map));
+            }
+        }
+        let hidden = layout::hidden_map(self.image_no);
+        let hidden = match self.store.read_object(&hidden, MAP_LEN_MAX) {
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            other => Some(self.store.parse_map(&self.name, &other?)?).filter(is_it),
+        };
+        // That of a removed image leads to what is gone.
+        if hidden
+            .as_ref()
+            .is_some_and(|map| Parts::of(map) != **before)
+        {
+            return Ok(hidden);
+        }
+        for name in self.store.names()? {
+            // The map of another image that is damaged hides nothing.
+            if let Ok(Some(map)) = of(&name) {
+                return Ok(Some(map));
+            }
+        }
+        Ok(None)
     }
 }
 

@@ -162,16 +162,20 @@ impl StoreWriter {
         Ok(imported)
     }
 
-    /// As [`StoreWriter::import`], but replaces the existing image `name`. After a crash the store
-    /// has either the old or the new image.
+    /// As [`StoreWriter::import`], but replaces the existing image `name`, whose readers go on.
+    /// After a crash the name means either the old or the new image.
     ///
     /// # Errors
-    /// As [`StoreWriter::import`]; `NotFound` if there is no image of this name, `Busy` if a reader
-    /// has it open.
+    /// As [`StoreWriter::import`]; `NotFound` if there is no image of this name; `Limit` if too
+    /// many replaced images are read.
     pub fn import_over(&mut self, name: &str, source: &dyn ReadAt) -> Result<Imported> {
-        let _lock = self.lock_image(name, "close it")?;
+        layout::check_name(name)?;
+        self.store().map(name)?;
+        self.release_replaced()?;
+        self.replaceable(name)?;
         let (map, imported) = self.take_image(source)?;
         self.refuse_after_failure(|writer| writer.replace(name, &map))?;
+        self.release_replaced()?;
         Ok(imported)
     }
 

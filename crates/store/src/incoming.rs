@@ -247,6 +247,10 @@ impl Incoming {
             None => writer.publish(&self.name, &map),
             Some(_) => writer.replace(&self.name, &map),
         })?;
+        if is_over.is_some() {
+            drop(is_over);
+            self.writer.release_replaced()?;
+        }
         Ok(Imported {
             image_digest,
             tree_digest,

@@ -122,6 +122,9 @@ pub const TIER_MARK: &str = "tier";
 pub const TIER_MARK_COPY: &str = "tier.copy";
 /// A segment on its way into a directory, until all of it is there.
 pub const MOVING: &str = "moving";
+/// Most images of a store that were replaced while they are read. Each keeps its space; more mean
+/// that readers never end.
+pub const REPLACED_COUNT_MAX: usize = 64;
 /// Longest name of an image, in bytes.
 pub const IMAGE_NAME_LEN_MAX: usize = 200;
 
@@ -211,6 +214,17 @@ pub fn content_digests(image_no: ImageNo) -> String {
     format!("{IMAGES}/.{image_no:016x}.digests")
 }
 
+/// The reserved name of an image that was replaced while it was read: of its map and of its row. No
+/// image that users add can have it.
+pub fn replaced_name(image_no: ImageNo) -> String {
+    format!(".{image_no:016x}.replaced")
+}
+
+/// Image whose [`replaced_name`] this is; `None` if it is none.
+pub fn replaced_image(name: &str) -> Option<ImageNo> {
+    image_of(name, ".replaced")
+}
+
 /// Image of a hidden map with this file name; `None` if it is none.
 pub fn hidden_map_image(name: &str) -> Option<ImageNo> {
     image_of(name, ".map")
@@ -273,6 +287,17 @@ pub fn check_name(name: &str) -> Result<()> {
     }
 }
 
+/// As [`check_name`], for a name that may be the reserved one of a replaced image.
+///
+/// # Errors
+/// As [`check_name`].
+pub fn check_map_name(name: &str) -> Result<()> {
+    if replaced_image(name).is_some() {
+        return Ok(());
+    }
+    check_name(name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -294,6 +319,19 @@ mod tests {
             &"x".repeat(201),
         ] {
             check_name(bad).expect_err(bad);
+        }
+    }
+
+    #[test]
+    fn names_of_replaced_images_are_numbers_that_nobody_can_give() {
+        for number in [0, 0x1234, u64::MAX].map(ImageNo) {
+            let name = replaced_name(number);
+            assert_eq!(replaced_image(&name), Some(number));
+            assert_eq!(hidden_map_image(&name), None);
+            check_name(&name).expect_err(&name);
+        }
+        for bad in ["", ".replaced", ".1.replaced", "0000000000000001.replaced"] {
+            assert_eq!(replaced_image(bad), None, "{bad}");
         }
     }
 

@@ -8,7 +8,10 @@
 //! 3. The rename after the last count, which shows the image (`Present`, map hidden): the rename is
 //!    repeated.
 //! 4. Dropping references (`Removing`): the remaining references are dropped.
-//! 5. Rewriting maps after blocks moved: the emptied segments still have their files. All maps are
+//! 5. Replacing an image: before the commit the new image is `Adding`, and the map of the old one
+//!    has a second, reserved name, which is removed; after it, case 3 shows the new image, and the
+//!    old one is released when nobody reads it.
+//! 6. Rewriting maps after blocks moved: the emptied segments still have their files. All maps are
 //!    compared with the rows before these files are removed.
 //!
 //! A map, a segment or a row that is damaged or missing is told, and costs what it belongs to; the
@@ -57,6 +60,10 @@ impl StoreWriter {
                 Err(error) => log::warn!("{error}"),
                 Ok(()) => {}
             }
+        }
+        if is_complete && !self.is_check() && !self.store().keeps_changes_in_memory() {
+            let done = self.release_replaced();
+            self.tell_item(format_args!("replaced images stay"), done)?;
         }
         self.recover_volumes()
     }
@@ -149,6 +156,11 @@ impl StoreWriter {
         for name in disk.list_objects(ObjectKind::Map)? {
             if let Some(image_no) = layout::hidden_map_image(&name).filter(is_stale) {
                 remove_if_there(disk, &layout::hidden_map(image_no))?;
+            }
+            // One that no row names: the replacement was not committed.
+            let is_kept = rows.iter().any(|(known, _)| *known == name);
+            if layout::replaced_image(&name).is_some() && !is_kept {
+                remove_if_there(disk, &layout::map(&name))?;
             }
         }
         for name in disk.list(layout::IMAGES)? {

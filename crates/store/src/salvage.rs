@@ -34,7 +34,7 @@ use crate::writer;
 use logged::Logged;
 use restore::Restored;
 use segments::Segments;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use tables::{Counters, OldTables};
 use volumes::OldVolume;
@@ -396,8 +396,13 @@ impl Store {
         salvaged: &mut Salvaged,
     ) -> Result<Vec<String>> {
         let mut names = Vec::new();
-        for name in self.names()? {
+        let mut shown = BTreeSet::new();
+        let mut found_names = self.names_of_maps()?;
+        found_names.sort_by_key(|name| layout::replaced_image(name).is_some());
+        for name in found_names {
             match self.read_map(&name) {
+                // Its replacement was not committed.
+                Ok(map) if !shown.insert(map.image_no) => {}
                 Ok(map) => {
                     for (id, location, record) in map.blocks() {
                         found.blocks.entry(id).or_insert(BlockRow {
@@ -441,6 +446,8 @@ impl Store {
             }
         }
         match lost_count {
+            // Nobody finds it by a name.
+            _ if layout::replaced_image(name).is_some() => {}
             0 => salvaged.images.push(name.to_owned()),
             _ => {
                 let of = map.blocks().count();

@@ -98,6 +98,44 @@ struct StoreRun {
     trace: Vec<String>,
 }
 
+/// A reader that opened an image some operations ago.
+struct Held {
+    image: StoredImage,
+    bytes: Vec<u8>,
+    /// The name that the image has now; `None` if it was replaced.
+    name: Option<String>,
+}
+
+impl Held {
+    /// Whether the image would be removed.
+    fn is_in_the_way(&self, operation: &Operation) -> bool {
+        matches!(operation, Operation::Remove(name) if Some(name) == self.name.as_ref())
+    }
+
+    /// The operation was done.
+    fn follow(&mut self, operation: &Operation) {
+        let Some(name) = &self.name else { return };
+        match operation {
+            Operation::Replace(replaced, _) if replaced == name => self.name = None,
+            Operation::Rename(old, new, _) if old == name => self.name = Some(new.clone()),
+            Operation::Rename(_, new, _) if new == name => self.name = None,
+            _ => {}
+        }
+    }
+
+    /// It reads what it has opened, wherever the blocks are now.
+    fn verify(&self) -> Outcome {
+        let mut bytes = vec![0; self.image.len() as usize];
+        let read = self.image.read_exact_at(&mut bytes, 0);
+        read.map_err(|error| format!("old reader: {error}"))?;
+        if bytes == self.bytes {
+            Ok(())
+        } else {
+            Err(format!("old reader of {:?}: other bytes", self.name))
+        }
+    }
+}
+
 /// `Err` describes the first difference that a run found.
 type Outcome = std::result::Result<(), String>;
 
@@ -292,16 +330,16 @@ impl StoreRun {
 
     fn steps(&mut self) -> Outcome {
         let mut writer = None;
+        let mut held: Option<Held> = None;
         for _ in 0..4 + self.random.below(12) {
             let operation = self.choose();
             let mut shown = format!("{operation:?}");
             shown.truncate(60);
             self.trace.push(shown);
-            let reader = self.model.keys().next().cloned();
-            let old = reader.and_then(|name| {
-                let store = Store::open(Arc::new(self.disk.clone())).ok()?;
-                Some((StoredImage::open(store, &name).ok()?, name))
-            });
+            if held.is_none() || self.random.is_one_in(4) {
+                drop(held.take());
+                held = self.hold();
+            }
             let fault = match self.random.below(6) {
                 0..=1 => Some(Fault::PowerCut),
                 2 => Some(Fault::Io),
@@ -314,13 +352,11 @@ impl StoreRun {
                 self.trace.push(format!("{fault:?} after {count} calls"));
                 self.disk.fail_after(count, fault);
             }
-            let is_held = old.as_ref().is_some_and(|(_, read)| match &operation {
-                Operation::Remove(name) | Operation::Replace(name, _) => name == read,
-                Operation::Rename(old, new, _) => old == read || new == read,
-                _ => false,
-            });
+            let is_held = held
+                .as_ref()
+                .is_some_and(|held| held.is_in_the_way(&operation));
             let done = if is_held {
-                // A reader has the image open, so that its removal or replacement is skipped.
+                // A reader has the image open, so that its removal is skipped.
                 self.perform(&mut writer, &Operation::Reopen)
             } else {
                 self.perform(&mut writer, &operation)
@@ -328,7 +364,13 @@ impl StoreRun {
             self.disk.cancel_fault();
             match done {
                 Ok(()) if is_held => {}
-                Ok(()) => Self::apply(&mut self.model, &operation),
+                Ok(()) => {
+                    let is_refused = Self::is_refused(&self.model, &operation);
+                    if let Some(held) = held.as_mut().filter(|_| !is_refused) {
+                        held.follow(&operation);
+                    }
+                    Self::apply(&mut self.model, &operation);
+                }
                 Err(_) if fault.is_some() => {}
                 Err(error) => return Err(format!("{operation:?}: {error}")),
             }
@@ -336,17 +378,13 @@ impl StoreRun {
             let is_cut = self.disk.is_off() || self.random.is_one_in(4);
             if is_cut {
                 self.trace.push("power cut".to_owned());
+                drop(held.take());
                 (writer, self.disk) = (None, self.disk.reboot());
-            } else if let Some((image, name)) = old.filter(|_| !failed) {
-                // A reader that opened the image before must still read it, wherever its blocks are
-                // now.
-                let mut bytes = vec![0; image.len() as usize];
-                image
-                    .read_exact_at(&mut bytes, 0)
-                    .map_err(|e| format!("old reader: {e}"))?;
-                if self.model.get(&name).is_some_and(|wanted| *wanted != bytes) {
-                    return Err(format!("old reader of {name}: other bytes"));
-                }
+            } else if failed {
+                // Which name it has now is not known.
+                drop(held.take());
+            } else if let Some(held) = &held {
+                held.verify()?;
             }
             if failed || is_cut {
                 drop(writer.take());
@@ -354,8 +392,21 @@ impl StoreRun {
                 writer = Some(self.reopen_and_compare(&operation)?);
             }
         }
-        drop(writer);
+        drop((writer, held));
         self.end()
+    }
+
+    /// Opens an image, which may be replaced or get another name later.
+    fn hold(&mut self) -> Option<Held> {
+        let count = self.model.len() as u64;
+        let at = self.random.below(count.max(1)) as usize;
+        let (name, bytes) = self.model.iter().nth(at)?;
+        let store = Store::open(Arc::new(self.disk.clone())).ok()?;
+        Some(Held {
+            image: StoredImage::open(store, name).ok()?,
+            bytes: bytes.clone(),
+            name: Some(name.clone()),
+        })
     }
 
     /// Empties the store; no segment and no map may remain.
@@ -408,6 +459,7 @@ fn planted_bugs_are_found_within_thousands_of_seeds() {
         Bug::LostDecrement,
         Bug::SegmentRemovedBeforeMaps,
         Bug::ReplacedMapNotKept,
+        Bug::ReplacedReleasedEarly,
         Bug::RenamedMapNotHidden,
         Bug::DividedRowsLost,
         Bug::NoteNamesOthers,
@@ -621,6 +673,62 @@ fn a_second_writer_gets_the_name_of_the_first() {
     );
     drop(first);
     run.open().expect("open after the first");
+}
+
+// Would catch replaced images that pile up without a limit, one that goes while it is read, and one
+// that stays when nobody reads it.
+#[test]
+fn replaced_images_stay_for_their_readers_up_to_a_limit() {
+    let mut run = filled(3);
+    let mut writer = run.open().expect("open");
+    let store = writer.store().clone();
+    let mut readers = Vec::new();
+    for _ in 0..crate::layout::REPLACED_COUNT_MAX {
+        let bytes = read_all(&store, "image0").expect("read");
+        let image = StoredImage::open(store.clone(), "image0").expect("an image");
+        readers.push((image, bytes));
+        let image = random_image(&mut run.random, &mut run.pool);
+        writer.import_over("image0", &image).expect("replace");
+    }
+    let names = ["image0", "image1", "image2"];
+    assert_eq!(store.names().expect("names"), names);
+    let last = StoredImage::open(store.clone(), "image0").expect("an image");
+    for error in [
+        writer.import_over("image0", &run.model["image1"]).map(drop),
+        writer.rename("image1", "image0", IfTaken::Replace),
+    ] {
+        let error = error.expect_err("one more");
+        assert_eq!(error.kind(), weald_format::ErrorKind::Limit, "{error}");
+    }
+    let all = CollectOptions {
+        copy_below_percent: 100,
+        ..CollectOptions::default()
+    };
+    let collect = |writer: &mut StoreWriter| {
+        let done = writer.collect(&all, &mut |_| ControlFlow::Continue(()));
+        done.expect("collect");
+        Run::check(writer).expect("a clean store");
+    };
+    collect(&mut writer);
+    for (image, bytes) in &readers {
+        let mut found = vec![0; bytes.len()];
+        image.read_exact_at(&mut found, 0).expect("an old image");
+        assert!(found == *bytes, "other bytes");
+    }
+    let before = run.disk.len_below("segments/");
+    drop((readers, last));
+    drop(writer);
+    writer = run.open().expect("open again");
+    assert_eq!(writer.replaced_images().expect("rows"), [""; 0]);
+    collect(&mut writer);
+    assert!(run.disk.len_below("segments/") < before);
+    writer
+        .rename("image1", "image0", IfTaken::Replace)
+        .expect("replace");
+    assert_eq!(
+        read_all(&store, "image0").expect("read"),
+        run.model["image1"]
+    );
 }
 
 // Would catch a removal without `--force` of an image that a reader has open.

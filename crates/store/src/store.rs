@@ -242,6 +242,17 @@ impl Store {
         Ok(names)
     }
 
+    /// Names of the images, and the reserved names of those that were replaced while they are read.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn names_of_maps(&self) -> Result<Vec<String>> {
+        let mut names = self.disk.list_objects(ObjectKind::Map)?;
+        names.retain(|name| layout::check_map_name(name).is_ok());
+        names.sort_unstable();
+        Ok(names)
+    }
+
     /// Numbers of the segments whose files are there.
     ///
     /// # Errors
@@ -258,13 +269,13 @@ impl Store {
         object.read_all(len_max, &format_args!("{}/{name}", self.disk.shown()))
     }
 
-    /// Reads the map of the image `name`.
+    /// Reads the map of the image `name`, which may be the reserved name of a replaced one.
     ///
     /// # Errors
     /// `NotFound` if there is no such image; `Invalid` for a name that no image can have;
     /// `Corrupt`, `Io`.
     pub fn map(&self, name: &str) -> Result<ImageMap> {
-        layout::check_name(name)?;
+        layout::check_map_name(name)?;
         match self.read_object(&layout::map(name), MAP_LEN_MAX) {
             Ok(bytes) => ImageMap::parse(&bytes, self.superblock.uuid)
                 .map_err(|error| self.damaged_map(name, &error)),
@@ -344,6 +355,10 @@ pub struct StoreInfo {
     pub image_count: u64,
     /// Total length of all images as files, in bytes.
     pub image_len: u64,
+    /// Number of images that were replaced and are still being read, or not yet removed.
+    pub replaced_count: u64,
+    /// Total length of the records that only these refer to, in bytes.
+    pub replaced_len: u64,
     /// Number of distinct records that images refer to.
     pub block_count: u64,
     /// Total length of these records including headers, in bytes.
@@ -383,6 +398,9 @@ pub struct ImageInfo {
 /// if several images do.
 type Owners = hashbrown::HashMap<BlockId, (u64, Option<usize>)>;
 
+/// Index of all images that were replaced.
+const REPLACED: usize = usize::MAX;
+
 impl Store {
     /// Returns figures about the store and about every image, sorted by name. An image that is
     /// added or removed during the call may be counted or not. `damaged` gets the errors of images
@@ -396,7 +414,7 @@ impl Store {
     pub fn info(&self, damaged: &mut dyn FnMut(Error)) -> Result<(StoreInfo, Vec<ImageInfo>)> {
         let (mut store, mut images) = (StoreInfo::default(), Vec::new());
         let mut owners = Owners::new();
-        for name in self.names()? {
+        for name in self.names_of_maps()? {
             let map = match self.map(&name) {
                 Err(error) if error.kind() == ErrorKind::NotFound => continue,
                 // A map that is too long or no regular file hides its own image alone, too.
@@ -406,7 +424,8 @@ impl Store {
                 }
                 other => other?,
             };
-            let no = images.len();
+            let is_replaced = layout::replaced_image(&name).is_some();
+            let no = if is_replaced { REPLACED } else { images.len() };
             let mut block_count = 0;
             for part in &map.parts {
                 if let weald_format::store::Part::Block { id, .. } = part {
@@ -416,6 +435,10 @@ impl Store {
                         *owner = None;
                     }
                 }
+            }
+            if is_replaced {
+                store.replaced_count += 1;
+                continue;
             }
             store.image_len += map.image_len();
             images.push(ImageInfo {
@@ -430,6 +453,9 @@ impl Store {
         }
         for (len, owner) in owners.values() {
             store.live_len += len;
+            if *owner == Some(REPLACED) {
+                store.replaced_len += len;
+            }
             if let Some(image) = owner.and_then(|no| images.get_mut(no)) {
                 image.own_len += len;
             }

@@ -14,6 +14,7 @@ mod mounted;
 mod names;
 mod older;
 mod pins;
+mod replaced;
 mod replica_places;
 mod replicas;
 mod rows;

@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use weald_testkit::compare::{CompareOptions, assert_same};
 use weald_testkit::mounts::{Server, eventually};
 
-const MOUNTED: CompareOptions = CompareOptions {
+pub const MOUNTED: CompareOptions = CompareOptions {
     rsync: true,
     holes: false,
     link_counts: true,
 };
 
 /// Drops the kernel's page cache, so that the server reads again.
-fn drop_pages() {
+pub fn drop_pages() {
     fs::write("/proc/sys/vm/drop_caches", "3").expect("drop_caches, as root");
 }
 

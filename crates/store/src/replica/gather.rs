@@ -232,7 +232,7 @@ impl Gatherer<'_> {
         let mut error = None;
         // In later tables than these the image may have another name.
         let usual = [layout::map(name), layout::hidden_map(row.image_no)];
-        let others = std::iter::once_with(|| self.store.names().unwrap_or_default());
+        let others = std::iter::once_with(|| self.store.names_of_maps().unwrap_or_default());
         let others = others.flatten().map(|other| layout::map(&other));
         for object in usual.into_iter().chain(others) {
             match self.store.read_object(&object, MAP_LEN_MAX) {

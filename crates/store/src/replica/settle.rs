@@ -66,7 +66,7 @@ fn settle_images(store: &Store, images: &[(String, ImageRow)]) -> Result<bool> {
     let shown: BTreeMap<&str, &ImageRow> =
         present.map(|(name, row)| (name.as_str(), row)).collect();
     let known: BTreeSet<ImageNo> = images.iter().map(|(_, row)| row.image_no).collect();
-    for name in store.names()? {
+    for name in store.names_of_maps()? {
         let map = store.map(&name).ok();
         let old = map.map(|map| map.image_no);
         let row = shown.get(name.as_str());

@@ -179,7 +179,7 @@ impl Store {
     /// Refuses to go on while a reader has an image open, of which other bytes may come to lie in
     /// the same places.
     pub(super) fn refuse_readers(&self) -> Result<()> {
-        for name in self.names()? {
+        for name in self.names_of_maps()? {
             let image_no = match self.map(&name) {
                 Ok(map) => map.image_no,
                 Err(error) if is_bad_or_missing(&error) => continue,

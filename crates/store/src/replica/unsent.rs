@@ -82,6 +82,8 @@ impl Unsent {
         for Change { table, key, .. } in rows.differences(engine)? {
             let name = || String::from_utf8_lossy(&key).into_owned();
             match table {
+                // It was replaced: what replaced it is named.
+                Table::Images if layout::replaced_image(&name()).is_some() => {}
                 Table::Images => {
                     unsent
                         .images

@@ -30,6 +30,8 @@ const FORGET_COUNT: u64 = 1024;
 enum Phase {
     /// Writes blocks again of which the open volumes use a part.
     Settle,
+    /// Removes images that were replaced and that nobody reads any more.
+    Release,
     /// Chooses segments.
     Choose,
     /// Removes rows without references.
@@ -92,6 +94,7 @@ impl Collecting {
         settles: bool,
     ) -> Result<Self> {
         let mut collecting = Self::with(shared, |writer| Collection::begin(writer, options))?;
+        collecting.phase = Phase::Release;
         if settles {
             collecting.phase = Phase::Settle;
             let volumes = shared.volumes();
@@ -164,7 +167,9 @@ impl Collecting {
     pub fn stop(&mut self) {
         self.collection.stop();
         self.phase = match self.phase {
-            Phase::Settle | Phase::Choose | Phase::Forget | Phase::Find => Phase::Finish,
+            Phase::Settle | Phase::Release | Phase::Choose | Phase::Forget | Phase::Find => {
+                Phase::Finish
+            }
             ref phase => phase.clone(),
         };
     }
@@ -201,7 +206,7 @@ impl Collecting {
         shared.lock_writer().is_ok() && self.phase != Phase::Finish
     }
 
-    fn try_step(&mut self, shared: &OpenStore) -> Result<CollectStep> {
+    fn try_step(&mut self, shared: &Arc<OpenStore>) -> Result<CollectStep> {
         let engine = shared.reader.engine();
         // A pass over all rows must not keep the store open for long after its volumes.
         let check = || {
@@ -218,8 +223,15 @@ impl Collecting {
                 }
                 let volumes = shared.volumes();
                 if !volumes.iter().any(|volume| volume.settle_after_commit()) {
-                    self.phase = Phase::Choose;
+                    self.phase = Phase::Release;
                 }
+            }
+            Phase::Release => {
+                if lock(shared)?.is_none() {
+                    return Ok(CollectStep::Waiting);
+                }
+                self.phase = Phase::Choose;
+                shared.release_replaced()?;
             }
             Phase::Choose => {
                 let tables = (&shared.store, engine);
@@ -245,7 +257,7 @@ impl Collecting {
             }
             Phase::Empty if self.collection.next_copy() == NextCopy::None => {
                 self.phase = if self.collection.has_emptied() {
-                    Phase::Renew(shared.store.names()?)
+                    Phase::Renew(shared.store.names_of_maps()?)
                 } else {
                     Phase::Find
                 };

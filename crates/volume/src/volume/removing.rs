@@ -89,6 +89,31 @@ impl OpenStore {
     }
 }
 
+impl OpenStore {
+    /// Removes the images that were replaced and that nobody reads any more, between commits.
+    ///
+    /// # Errors
+    /// As [`Removing::finish`].
+    pub(super) fn release_replaced(self: &Arc<Self>) -> Result<()> {
+        let names = self.lock_writer()?.writer.replaced_images()?;
+        for name in names {
+            let removal = match Removal::begin(&self.store, &name, false) {
+                Err(error) if matches!(error.kind(), ErrorKind::Busy | ErrorKind::NotFound) => {
+                    continue;
+                }
+                other => other?,
+            };
+            let removing = Removing {
+                shared: Arc::downgrade(self),
+                removal,
+                member: None,
+            };
+            removing.finish()?;
+        }
+        Ok(())
+    }
+}
+
 impl Removing {
     fn step<T>(
         &mut self,

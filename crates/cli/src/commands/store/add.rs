@@ -40,8 +40,8 @@ pub const HELP: Help = Help {
          compared as a whole: 5.2.10 begins like 5.2.9 and like 5.2.1. Of several it takes the \
          newest.",
         "With --replace, a name can move, as that of the latest version: readers find the old \
-         image until the new one is complete. An image that is mounted or being read is not \
-         replaced, and none in a store of which a volume is mounted.",
+         image until the new one is complete. Mounts of the old image go on with it, and it keeps \
+         its space until they end. No image is replaced in a store of which a volume is mounted.",
         "A stream, or an image of EROFS, is first packed into a temporary file in the store's \
          directory.",
         "If a volume of the store is mounted, by the same user, add builds the image in a \

@@ -123,8 +123,8 @@ pub const IMPORT_HELP: Help = Help {
          to 200 bytes of UTF-8, no '/', no control character and no dot in front. No two images \
          of a store have the same name.",
         "With --replace, a name can move, as that of the latest version: readers find the old \
-         image until the new one is complete. An image that is mounted or being read is not \
-         replaced.",
+         image until the new one is complete. Mounts of the old image go on with it, and it keeps \
+         its space until they end.",
         "If a volume of the store is mounted, by the same user, its server stores the image while \
          the volume goes on. --verify-duplicates and --replace are then refused, and \
          --index-memory is without effect.",

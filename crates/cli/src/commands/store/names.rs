@@ -388,8 +388,8 @@ pub(super) fn name_before(name: &str) -> String {
     format!("{name}~new")
 }
 
-/// Refuses to replace the image `name` if it is being read, or if others need it. Returns whether
-/// there is an image to replace.
+/// Refuses to replace the image `name` if others need it. Returns whether there is an image to
+/// replace.
 pub(super) fn prepare_to_replace(store: &Store, name: &str) -> anyhow::Result<bool> {
     let names = store.names()?;
     let before = name_before(name);
@@ -405,7 +405,6 @@ pub(super) fn prepare_to_replace(store: &Store, name: &str) -> anyhow::Result<bo
         return Ok(false);
     }
     Members::read(store)?.refuse_needed(store, &[name.to_owned()])?;
-    drop(Removal::begin(store, name, false)?);
     Ok(true)
 }
 
@@ -420,14 +419,24 @@ pub(super) fn replace(writer: &mut StoreWriter, name: &str) -> anyhow::Result<()
 pub const MV_HELP: Help = Help {
     lists: &[],
     notes: &[
-        "An image that is mounted or being read keeps its name, and so does one in a store of \
-         which a volume is mounted. What mounts it by the old name, such as a line of fstab, must \
-         be changed.",
+        "An image that is mounted or being read goes on under its mount. What mounts it by the old \
+         name, such as a line of fstab, must be changed. In a store of which a volume is mounted, \
+         names stay.",
+        "With --replace, NEW may be the name of an image: at any moment it means the old image or \
+         the moved one. Mounts of the old image go on with it; it keeps its space until a command \
+         that writes to the store, such as weald store gc, finds that nobody reads it. A store has \
+         at most 64 such images.",
     ],
-    examples: &[(
-        "Give an image another name",
-        "weald store mv /srv/store:monday tools-1",
-    )],
+    examples: &[
+        (
+            "Give an image another name",
+            "weald store mv /srv/store:monday tools-1",
+        ),
+        (
+            "Let the name latest mean another image",
+            "weald store mv --replace /srv/store:monday latest",
+        ),
+    ],
     exit_status: DONE_OR_FAILED,
 };
 
@@ -441,6 +450,10 @@ pub(super) struct MvArgs {
     /// Its new name
     #[arg(value_name = "NEW")]
     new: String,
+    /// Replace an image that has the new name: the name means the old image or the new one at any
+    /// moment
+    #[arg(long)]
+    replace: bool,
     #[command(flatten)]
     wait: WaitArgs,
 }
@@ -453,10 +466,14 @@ pub(super) fn mv(args: &MvArgs) -> anyhow::Result<ExitCode> {
             safe_line(&args.new)
         );
     }
-    views::refuse_mounted(&store, &name)?;
     args.wait.until_free(&store)?;
     let mut writer = store.write(WriteOptions::new(writer_name("store mv")))?;
-    writer.rename(&name, &args.new, IfTaken::Fail)?;
+    let mut if_taken = IfTaken::Fail;
+    if args.replace && store.names()?.contains(&args.new) && name != args.new {
+        Members::read(&store)?.refuse_needed(&store, std::slice::from_ref(&args.new))?;
+        if_taken = IfTaken::Replace;
+    }
+    writer.rename(&name, &args.new, if_taken)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -171,7 +171,8 @@ pub(super) fn info(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let mut damaged = Vec::new();
     let (info, images) = store.info(&mut |error| damaged.push(error))?;
-    let own_len = images.iter().map(|image| image.own_len).sum();
+    let own_len: u64 = images.iter().map(|image| image.own_len).sum();
+    let own_len = own_len + info.replaced_len;
     let allocated_len = allocated_len(&args.location.store.join("segments"))?;
     let superblocks_len = info.segment_count * SEGMENT_SUPERBLOCK_LEN as u64;
     let used_len = info.live_len.saturating_add(superblocks_len);
@@ -228,6 +229,8 @@ impl Numbers {
             ("image_count", info.image_count),
             ("volume_count", self.volume_count),
             ("image_len", info.image_len),
+            ("replaced_count", info.replaced_count),
+            ("replaced_len", info.replaced_len),
             ("block_count", info.block_count),
             ("live_len", info.live_len),
             ("shared_len", self.shared_len),
@@ -301,9 +304,18 @@ impl Numbers {
                 bytes(self.views.len)
             ),
         );
+        let replaced = (
+            "replaced images",
+            format!(
+                "{}, which are still being read or wait for the next command that writes, {}",
+                count(info.replaced_count),
+                bytes(info.replaced_len)
+            ),
+        );
         let has_views = self.views.len > 0;
         lines
             .iter()
+            .chain((info.replaced_count > 0).then_some(&replaced))
             .chain(has_views.then_some(&views))
             .map(|(word, value)| format!("{word:<20}{value}\n"))
             .collect()
