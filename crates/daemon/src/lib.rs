@@ -36,6 +36,7 @@ mod beside;
 mod byte_frames;
 mod client;
 mod connection;
+mod followed;
 mod hand_over;
 mod held_volume;
 mod hold_server;

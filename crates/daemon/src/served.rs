@@ -1,5 +1,6 @@
 //! One mount of a server, from the request to the unmount.
 
+use crate::followed::{Followed, Follower};
 use crate::message::{HandedMount, MountRequest, Prefetch};
 use crate::mount_lock::MountLock;
 use crate::opened_request::OpenedRequest;
@@ -39,6 +40,8 @@ pub(crate) struct Live {
     content: Content,
     prefetch: Option<PrefetchHandle>,
     mount_lock: Option<MountLock>,
+    /// The thread of a mount that follows a name.
+    follower: Option<Follower>,
 }
 
 /// The tree of a mount.
@@ -52,12 +55,48 @@ pub(crate) enum Content {
 
 /// An open image with its cache and its mount options.
 pub(crate) struct Opened {
-    pub(crate) image: Arc<Image>,
+    tree: ImageTree,
     pub(crate) cache: Arc<SharedCache>,
     options: MountOptions,
 }
 
+/// What an image mount shows.
+enum ImageTree {
+    Image(Arc<Image>),
+    /// The image that has a name at the moment.
+    Followed(Arc<Followed>),
+}
+
 impl Opened {
+    /// The image that the mount shows now.
+    pub(crate) fn image(&self) -> Arc<Image> {
+        match &self.tree {
+            ImageTree::Image(image) => Arc::clone(image),
+            ImageTree::Followed(followed) => followed.image(),
+        }
+    }
+
+    /// Follows the name of the image from now on, if the options say so. `store` is the directory
+    /// of its store.
+    fn follow(&mut self, store: &OwnedFd, request: &MountRequest) -> Result<()> {
+        if !self.options.follows_name {
+            return Ok(());
+        }
+        let name = request.stored.as_deref().unwrap_or_default();
+        let dup = |fd: &OwnedFd| fd.try_clone().map_err(|e| Error::io("the store", e));
+        let (holder, request) = (dup(store)?, request.clone());
+        let cache = Arc::clone(&self.cache);
+        let open = move || {
+            let opened = Self::open_state(dup(&holder)?, &request, &cache, None)?;
+            Ok(opened.image())
+        };
+        let subdir = self.options.subdir.take();
+        let place = (dup(store)?, name);
+        let followed = Followed::new(place, self.image(), subdir, Box::new(open))?;
+        self.tree = ImageTree::Followed(Arc::new(followed));
+        Ok(())
+    }
+
     /// Opens the image: the file `holder`, or an image of the store directory `holder`.
     fn open(holder: OwnedFd, request: &MountRequest, shared: &Arc<SharedCache>) -> Result<Self> {
         Self::open_state(holder, request, shared, None)
@@ -80,6 +119,7 @@ impl Opened {
         state: Option<(Digest, u64)>,
     ) -> Result<Self> {
         let mut options = MountOptions::parse(&request.options)?;
+        refuse_with_follow(&options, request)?;
         let is_local = |dir: &&mut PathBuf| !weald_remote::is_url(dir);
         for dir in options.base_dirs.iter_mut().filter(is_local) {
             *dir = Path::new(&request.working_dir).join(&*dir);
@@ -127,10 +167,28 @@ impl Opened {
             }
         };
         Ok(Self {
-            image: Arc::new(image),
+            tree: ImageTree::Image(Arc::new(image)),
             cache,
             options,
         })
+    }
+}
+
+/// Refuses what makes no sense for a name that moves.
+fn refuse_with_follow(options: &MountOptions, request: &MountRequest) -> Result<()> {
+    let given = [
+        (
+            request.stored.is_none(),
+            "only an image of a store, STORE:NAME, has a name that moves",
+        ),
+        (options.expected_digest.is_some(), "digest= is of one image"),
+        (options.generation.is_some(), "generation= is of one image"),
+        (request.record.is_some(), "--record is of one image"),
+    ];
+    let found = given.iter().find(|(is_given, _)| *is_given);
+    match found.filter(|_| options.follows_name) {
+        Some((_, what)) => Err(Error::invalid(format!("option 'follow': {what}"))),
+        None => Ok(()),
     }
 }
 
@@ -162,7 +220,10 @@ impl Served {
             let (mount, volume) = volume_mount::mount(holder, &request, &point, beside)?;
             return Ok(Self::of_volume(id, request, (mount, volume), runtime_dir));
         }
-        let opened = Opened::open(image, &request, shared)?;
+        let store = image.try_clone().map_err(|e| Error::io("the image", e))?;
+        let mut opened = Opened::open(image, &request, shared)?;
+        opened.follow(&store, &request)?;
+        drop(store);
         let prefetch = match &request.prefetch {
             None => None,
             Some(Prefetch::All) => Some(PrefetchSet::All),
@@ -170,30 +231,35 @@ impl Served {
         };
         if let Some(path) = &request.record {
             check_writable(path.as_ref())?;
-            opened.image.record_hotness();
+            opened.image().record_hotness();
         }
         // After the checks, so that a refused request creates no file.
         let trace = request.trace.as_ref();
         let trace = trace.map(|path| Trace::create(path.as_ref())).transpose()?;
-        let image = Arc::clone(&opened.image);
-        let mount = weald_fuse::mount_on(image, &request.image, &point, &opened.options, trace);
+        let (source, options) = (&request.image, &opened.options);
+        let mount = match &opened.tree {
+            ImageTree::Image(image) => {
+                weald_fuse::mount_on(Arc::clone(image), source, &point, options, trace)
+            }
+            ImageTree::Followed(followed) => {
+                weald_fuse::mount_on(Arc::clone(followed), source, &point, options, trace)
+            }
+        };
         let mount = mount.map_err(|error| error.context(point.path().display()))?;
         let prefetch = prefetch
-            .map(|what| opened.image.prefetch(what))
+            .map(|what| opened.image().prefetch(what))
             .transpose()?;
         let mount_lock = lock_mount(&mount, false, runtime_dir);
-        let summary = opened.image.summary();
+        let image = opened.image();
+        let summary = image.summary();
         let handed = HandedMount {
             image_digest: summary.image_digest.to_string(),
             generation: summary.generation,
             started: now(),
             request,
         };
-        Ok(Self::new(
-            id,
-            handed,
-            Live::new(mount, Content::Image(opened), prefetch, mount_lock),
-        ))
+        let live = Live::new(mount, Content::Image(opened), prefetch, mount_lock)?;
+        Ok(Self::new(id, handed, live))
     }
 
     fn of_volume(
@@ -211,7 +277,7 @@ impl Served {
             started: now(),
             request,
         };
-        let live = Live::new(mount, Content::Volume(volume), None, mount_lock);
+        let live = Live::of(mount, Content::Volume(volume), None, mount_lock);
         Self::new(id, handed, live)
     }
 
@@ -226,12 +292,9 @@ impl Served {
         let Content::Image(opened) = &content else {
             return Err(Error::invalid("a volume stays with its process"));
         };
-        let mount = weald_fuse::resume(Arc::clone(&opened.image), paused, &opened.options)?;
-        Ok(Self::new(
-            id,
-            handed,
-            Live::new(mount, content, None, mount_lock),
-        ))
+        let mount = weald_fuse::resume(opened.image(), paused, &opened.options)?;
+        let live = Live::of(mount, content, None, mount_lock);
+        Ok(Self::new(id, handed, live))
     }
 
     fn new(id: u64, handed: HandedMount, live: Live) -> Self {
@@ -388,7 +451,14 @@ impl Served {
             report.count(live.mount.counters());
             report.live = live.mount.options();
             match &live.content {
-                Content::Image(opened) => report.cache = opened.image.cache_counts().into(),
+                Content::Image(opened) => {
+                    let image = opened.image();
+                    report.cache = image.cache_counts().into();
+                    // Of a name that is followed, this is what it means now.
+                    let summary = image.summary();
+                    report.image_digest = summary.image_digest.to_string();
+                    report.generation = summary.generation;
+                }
                 Content::Volume(open) => {
                     report.volume = Some(open.properties.clone());
                     volume = open.source.volume();
@@ -404,6 +474,11 @@ impl Served {
         report
     }
 
+    fn follows_name(&self) -> bool {
+        let options = MountOptions::parse(&self.handed.request.options);
+        options.is_ok_and(|options| options.follows_name)
+    }
+
     /// Fails if the mount cannot be handed over.
     pub(crate) fn check_movable(&self) -> Result<()> {
         let request = &self.handed.request;
@@ -411,6 +486,7 @@ impl Served {
             _ if request.is_volume => "is a volume",
             (Some(_), _) => "records what is read (--record)",
             (_, Some(_)) => "is traced (--trace)",
+            _ if self.follows_name() => "follows a name (--follow)",
             _ => return Ok(()),
         };
         let dir = Path::new(&request.dir).display();
@@ -431,7 +507,23 @@ pub(crate) struct Closed {
 }
 
 impl Live {
+    /// Starts the thread of a mount that follows a name.
     fn new(
+        mount: Mount,
+        content: Content,
+        prefetch: Option<PrefetchHandle>,
+        mount_lock: Option<MountLock>,
+    ) -> Result<Self> {
+        let mut live = Self::of(mount, content, prefetch, mount_lock);
+        if let Content::Image(opened) = &live.content
+            && let ImageTree::Followed(followed) = &opened.tree
+        {
+            live.follower = Some(Follower::start(followed, &live.mount)?);
+        }
+        Ok(live)
+    }
+
+    fn of(
         mount: Mount,
         content: Content,
         prefetch: Option<PrefetchHandle>,
@@ -442,13 +534,14 @@ impl Live {
             content,
             prefetch,
             mount_lock,
+            follower: None,
         }
     }
 
     /// Ends a mount that was unmounted: writes the recorded hotness or the last changes of a
     /// volume, and releases all other resources.
     pub(crate) fn close(self, record: Option<&Path>) -> Closed {
-        drop(self.prefetch);
+        drop((self.prefetch, self.follower));
         let is_volume = matches!(self.content, Content::Volume(_));
         // Without a volume, this also ends the trace.
         let mount = Some(self.mount).filter(|_| is_volume);
@@ -456,7 +549,7 @@ impl Live {
         match &self.content {
             Content::Image(opened) => {
                 if let Some(path) = record
-                    && let Some(hotness) = opened.image.hotness()
+                    && let Some(hotness) = opened.image().hotness()
                     && let Err(error) = hotness.write(path)
                 {
                     log::error!("{}: {error:?}", path.display());

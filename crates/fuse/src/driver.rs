@@ -1,7 +1,8 @@
 //! Answers the kernel's requests from a [`Tree`].
 //!
 //! The driver holds no inode table and no open files, because a node id is an inode number. The
-//! tree never changes, so every answer tells the kernel to cache it.
+//! tree never changes, so every answer tells the kernel to cache it. Of a tree that follows a name,
+//! this holds for all but the root: the kernel asks for its entries and attributes each time.
 
 use crate::answer::{Admission, Answer, Answers, bytes, record, sized};
 use crate::attr::{extended, type_bits};
@@ -52,10 +53,13 @@ impl<T: Tree> Driver<T> {
     pub(crate) fn new(view: View<T>, flags: u64, owner: u32) -> Self {
         let admission = Admission::new(view.shown.access, owner);
         Self {
-            view,
             can_drop_open: flags & init::NO_OPEN_SUPPORT != 0,
             // The driver checks users in OPENDIR, so the kernel must keep sending that request.
-            can_drop_opendir: flags & init::NO_OPENDIR_SUPPORT != 0 && !admission.is_checked(),
+            // That of a root that changes begins a listing.
+            can_drop_opendir: flags & init::NO_OPENDIR_SUPPORT != 0
+                && !admission.is_checked()
+                && !view.tree.is_followed(),
+            view,
             admission,
         }
     }
@@ -67,6 +71,29 @@ impl<T: Tree> Driver<T> {
             0
         } else {
             CACHE_TTL
+        }
+    }
+
+    /// How long the kernel may keep the attributes of `node`, or the names in it.
+    fn ttl_of(&self, node: NodeId) -> u64 {
+        if self.is_changing(node) {
+            0
+        } else {
+            self.ttl()
+        }
+    }
+
+    /// Whether `node` shows other entries from one request to the next.
+    fn is_changing(&self, node: NodeId) -> bool {
+        node == NodeId::ROOT && self.view.tree.is_followed()
+    }
+
+    /// The directory of a listing that the kernel has opened with the number `handle`.
+    fn listed_dir(&self, dir: NodeId, handle: u64) -> NodeId {
+        if self.is_changing(dir) {
+            NodeId(handle)
+        } else {
+            dir
         }
     }
 
@@ -83,8 +110,33 @@ impl<T: Tree> Driver<T> {
                 let chunk = read.map_err(|error| self.failed("content", node, &error))?;
                 Ok(Answer::Content(chunk))
             }
-            Operation::Readdir { offset, size } => self.readdir(node, offset, size, out),
-            Operation::Readdirplus { offset, size } => self.readdirplus(node, offset, size, out),
+            Operation::Readdir {
+                handle,
+                offset,
+                size,
+            } => self.readdir(self.listed_dir(node, handle), offset, size, out),
+            Operation::Readdirplus {
+                handle,
+                offset,
+                size,
+            } => self.readdirplus((node, handle), offset, size, out),
+            Operation::Releasedir { handle } => {
+                if self.is_changing(node) {
+                    self.view.tree.end_listing(InodeNo(handle));
+                }
+                Ok(Answer::Buffered)
+            }
+            Operation::Forget { count } => {
+                self.view.tree.forget(self.view.tree_ino(node), count);
+                Ok(Answer::NoReply)
+            }
+            Operation::BatchForget { ref nodes } => {
+                for one in nodes {
+                    let ino = self.view.tree_ino(NodeId(one.nodeid));
+                    self.view.tree.forget(ino, one.nlookup);
+                }
+                Ok(Answer::NoReply)
+            }
             Operation::Getxattr { name, size } => self.getxattr(node, name, size, out),
             Operation::Listxattr { size } => self.listxattr(node, size, out),
             Operation::Lseek { offset, whence } => self.lseek(node, offset, whence, out),
@@ -107,11 +159,10 @@ impl<T: Tree> Driver<T> {
             Opcode::Statx => {
                 let inode = self.inode(node)?;
                 let stat = extended(&inode, &self.view.attributes(&inode));
-                let attr_valid = self.ttl();
                 Ok(record(
                     out,
                     &StatxOut {
-                        attr_valid,
+                        attr_valid: self.ttl_of(node),
                         stat,
                         ..StatxOut::default()
                     },
@@ -124,6 +175,13 @@ impl<T: Tree> Driver<T> {
                 Ok(bytes(out, &target))
             }
             Opcode::Opendir if self.can_drop_opendir => Err(Errno::NOSYS),
+            Opcode::Opendir if self.is_changing(node) => Ok(record(
+                out,
+                &OpenOut {
+                    fh: self.view.tree.begin_listing().0,
+                    ..OpenOut::default()
+                },
+            )),
             Opcode::Opendir => Ok(record(
                 out,
                 &OpenOut {
@@ -159,19 +217,20 @@ impl<T: Tree> Driver<T> {
 
     fn attr_out(&self, attr: Attr) -> AttrOut {
         AttrOut {
-            attr_valid: self.ttl(),
+            attr_valid: self.ttl_of(NodeId(attr.ino)),
             attr,
             ..AttrOut::default()
         }
     }
 
-    fn entry_out(&self, attr: Attr) -> EntryOut {
+    /// The answer that names an entry of `dir`.
+    fn entry_out(&self, dir: NodeId, attr: Attr) -> EntryOut {
         EntryOut {
             nodeid: attr.ino,
             // A mounted image never reuses an inode number, so one generation is enough.
             generation: 0,
-            entry_valid: self.ttl(),
-            attr_valid: self.ttl(),
+            entry_valid: self.ttl_of(dir),
+            attr_valid: self.ttl_of(NodeId(attr.ino)),
             attr,
             ..EntryOut::default()
         }
@@ -184,8 +243,12 @@ impl<T: Tree> Driver<T> {
         let found = self.view.find(dir, name);
         let found = found.map_err(|error| self.failed("look-up in directory", dir, &error))?;
         // Inode 0 is a negative entry: the kernel caches that the name does not exist.
+        if let Some(inode) = found.as_ref().filter(|_| matches!(name, b"." | b"..")) {
+            // A look-up in the tree has counted.
+            self.view.tree.remember(inode.ino);
+        }
         let attr = found.map_or(Attr::default(), |inode| self.view.attributes(&inode));
-        Ok(record(out, &self.entry_out(attr)))
+        Ok(record(out, &self.entry_out(dir, attr)))
     }
 
     fn open(&self, flags: u32, out: &mut Vec<u8>) -> Answered<T> {
@@ -215,16 +278,28 @@ impl<T: Tree> Driver<T> {
         Ok(Answer::Buffered)
     }
 
-    fn readdirplus(&self, dir: NodeId, offset: u64, size: u32, out: &mut Vec<u8>) -> Answered<T> {
+    fn readdirplus(
+        &self,
+        (node, handle): (NodeId, u64),
+        offset: u64,
+        size: u32,
+        out: &mut Vec<u8>,
+    ) -> Answered<T> {
+        let dir = self.listed_dir(node, handle);
         let mut listing = Listing::new(out, size);
         let listed = self.view.list(dir, offset, &mut |next, name, inode| {
-            let mut entry = self.entry_out(self.view.attributes(inode));
-            if name == b"." || name == b".." {
+            let mut entry = self.entry_out(node, self.view.attributes(inode));
+            let is_dots = name == b"." || name == b"..";
+            if is_dots {
                 // The kernel resolves these names itself. With a node id it would count a lookup
                 // that no FORGET balances.
                 entry.nodeid = 0;
             }
-            listing.add_with_attributes(&entry, next, type_bits(inode.kind), name)
+            let is_full = listing.add_with_attributes(&entry, next, type_bits(inode.kind), name);
+            if !is_full && !is_dots {
+                self.view.tree.remember(inode.ino);
+            }
+            is_full
         });
         listed.map_err(|error| self.failed("listing", dir, &error))?;
         Ok(Answer::Buffered)

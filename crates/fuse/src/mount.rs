@@ -19,6 +19,7 @@ use crate::stats::Counters;
 use crate::trace::Trace;
 use crate::tree::{Features, Tree};
 use crate::view::{Shown, View, find_dir};
+use crate::wire::NodeId;
 use crate::writable_options::{AccessTime, BlockUse, LiveOptions, SharedOptions};
 use parking_lot::Mutex;
 use rustix::fs::{AtFlags, CWD, Statx, StatxFlags};
@@ -221,6 +222,12 @@ impl Mount {
     /// Number and durations of the requests so far.
     pub fn counters(&self) -> Counters {
         self.session.counters()
+    }
+
+    /// Makes the kernel drop what it knows of the name `name` in the root, so that it gives back
+    /// what is below it and is not open.
+    pub fn drop_root_entry(&self, name: &[u8]) {
+        self.session.drop_entry(NodeId::ROOT, name);
     }
 
     /// Makes umount(2) wait for [`Mount::release`], if the mount has a block device and so waits at

@@ -74,6 +74,8 @@ pub struct MountOptions {
     pub expected_digest: Option<Digest>,
     /// `generation=`: generation of the image to mount; the default is the last one.
     pub generation: Option<u64>,
+    /// `follow`: the mount shows the image that has the name in the store at the moment.
+    pub follows_name: bool,
     /// `basedir=`, repeatable: directories that hold base images, in addition to the directory of
     /// the image.
     pub base_dirs: Vec<PathBuf>,
@@ -196,6 +198,7 @@ impl MountOptions {
             "noexec" => self.is_noexec = true,
             "atime" => self.is_noatime = false,
             "noatime" => self.is_noatime = true,
+            "follow" => self.follows_name = true,
             "kernel" => self.kernel.is_on = true,
             "overlay" => self.kernel.is_overlay = true,
             "adoptupper" => self.kernel.adopts_upper = true,

@@ -7,7 +7,7 @@ use crate::caller::Caller;
 use crate::wire::{
     BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, ForgetIn, ForgetOne, GetxattrIn,
     InHeader, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, NodeId, Opcode, OpenIn, ReadIn,
-    Rename2In, RenameIn, SetattrIn, SetxattrCompatIn, SetxattrIn, WriteIn,
+    ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrCompatIn, SetxattrIn, WriteIn,
 };
 use rustix::io::Errno;
 use zerocopy::FromBytes;
@@ -43,12 +43,18 @@ pub(crate) enum Operation<'a> {
         size: u32,
     },
     Readdir {
+        /// What the answer to OPENDIR said.
+        handle: u64,
         offset: u64,
         size: u32,
     },
     Readdirplus {
+        handle: u64,
         offset: u64,
         size: u32,
+    },
+    Releasedir {
+        handle: u64,
     },
     Getxattr {
         name: &'a [u8],
@@ -200,6 +206,9 @@ pub(crate) fn parse<'a>(
             count: record::<ForgetIn>(body)?.0.nlookup,
         },
         Opcode::BatchForget => forgetting(body)?,
+        Opcode::Releasedir => Operation::Releasedir {
+            handle: record::<ReleaseIn>(body)?.0.fh,
+        },
         Opcode::Write => writing(body)?,
         _ => changing(opcode, body)?,
     };
@@ -327,11 +336,20 @@ pub(crate) fn xattr_to_set(body: &[u8], has_flags: bool) -> Result<XattrToSet<'_
 }
 
 fn reading(opcode: Opcode, body: &[u8]) -> Result<Operation<'_>, Errno> {
-    let ReadIn { offset, size, .. } = record::<ReadIn>(body)?.0;
+    let fixed = record::<ReadIn>(body)?.0;
+    let (handle, offset, size) = (fixed.fh, fixed.offset, fixed.size);
     Ok(match opcode {
         Opcode::Read => Operation::Read { offset, size },
-        Opcode::Readdir => Operation::Readdir { offset, size },
-        _ => Operation::Readdirplus { offset, size },
+        Opcode::Readdir => Operation::Readdir {
+            handle,
+            offset,
+            size,
+        },
+        _ => Operation::Readdirplus {
+            handle,
+            offset,
+            size,
+        },
     })
 }
 

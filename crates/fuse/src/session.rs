@@ -16,6 +16,7 @@
 use crate::answer::Answers;
 use crate::stats::Counters;
 use crate::trace::Trace;
+use crate::wire::{InvalEntryOut, NOTIFY_INVAL_ENTRY, NodeId};
 use crate::worker::{Connection, Outcome, Worker};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
@@ -25,6 +26,7 @@ use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use weald_format::{Error, Result};
+use zerocopy::IntoBytes;
 
 /// Pause between two wake-up requests while a session closes; workers usually leave much earlier.
 const WAKE_INTERVAL: Duration = Duration::from_millis(5);
@@ -225,6 +227,20 @@ impl Session {
     pub(crate) fn device(&self) -> Result<OwnedFd> {
         let device = self.connection.device.try_clone();
         device.map_err(|error| Error::io("descriptor of the connection", error))
+    }
+
+    /// Makes the kernel drop the name `name` in the directory `dir`. No request on this directory
+    /// may wait for the caller, because the kernel locks it.
+    pub(crate) fn drop_entry(&self, dir: NodeId, name: &[u8]) {
+        let body = InvalEntryOut {
+            parent: dir.0,
+            namelen: u32::try_from(name.len()).unwrap_or(0),
+            flags: 0,
+        };
+        // A notification has the request number 0, and its code in the place of the error.
+        let parts = [body.as_bytes(), name, b"\0"];
+        self.connection
+            .write(0, NOTIFY_INVAL_ENTRY, parts.into_iter());
     }
 
     pub(crate) fn is_traced(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use std::ops::{ControlFlow, Deref};
 use std::sync::Arc;
-use weald_format::{InodeNo, Result, XattrSet};
+use weald_format::{InodeNo, ROOT_INODE, Result, XattrSet};
 use weald_image::{FileBytes, Image, Inode, Run};
 
 /// Callback for a directory entry: its index, name and inode. `Break` ends the walk.
@@ -34,7 +34,8 @@ pub struct Capacity {
     pub name_count: u64,
 }
 
-/// An immutable file tree. Each method has the meaning of the method of the same name of [`Image`].
+/// A file tree that does not change, apart from what [`Tree::is_followed`] allows. Each method has
+/// the meaning of the method of the same name of [`Image`].
 pub trait Tree: Send + Sync + 'static {
     /// Bytes of a file: part of the result of [`Tree::read`].
     type Chunk: Deref<Target = [u8]>;
@@ -103,6 +104,29 @@ pub trait Tree: Send + Sync + 'static {
 
     /// Ends reads that wait for a server: nobody wants their results.
     fn stop_waiting(&self) {}
+
+    /// Whether the root shows another tree from one request to the next. Its entries have other
+    /// numbers then, and the numbers below the entries of before stay what they are, as long as the
+    /// kernel knows one of them: [`Tree::lookup`] of a name counts what it finds, and
+    /// [`Tree::read_dir`] holds its tree while it calls `visit`.
+    fn is_followed(&self) -> bool {
+        false
+    }
+
+    /// Begins a listing of the root. The directory with the number that is returned stays as it is
+    /// until [`Tree::end_listing`].
+    fn begin_listing(&self) -> InodeNo {
+        ROOT_INODE
+    }
+
+    /// Ends a listing of the root.
+    fn end_listing(&self, _dir: InodeNo) {}
+
+    /// The kernel gets one more answer that names `ino`, which it knows, or which `read_dir` shows.
+    fn remember(&self, _ino: InodeNo) {}
+
+    /// The kernel gives back `count` answers that named `ino`.
+    fn forget(&self, _ino: InodeNo, _count: u64) {}
 }
 
 /// A shared tree.
@@ -123,6 +147,26 @@ impl<T: Tree> Tree for Arc<T> {
 
     fn stop_waiting(&self) {
         T::stop_waiting(self);
+    }
+
+    fn is_followed(&self) -> bool {
+        T::is_followed(self)
+    }
+
+    fn begin_listing(&self) -> InodeNo {
+        T::begin_listing(self)
+    }
+
+    fn end_listing(&self, dir: InodeNo) {
+        T::end_listing(self, dir);
+    }
+
+    fn remember(&self, ino: InodeNo) {
+        T::remember(self, ino);
+    }
+
+    fn forget(&self, ino: InodeNo, count: u64) {
+        T::forget(self, ino, count);
     }
 
     fn parent(&self, ino: InodeNo) -> Result<InodeNo> {

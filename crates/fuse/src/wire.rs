@@ -130,6 +130,9 @@ pub(crate) const FOPEN_CACHE_DIR: u32 = 1 << 3;
 /// Code of the notification `FUSE_NOTIFY_INVAL_INODE`.
 pub(crate) const NOTIFY_INVAL_INODE: i32 = 2;
 
+/// Code of the notification `FUSE_NOTIFY_INVAL_ENTRY`.
+pub(crate) const NOTIFY_INVAL_ENTRY: i32 = 3;
+
 /// `open_flags` of [`OpenOut`]: close(2) sends no FLUSH.
 pub(crate) const FOPEN_NOFLUSH: u32 = 1 << 5;
 /// `open_flags` of [`OpenIn`] and [`CreateIn`]: the truncation must clear set-uid bits.
@@ -200,6 +203,22 @@ records! {
         ino: u64,
         offset: i64,
         length: i64,
+    }
+
+    /// `FUSE_NOTIFY_INVAL_ENTRY`: the kernel drops what it knows of a name in a directory. The name
+    /// and a zero byte follow.
+    InvalEntryOut (16) {
+        parent: u64,
+        namelen: u32,
+        flags: u32,
+    }
+
+    /// Arguments of `RELEASE` and `RELEASEDIR`.
+    ReleaseIn (24) {
+        fh: u64,
+        flags: u32,
+        release_flags: u32,
+        lock_owner: u64,
     }
 
     /// `INIT`, the first request; older kernels send only the first four fields.

@@ -52,6 +52,7 @@ const OWN_WORDS: &[(&str, &[Mounted])] = &[
     ("subtype", &[Image, Volume]),
     ("comment", &[Image, Volume]),
     // A volume is one state, without base images and decoded blocks, and owners can be changed.
+    ("follow", &[Image]),
     ("generation", &[Image]),
     ("digest", &[Image]),
     ("basedir", &[Image]),

@@ -343,8 +343,8 @@ impl Connection {
 fn range(request: &Request<'_>) -> Option<(u64, u32)> {
     match request.operation {
         Operation::Read { offset, size }
-        | Operation::Readdir { offset, size }
-        | Operation::Readdirplus { offset, size } => Some((offset, size)),
+        | Operation::Readdir { offset, size, .. }
+        | Operation::Readdirplus { offset, size, .. } => Some((offset, size)),
         // A request is never longer than 4 GiB.
         Operation::Write { offset, bytes, .. } => Some((offset, bytes.len() as u32)),
         _ => None,

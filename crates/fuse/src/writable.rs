@@ -208,8 +208,10 @@ impl WritableDriver {
                 flags,
                 bytes,
             } => self.write(by, *offset, *flags, bytes, out),
-            Operation::Readdir { offset, size } => self.list(node, *offset, *size, false, out),
-            Operation::Readdirplus { offset, size } => self.list(node, *offset, *size, true, out),
+            Operation::Readdir { offset, size, .. } => self.list(node, *offset, *size, false, out),
+            Operation::Readdirplus { offset, size, .. } => {
+                self.list(node, *offset, *size, true, out)
+            }
             Operation::Getxattr { .. }
             | Operation::Listxattr { .. }
             | Operation::Setxattr { .. }

@@ -45,6 +45,9 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
         log::set_max_level(log::LevelFilter::Error);
     }
     foreign::refuse_swapped(&args.image, &args.dir, "weald mount IMAGE DIRECTORY")?;
+    if args.follow {
+        args.options.push("follow".to_owned());
+    }
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
         if VolumeMountOptions::parse(&args.options)?

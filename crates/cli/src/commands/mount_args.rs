@@ -30,6 +30,10 @@ pub struct MountArgs {
     /// File for a trace of all requests, in the format of chrome://tracing and Perfetto
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub trace: Option<PathBuf>,
+    /// Show the image that has the name STORE:NAME at the moment: when the name moves, who opens
+    /// something gets the new image
+    #[arg(long, conflicts_with_all = ["record", "by_kernel"])]
+    pub follow: bool,
     /// Serve this mount in a process of its own, with its own cache
     #[arg(long)]
     pub isolated: bool,
@@ -61,6 +65,7 @@ impl MountArgs {
             prefetch: None,
             record: None,
             trace: None,
+            follow: false,
             isolated: false,
             foreground: false,
             log: None,
@@ -323,6 +328,7 @@ pub const HELP: Help = Help {
                     "generation=N",
                     "Generation to mount (default: the last; weald generations lists them).",
                 ),
+                ("follow", "As --follow."),
                 (
                     "basedir=DIR",
                     "Directory to search for base images; repeatable.",
@@ -405,6 +411,12 @@ pub const HELP: Help = Help {
          credentials, proxies, and the cache of --url-cache. A read waits for a server that is \
          away as --url-timeout says, then it fails (EIO); when the server is back, reads work \
          again. If another object takes the place of the image, reads of what is not cached fail.",
+        "With --follow, weald store add --replace, import --replace and mv --replace change what \
+         the mount shows, without a delay and without an unmount. An open file, an open directory and \
+         a working directory below the root stay with their image, and the store keeps it for \
+         them. A program that needs several files of one image opens a directory below the root \
+         and reads from there. Without the name the mount stays as it is. Mounts inside such a \
+         mount are detached when the name moves.",
         "With --overlay a user mounts in a user namespace, without rights on the host. A server \
          shows the metadata through FUSE; overlayfs reads the data from a view cache below \
          $XDG_CACHE_HOME or ~/.cache. The server ends with the mount. Owners that the namespace \
@@ -414,6 +426,10 @@ pub const HELP: Help = Help {
     ],
     examples: &[
         ("Mount an image", "weald mount forest.weald /mnt"),
+        (
+            "Mount what the name latest means, also when it moves",
+            "weald mount --follow /srv/store:latest /mnt",
+        ),
         (
             "Mount with a larger cache, and run no program from it",
             "weald mount -o cachesize=1G,noexec forest.weald /mnt",

@@ -231,6 +231,7 @@ fn refuse_fuse_options(options: &MountOptions) -> Result<()> {
             "uid, gid and umask",
             options.overrides != weald_fuse::Overrides::default(),
         ),
+        ("follow", options.follows_name),
         ("subdir", options.subdir.is_some()),
         ("workers", options.worker_count.is_some()),
         ("max_readahead", options.read_ahead_len.is_some()),

@@ -196,6 +196,12 @@ fn every_example_works() {
         if command == "mount" || command.starts_with("volume") {
             must(&bench, "weald store create -q srv/store");
         }
+        if command == "mount" {
+            must(
+                &bench,
+                "weald store import -q srv/store v1.weald --name latest",
+            );
+        }
         if command == "mount" || (command.starts_with("volume ") && command != "volume create") {
             must(&bench, "weald volume create -q srv/store:home");
         }

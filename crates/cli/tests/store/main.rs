@@ -5,6 +5,7 @@
 mod add;
 mod crashes;
 mod damage;
+mod followed;
 mod ground;
 mod hosts;
 mod life;
