@@ -20,11 +20,22 @@ pub struct AttributeChoiceArgs {
         hide_short_help = true
     )]
     xattrs: Option<XattrRules>,
-    /// Change these users, in ACLs, too; repeatable, the first range that has a user decides
-    #[arg(long, value_name = "FIRST[-LAST]:NEW", hide_short_help = true)]
+    /// Change these users, by number or name, in ACLs, too; repeatable, the first range that has a
+    /// user decides
+    #[arg(
+        long,
+        value_name = "FIRST[-LAST]:NEW",
+        value_parser = parse::uid_range,
+        hide_short_help = true
+    )]
     map_uid: Vec<IdRange>,
-    /// Change these groups, in ACLs, too; repeatable
-    #[arg(long, value_name = "FIRST[-LAST]:NEW", hide_short_help = true)]
+    /// Change these groups, by number or name, in ACLs, too; repeatable
+    #[arg(
+        long,
+        value_name = "FIRST[-LAST]:NEW",
+        value_parser = parse::gid_range,
+        hide_short_help = true
+    )]
     map_gid: Vec<IdRange>,
 }
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use weald_builder::mode::ModeRule;
 use weald_builder::{CodecSpec, MtimeRule};
-use weald_filter::XattrRules;
+use weald_filter::{IdRange, XattrRules};
 use weald_format::directory::Category;
 use weald_format::pages::check_xattrs;
 use weald_format::{Digest, FileKind, Timestamp, Xattr};
@@ -200,11 +200,58 @@ pub fn owner(text: &str) -> Result<(u32, Option<u32>), String> {
     let (uid, gid) = text
         .split_once(':')
         .map_or((text, None), |(uid, gid)| (uid, Some(gid)));
-    let number = |text: &str| {
-        text.parse()
-            .map_err(|_| format!("'{}' is not a number", weald_vfs::safe_line(text)))
+    let gid = gid.map(|gid| id_of(gid, GROUPS)).transpose()?;
+    Ok((id_of(uid, USERS)?, gid))
+}
+
+/// Where names of users and of groups stand, and what they are.
+const USERS: (&str, &str) = ("/etc/passwd", "user");
+const GROUPS: (&str, &str) = ("/etc/group", "group");
+
+/// The id of a user or a group, by number or by name.
+fn id_of(text: &str, (path, kind): (&str, &str)) -> Result<u32, String> {
+    if let Ok(number) = text.parse() {
+        return Ok(number);
+    }
+    let shown = weald_vfs::safe_line(text);
+    let bytes = std::fs::read(path).map_err(|error| format!("'{shown}': {path}: {error}"))?;
+    let listed = String::from_utf8_lossy(&bytes);
+    // name:password:id:…
+    let ids = listed.lines().filter_map(|line| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(text);
+        fields.nth(1).filter(|_| is_it)?.parse().ok()
+    });
+    let first = { ids }.next();
+    first.ok_or_else(|| format!("'{shown}' is not a number and no {kind} in {path}"))
+}
+
+/// A range of users that become others, with numbers or names.
+pub fn uid_range(text: &str) -> Result<IdRange, String> {
+    id_range(text, USERS)
+}
+
+/// A range of groups that become others, with numbers or names.
+pub fn gid_range(text: &str) -> Result<IdRange, String> {
+    id_range(text, GROUPS)
+}
+
+fn id_range(text: &str, names: (&str, &str)) -> Result<IdRange, String> {
+    let parsed = text.parse::<IdRange>();
+    let (Err(error), Some((from, to))) = (&parsed, text.split_once(':')) else {
+        return parsed.map_err(|error| error.to_string());
     };
-    Ok((number(uid)?, gid.map(number).transpose()?))
+    let is_number = |word: &str| word.starts_with(|c: char| c.is_ascii_digit());
+    if is_number(from) && is_number(to) {
+        return Err(error.to_string());
+    }
+    let from = if is_number(from) {
+        from.to_owned()
+    } else {
+        id_of(from, names)?.to_string()
+    };
+    let range = format!("{from}:{}", id_of(to, names)?).parse::<IdRange>();
+    range.map_err(|error| error.to_string())
 }
 
 /// A rule that changes permissions.

@@ -72,7 +72,8 @@ struct Versions {
 #[derive(Debug, Default)]
 struct Seen {
     file: Option<MapFile>,
-    retry_after: Option<Instant>,
+    /// One whose image could not be opened, and when to try it again.
+    failed: Option<(MapFile, Instant)>,
 }
 
 /// Opens the image that has the name.
@@ -125,20 +126,20 @@ impl Followed {
         let mut seen = self.seen.lock();
         // A name that is gone shows what it meant.
         let Some(file) = self.map_file() else { return };
-        let is_late = seen.retry_after.is_none_or(|time| time <= Instant::now());
-        if seen.file == Some(file) || !is_late {
+        let waits = |(failed, time): (MapFile, Instant)| failed == file && Instant::now() < time;
+        if seen.file == Some(file) || seen.failed.is_some_and(waits) {
             return;
         }
         match self.switch() {
             Ok(()) => {
                 *seen = Seen {
                     file: Some(file),
-                    retry_after: None,
+                    failed: None,
                 }
             }
             Err(error) => {
                 log::warn!("{}: the mount stays as it is: {error}", self.map.display());
-                seen.retry_after = Some(Instant::now() + RETRY);
+                seen.failed = Some((file, Instant::now() + RETRY));
             }
         }
     }

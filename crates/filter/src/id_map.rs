@@ -1,5 +1,6 @@
 //! Maps of user and group ids.
 
+use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 use weald_format::Error;
 
@@ -21,6 +22,11 @@ impl IdMap {
         Self(ranges)
     }
 
+    /// Adds a range that counts where no earlier one does.
+    pub fn add(&mut self, range: IdRange) {
+        self.0.push(range);
+    }
+
     /// Whether it changes nothing.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -30,6 +36,12 @@ impl IdMap {
     pub fn apply(&self, id: u32) -> u32 {
         let range = self.0.iter().find(|r| (r.first..=r.last).contains(&id));
         range.map_or(id, |range| range.to + (id - range.first))
+    }
+}
+
+impl Display for IdRange {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}:{}", self.first, self.last, self.to)
     }
 }
 

@@ -1,7 +1,7 @@
 //! Converts an inode of the tree to the attributes of the FUSE protocol.
 
 use crate::wire::{Attr, NodeId, Statx, SxTime};
-use weald_format::{FileKind, Ids};
+use weald_format::{Attributes, FileKind, Ids};
 use weald_image::Inode;
 use weald_vfs::{Nanoseconds, Stat};
 
@@ -42,12 +42,13 @@ impl Overrides {
 }
 
 /// Attributes of `inode`, whose node id is `node`. `data_len` counts the bytes outside holes;
-/// `permissions` holds the low 12 bits of the mode.
+/// `owners` has the owner and the group to show, unless `overrides` has others; `permissions` holds
+/// the low 12 bits of the mode.
 pub(crate) fn attributes(
     inode: &Inode,
     node: NodeId,
     data_len: u64,
-    permissions: u16,
+    (owners, permissions): (Attributes, u16),
     overrides: &Overrides,
 ) -> Attr {
     let mtime = inode.times.mtime;
@@ -66,8 +67,8 @@ pub(crate) fn attributes(
         ctimensec: ctime.nanoseconds,
         mode: type_bits(inode.kind) << 12 | u32::from(permissions),
         nlink: u32::try_from(inode.nlink).unwrap_or(u32::MAX),
-        uid: overrides.uid.unwrap_or(inode.attributes.uid),
-        gid: overrides.gid.unwrap_or(inode.attributes.gid),
+        uid: overrides.uid.unwrap_or(owners.uid),
+        gid: overrides.gid.unwrap_or(owners.gid),
         rdev: device_number(inode.attributes.rdev),
         blksize: PREFERRED_IO_LEN,
         flags: 0,

@@ -34,6 +34,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+use weald_filter::AttributeChoice;
 use weald_format::{ByteLen, Error, ErrorKind, ROOT_INODE, Result};
 
 /// File system subtype: `/proc/mounts` shows it after `fuse.`.
@@ -428,6 +429,11 @@ fn view<T: Tree>(tree: T, options: &MountOptions) -> Result<View<T>> {
     let shown = Shown {
         root,
         overrides: options.overrides,
+        maps: AttributeChoice {
+            uids: options.uids.clone(),
+            gids: options.gids.clone(),
+            ..AttributeChoice::default()
+        },
         access: access(options),
     };
     Ok(View::new(tree, shown))

@@ -84,6 +84,7 @@ fn default_worker_count() -> usize {
 fn refuse_image_options(options: &MountOptions) -> Result<()> {
     let word = match options {
         options if options.overrides.is_active() => "uid=, gid= and umask=",
+        options if options.maps_owners() => "map_uid= and map_gid=",
         options if options.subdir.is_some() => "subdir=",
         _ => return Ok(()),
     };

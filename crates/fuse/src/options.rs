@@ -5,6 +5,7 @@ use crate::attr::Overrides;
 use crate::words::{self, Mounted};
 use crate::writable_options::WritableOptions;
 use std::path::PathBuf;
+use weald_filter::IdMap;
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_image::ImageStart;
 
@@ -60,6 +61,10 @@ pub struct MountOptions {
     pub access: Option<Access>,
     /// `uid=`, `gid=`, `umask=`.
     pub overrides: Overrides,
+    /// `map_uid=`, repeatable: what users become, in ACLs, too.
+    pub uids: IdMap,
+    /// `map_gid=`, repeatable: what groups become, in ACLs, too.
+    pub gids: IdMap,
     /// `cachesize=`: cache limit for decoded blocks and pages, in bytes. A limit below 32 MiB still
     /// keeps up to 8 MiB of pages; 0 disables the cache.
     pub cache_len: Option<ByteLen>,
@@ -167,6 +172,11 @@ impl MountOptions {
         words.join(",")
     }
 
+    /// Whether users or groups become others.
+    pub fn maps_owners(&self) -> bool {
+        !self.uids.is_empty() || !self.gids.is_empty()
+    }
+
     fn apply_to_image(&mut self, word: &str) -> Result<()> {
         if word == "rw" {
             let what = "an image is read-only; remove 'rw' or use 'ro'";
@@ -217,6 +227,8 @@ impl MountOptions {
         match key {
             "uid" => self.overrides.uid = Some(number(value)?),
             "gid" => self.overrides.gid = Some(number(value)?),
+            "map_uid" => self.uids.add(value.parse()?),
+            "map_gid" => self.gids.add(value.parse()?),
             "umask" => self.overrides.umask = octal(value)?,
             "cachesize" => self.cache_len = Some(size(value)?),
             "workers" => self.worker_count = Some(worker_count(value)?),

@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path};
 use std::sync::Arc;
+use weald_filter::AttributeChoice;
 use weald_format::{FileKind, InodeNo, ROOT_INODE, Result, XattrSet, permissions_without_acl};
 use weald_image::Inode;
 
@@ -33,6 +34,8 @@ pub(crate) struct Shown {
     pub(crate) root: InodeNo,
     /// Attributes replaced on every inode.
     pub(crate) overrides: Overrides,
+    /// What owners and groups become, in ACLs, too.
+    pub(crate) maps: AttributeChoice,
     /// Users that may access the mount.
     pub(crate) access: Access,
 }
@@ -102,7 +105,9 @@ impl<T: Tree> View<T> {
         let node = self.node_id(inode.ino);
         let permissions = self.permissions(inode);
         let overrides = &self.shown.overrides;
-        attributes(inode, node, self.data_len(inode), permissions, overrides)
+        let owners = self.shown.maps.attributes_of(inode.attributes);
+        let data_len = self.data_len(inode);
+        attributes(inode, node, data_len, (owners, permissions), overrides)
     }
 
     /// The permission bits to show. Where options hide ACLs, nobody gets what an ACL denied; where
@@ -215,7 +220,9 @@ impl<T: Tree> View<T> {
             let index = set
                 .binary_search_by(|xattr| xattr.name.as_slice().cmp(name))
                 .ok()?;
-            set.get(index).map(|xattr| xattr.value.clone())
+            // The kernel decides by the ids in an ACL.
+            let xattr = self.shown.maps.xattr_of(set.get(index)?)?;
+            Some(xattr.value)
         }))
     }
 

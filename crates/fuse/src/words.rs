@@ -60,6 +60,8 @@ const OWN_WORDS: &[(&str, &[Mounted])] = &[
     ("subdir", &[Image]),
     ("uid", &[Image]),
     ("gid", &[Image]),
+    ("map_uid", &[Image]),
+    ("map_gid", &[Image]),
     ("umask", &[Image]),
     ("cachesize", &[Image]),
     ("kernel", &[Image]),

@@ -48,6 +48,10 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     if args.follow {
         args.options.push("follow".to_owned());
     }
+    let uids = args.map_uid.iter().map(|range| format!("map_uid={range}"));
+    let gids = args.map_gid.iter().map(|range| format!("map_gid={range}"));
+    let maps: Vec<String> = uids.chain(gids).collect();
+    args.options.extend(maps);
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
         if VolumeMountOptions::parse(&args.options)?

@@ -4,6 +4,7 @@ use crate::help::{DONE_OR_FAILED, Help, Item};
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::path::PathBuf;
+use weald_filter::IdRange;
 use weald_format::Digest;
 use weald_views::composefs::VerityPolicy;
 
@@ -34,6 +35,13 @@ pub struct MountArgs {
     /// something gets the new image
     #[arg(long, conflicts_with_all = ["record", "by_kernel"])]
     pub follow: bool,
+    /// Show these users, by number or name, as others, in ACLs, too; repeatable, the first range
+    /// that has a user decides
+    #[arg(long, value_name = "FIRST[-LAST]:NEW", value_parser = crate::parse::uid_range)]
+    pub map_uid: Vec<IdRange>,
+    /// Show these groups, by number or name, as others, in ACLs, too; repeatable
+    #[arg(long, value_name = "FIRST[-LAST]:NEW", value_parser = crate::parse::gid_range)]
+    pub map_gid: Vec<IdRange>,
     /// Serve this mount in a process of its own, with its own cache
     #[arg(long)]
     pub isolated: bool,
@@ -66,6 +74,8 @@ impl MountArgs {
             record: None,
             trace: None,
             follow: false,
+            map_uid: Vec::new(),
+            map_gid: Vec::new(),
             isolated: false,
             foreground: false,
             log: None,
@@ -342,6 +352,10 @@ pub const HELP: Help = Help {
                     "Show all files with this owner, this group, and without ACLs.",
                 ),
                 (
+                    "map_uid=FIRST-LAST:NEW, map_gid=FIRST-LAST:NEW",
+                    "As --map-uid and --map-gid, with numbers; repeatable.",
+                ),
+                (
                     "umask=OCTAL",
                     "Remove these permission bits from all files, and the ACLs.",
                 ),
@@ -412,8 +426,8 @@ pub const HELP: Help = Help {
          away as --url-timeout says, then it fails (EIO); when the server is back, reads work \
          again. If another object takes the place of the image, reads of what is not cached fail.",
         "With --follow, weald store add --replace, import --replace and mv --replace change what \
-         the mount shows, without a delay and without an unmount. An open file, an open directory and \
-         a working directory below the root stay with their image, and the store keeps it for \
+         the mount shows, without a delay and without an unmount. An open file, an open directory \
+         and a working directory below the root stay with their image, and the store keeps it for \
          them. A program that needs several files of one image opens a directory below the root \
          and reads from there. Without the name the mount stays as it is. Mounts inside such a \
          mount are detached when the name moves.",
@@ -426,6 +440,10 @@ pub const HELP: Help = Help {
     ],
     examples: &[
         ("Mount an image", "weald mount forest.weald /mnt"),
+        (
+            "Show the files of root as those of user 1000",
+            "weald mount --map-uid root:1000 --map-gid root:1000 forest.weald /mnt",
+        ),
         (
             "Mount what the name latest means, also when it moves",
             "weald mount --follow /srv/store:latest /mnt",

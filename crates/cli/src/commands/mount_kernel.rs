@@ -232,6 +232,7 @@ fn refuse_fuse_options(options: &MountOptions) -> Result<()> {
             options.overrides != weald_fuse::Overrides::default(),
         ),
         ("follow", options.follows_name),
+        ("map_uid and map_gid", options.maps_owners()),
         ("subdir", options.subdir.is_some()),
         ("workers", options.worker_count.is_some()),
         ("max_readahead", options.read_ahead_len.is_some()),

@@ -8,6 +8,7 @@ mod exports;
 mod ground;
 mod hand_over;
 mod life_cycle;
+mod owners;
 mod self_mounting;
 mod swaps;
 mod twins;

@@ -434,7 +434,7 @@ pub const MV_HELP: Help = Help {
         ),
         (
             "Let the name latest mean another image",
-            "weald store mv --replace /srv/store:monday latest",
+            "weald store mv --replace /srv/store:tuesday latest",
         ),
     ],
     exit_status: DONE_OR_FAILED,
