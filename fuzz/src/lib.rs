@@ -198,6 +198,7 @@ fn put_end(out: &mut Vec<u8>, name_count: u64, sections: Vec<Section>) {
         tree_digest: Digest::default(),
         name_count,
         streams: CATEGORIES.map(stream).to_vec(),
+        label: weald_format::label::Label::default(),
         bases: Vec::new(),
         sections,
     };

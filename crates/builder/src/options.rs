@@ -13,6 +13,7 @@ use std::sync::Arc;
 use weald_codec::CodecSpec;
 use weald_filter::Filter;
 use weald_format::directory::Category;
+use weald_format::label::Label;
 use weald_format::limits::{BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX};
 use weald_format::{Attributes, Error, FileKind, Result, Timestamp};
 use weald_io::{OutputFile, TargetKind};
@@ -283,6 +284,9 @@ pub struct BuildOptions {
     pub at: Option<AddAt>,
     /// Allows an appended tree to lack more than half of the existing names.
     pub allow_removal: bool,
+    /// What the user says that the generation is. With `None`, it has no label; a tree that is as
+    /// before makes no new generation then, whatever the label of the last one is.
+    pub label: Option<Label>,
     /// Kind of the target: a file, or a device that is written directly.
     pub target_kind: TargetKind,
     /// What stands before the image in a new file.
@@ -624,6 +628,7 @@ impl Default for BuildOptions {
             append: false,
             at: None,
             allow_removal: false,
+            label: None,
             target_kind: TargetKind::File,
             head: None,
         }

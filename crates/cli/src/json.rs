@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use std::fmt::Write as _;
 use std::io;
 use weald_format::Timestamp;
+use weald_format::label::Label;
 
 /// A JSON object.
 pub type Object = Map<String, Value>;
@@ -82,6 +83,12 @@ pub fn hex(bytes: &[u8]) -> String {
             let _ = write!(text, "{byte:02x}");
             text
         })
+}
+
+/// Puts the label of a generation: null if it has none.
+pub fn put_label(object: &mut Object, label: &Label) {
+    let text = (!label.is_empty()).then(|| label.as_str());
+    object.insert("label".into(), text.into());
 }
 
 #[cfg(test)]

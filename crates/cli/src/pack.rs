@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use weald_builder::script::{Script, ScriptLimits};
 use weald_builder::{BuildOptions, MtimeRule};
+use weald_format::label::Label;
 
 /// How to pack a tree.
 #[derive(Args, Debug)]
@@ -68,6 +69,9 @@ pub struct PackArgs {
         help_heading = COMPRESSION
     )]
     pub block_size: Option<u64>,
+    /// What the generation is, for listings: 1 to 200 bytes without control characters
+    #[arg(long, value_name = "TEXT", value_parser = parse::label, hide_short_help = true)]
+    pub label: Option<Label>,
     #[command(flatten)]
     pub layout: LayoutArgs,
     #[command(flatten)]
@@ -139,6 +143,7 @@ impl PackArgs {
             };
             options.script = Some(Arc::new(Script::load(path, &limits)?));
         }
+        options.label.clone_from(&self.label);
         options.mtime = mtime_of_environment()?;
         self.attributes.apply(&mut options);
         options.keep_atime = self.keep_atime;

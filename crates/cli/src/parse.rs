@@ -7,6 +7,7 @@ use weald_builder::mode::ModeRule;
 use weald_builder::{CodecSpec, MtimeRule};
 use weald_filter::{IdRange, XattrRules};
 use weald_format::directory::Category;
+use weald_format::label::Label;
 use weald_format::pages::check_xattrs;
 use weald_format::{Digest, FileKind, Timestamp, Xattr};
 use weald_image::ImageStart;
@@ -224,6 +225,11 @@ fn id_of(text: &str, (path, kind): (&str, &str)) -> Result<u32, String> {
     });
     let first = { ids }.next();
     first.ok_or_else(|| format!("'{shown}' is not a number and no {kind} in {path}"))
+}
+
+/// The label of a generation.
+pub fn label(text: &str) -> Result<Label, String> {
+    Label::new(text).map_err(|error| error.to_string())
 }
 
 /// A range of users that become others, with numbers or names.

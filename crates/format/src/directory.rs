@@ -7,10 +7,11 @@ pub use index_page::IndexPage;
 
 use crate::container::{Codec, HEADER_LEN, RecordRef, RecordType, SUPERBLOCK_LEN};
 use crate::cursor::{Cursor, put_varint};
+use crate::label::Label;
 use crate::limits::{
     BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK,
-    ITEMS_PER_PAGE, NAME_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX,
-    TIMES_PER_RUN,
+    ITEMS_PER_PAGE, LABEL_LEN_MAX, NAME_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE,
+    STREAMS_MAX, TIMES_PER_RUN,
 };
 use crate::{Digest, Error, Result};
 
@@ -153,6 +154,8 @@ pub struct Directory {
     pub bases: Vec<Base>,
     /// Sections; at most one for each type and stream.
     pub sections: Vec<Section>,
+    /// What the writer's user says that the generation is.
+    pub label: Label,
 }
 
 /// Maximum raw length of a record of this type, bytes.
@@ -262,6 +265,10 @@ impl Directory {
                 out.extend_from_slice(&record.digest.0);
             }
         }
+        if !self.label.is_empty() {
+            put_varint(&mut out, self.label.as_str().len() as u64);
+            out.extend_from_slice(self.label.as_str().as_bytes());
+        }
         out
     }
 
@@ -304,6 +311,7 @@ impl Directory {
             }
             sections.push(section);
         }
+        let label = parse_label(&mut cursor)?;
         cursor.finish()?;
         check_made(&streams, &sections)?;
         check_bases(&streams, &bases, &sections)?;
@@ -316,6 +324,7 @@ impl Directory {
             streams,
             bases,
             sections,
+            label,
         })
     }
 
@@ -415,6 +424,15 @@ fn check_bases(streams: &[Stream], bases: &[Base], sections: &[Section]) -> Resu
         );
         Err(Error::corrupt("directory", 0, "F-7.14", what))
     }
+}
+
+/// The label behind the sections, if there is one.
+fn parse_label(cursor: &mut Cursor<'_>) -> Result<Label> {
+    if cursor.remaining() == 0 {
+        return Ok(Label::default());
+    }
+    let len = cursor.count(LABEL_LEN_MAX, "bytes of the label")?;
+    Label::parse(cursor.bytes(len)?)
 }
 
 fn parse_base(cursor: &mut Cursor<'_>) -> Result<Base> {
@@ -589,9 +607,26 @@ mod tests {
                 stream: 1,
                 pages: vec![page, page, PageRef::direct(reference(500), 20)],
             }],
+            label: Label::default(),
         };
         let bytes = directory.encode();
         assert_eq!(Directory::parse(&bytes).unwrap(), directory);
+        let labelled = Directory {
+            label: Label::new("before the upgrade").unwrap(),
+            ..directory.clone()
+        };
+        let with_label = labelled.encode();
+        assert!(with_label.starts_with(&bytes));
+        assert_eq!(Directory::parse(&with_label).unwrap(), labelled);
+        for len in bytes.len() + 1..with_label.len() {
+            Directory::parse(&with_label[..len]).expect_err("a label that is cut off");
+        }
+        for bytes in [
+            [&with_label[..], b"x"].concat(),
+            [&bytes[..], b"\0"].concat(),
+        ] {
+            Directory::parse(&bytes).expect_err("bytes behind the directory");
+        }
         let found: Vec<_> = (0..4).map(|no| directory.base_stream(no)).collect();
         assert_eq!(found, [Some((0, 0)), None, Some((0, 1)), None]);
         for len in 0..bytes.len() {

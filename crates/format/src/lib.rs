@@ -31,6 +31,7 @@ pub mod history;
 mod ids;
 pub mod inode_flags;
 pub mod journal;
+pub mod label;
 pub mod limits;
 mod log_parity;
 pub mod log_record;

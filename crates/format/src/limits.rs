@@ -73,6 +73,9 @@ limits! {
     HISTORY_LEN_MAX: u64 = 16 << 20;
     /// Maximum base images of one image.
     BASES_MAX: usize = 15;
+
+    /// Bytes of the label of a generation: a line of a listing.
+    LABEL_LEN_MAX: usize = 200;
     /// Maximum streams in one image.
     STREAMS_MAX: usize = 64;
     /// Maximum levels of directories that a reader descends. The limit is ten times what `PATH_MAX`

@@ -292,7 +292,12 @@ impl Build<'_> {
         let old = appended.map(|indexed| indexed.image.summary());
         // These times are not part of the tree digest; mtime is.
         let has_other_times = options.keep_atime || options.keep_ctime || options.keep_btime;
+        let has_other_label = appended.is_some_and(|indexed| {
+            let before = &indexed.image.directory().label;
+            options.label.as_ref().is_some_and(|label| label != before)
+        });
         let is_same = !has_other_times
+            && !has_other_label
             && appended.is_some_and(|indexed| is_tree_of(indexed, &emitted.tree_digest));
         let sealed = match old.filter(|_| is_same) {
             // When the image is dropped, the output is truncated to its old length.
@@ -305,6 +310,7 @@ impl Build<'_> {
                 let bases = starting.base_list();
                 let digest = emitted.tree_digest;
                 image.seal(
+                    &options.label.clone().unwrap_or_default(),
                     digest,
                     emitted.summary.name_count,
                     std::mem::take(&mut contents.streams),

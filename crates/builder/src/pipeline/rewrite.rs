@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use weald_codec::{CodecSpec, Encoded, FSVERITY_DIGEST_LEN};
 use weald_format::container::{RecordRef, RecordType};
 use weald_format::directory::{Category, Section, Stream};
+use weald_format::label::Label;
 use weald_format::limits::{BLOCK_LEN_MAX, ITEMS_PER_PAGE};
 use weald_format::{ContentId, Digest, Error, Result};
 use weald_image::Image;
@@ -46,6 +47,8 @@ pub struct RewriteOptions {
     pub memory_len_max: u64,
     /// Kind of the target: a file, or a device that is written directly.
     pub target_kind: TargetKind,
+    /// Label of the new image; `None` keeps that of the old one.
+    pub label: Option<Label>,
 }
 
 /// Result of a rewrite.
@@ -188,6 +191,7 @@ pub fn rewrite_image(
     let (copied_count, encoded_count) = (rewrite.copied_count, rewrite.encoded_count);
     let name_count = directory.name_count;
     let sealed = rewrite.writer.seal(
+        options.label.as_ref().unwrap_or(&directory.label),
         tree_digest,
         name_count,
         streams,

@@ -98,7 +98,14 @@ fn write(
     let directory = damaged.directory();
     let (streams, bases) = (directory.streams.clone(), directory.bases.clone());
     let name_count = emitted.summary.name_count;
-    image.seal(emitted.tree_digest, name_count, streams, bases, false)?;
+    image.seal(
+        &directory.label,
+        emitted.tree_digest,
+        name_count,
+        streams,
+        bases,
+        false,
+    )?;
     let bytes = std::mem::take(&mut *held.0.lock());
     Ok((bytes, emitted.tree_digest))
 }

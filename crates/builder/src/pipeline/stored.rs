@@ -136,6 +136,11 @@ fn build(
         intake.incoming.lock().begin_with(parts);
     }
     let destination = Destination::Store(intake);
+    // The label of the image that it continues is not that of this one.
+    let options = &BuildOptions {
+        label: Some(options.label.clone().unwrap_or_default()),
+        ..options.clone()
+    };
     match source {
         StoreSource::Layers(layers) => {
             build_tree(&destination, options, observer, &|options, _, observer| {

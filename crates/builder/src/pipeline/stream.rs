@@ -34,6 +34,7 @@ pub use source::{
 };
 use std::path::Path;
 use tree::write_tree;
+use weald_format::label::Label;
 use weald_format::{Error, ErrorKind, Result};
 
 pub use crate::pipeline::destination::spool_dir;
@@ -104,7 +105,12 @@ pub fn build_stream(
         threads,
         &mut reporter,
     )?;
-    seal(image, stored, &emitted, overwrite)
+    seal(
+        image,
+        stored,
+        &emitted,
+        (&options.label.clone().unwrap_or_default(), overwrite),
+    )
 }
 
 /// Writes the tree of `source`, whose contents `image` has already; `table` has their digests.
@@ -142,12 +148,13 @@ fn seal(
     image: ImageWriter,
     mut stored: Stored,
     emitted: &Emitted,
-    overwrite: bool,
+    (label, overwrite): (&Label, bool),
 ) -> Result<Report> {
     let lens = StoredLens::of(&image);
     let streams = std::mem::take(&mut stored.contents.streams);
     let name_count = emitted.summary.name_count;
     let sealed = image.seal(
+        label,
         emitted.tree_digest,
         name_count,
         streams,

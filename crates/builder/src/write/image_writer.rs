@@ -11,6 +11,7 @@ use weald_format::container::{
     Codec, FOOTER_LEN, Footer, HEADER_LEN, RecordRef, RecordType, SuperblockRecord,
 };
 use weald_format::directory::{Base, Directory, IndexPage, PageRef, Section, Stream};
+use weald_format::label::Label;
 use weald_format::limits::REFS_PER_PAGE;
 use weald_format::pages::FSVERITY_LEN;
 use weald_format::store::Part;
@@ -422,6 +423,7 @@ impl ImageWriter {
     /// what was written fails.
     pub fn seal(
         mut self,
+        label: &Label,
         tree_digest: Digest,
         name_count: u64,
         streams: Vec<Stream>,
@@ -446,6 +448,7 @@ impl ImageWriter {
             streams,
             bases,
             sections: keys.iter().map(section).collect(),
+            label: label.clone(),
         };
         let image_digest = self.put_directory(&directory)?;
         if let Sink::File(mut file) = self.sink {

@@ -104,6 +104,7 @@ fn every_generation_shows_its_own_tree() {
         limit_len: 0,
         memory_len_max: 0,
         target_kind: TargetKind::File,
+        label: None,
     };
     let last = open(&image, 4);
     rewrite_image(&last, &rewritten, false, &rewrite, &weald_builder::Silent).unwrap();

@@ -108,6 +108,7 @@ fn data_of_bases_is_not_stored_again_and_is_restored() {
         limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
+        label: None,
     };
     rewrite_image(&opened, &image("rewritten"), false, &rewrite, &Silent).unwrap();
     assert_same(&image("rewritten"), &source);
@@ -282,6 +283,7 @@ fn small_blocks_and_pages_use_the_history_of_a_base() {
         limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
+        label: None,
     };
     let image = open(&at("one"), &[]).unwrap();
     rewrite_image(&image, &at("again"), false, &rewrite, &Silent).unwrap();

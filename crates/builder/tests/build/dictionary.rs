@@ -118,6 +118,7 @@ fn a_dictionary_is_trained_used_kept_and_dropped() {
             limit_len: 0,
             memory_len_max: 0,
             target_kind: weald_builder::TargetKind::File,
+            label: None,
         };
         rewrite_image(&open(&path("one")), &path("new"), true, &rewrite, &Silent).unwrap();
         let image = open(&path("new"));

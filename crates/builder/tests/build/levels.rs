@@ -257,6 +257,7 @@ fn programs_can_have_a_codec_of_their_own() {
         limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
+        label: None,
     };
     let opened = Image::open_path(&image, 0, &OpenOptions::default()).unwrap();
     rewrite_image(&opened, &rewritten, false, &options, &Silent).unwrap();
@@ -375,6 +376,7 @@ fn arm64_instructions_keep_their_alignment() {
         limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
+        label: None,
     };
     rewrite_image(&opened, &other, true, &options, &Silent).unwrap();
     assert_same(&other, &source);

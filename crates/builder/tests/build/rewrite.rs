@@ -22,6 +22,7 @@ fn options() -> RewriteOptions {
         limit_len: 0,
         memory_len_max: 0,
         target_kind: weald_builder::TargetKind::File,
+        label: None,
     }
 }
 

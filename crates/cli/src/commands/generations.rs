@@ -2,13 +2,14 @@
 
 use crate::foreign::explain;
 use crate::help::{DONE_OR_FAILED, Help};
-use crate::json::{Object, put_time};
+use crate::json::{Object, put_label, put_time};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use clap::{Args, ValueHint};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_format::Timestamp;
+use weald_format::label::Label;
 use weald_image::{Generation, Image, ImageStart, OpenOptions, generations};
 use weald_vfs::utc_seconds;
 
@@ -17,9 +18,10 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "Columns: number; mtime of the root directory, in UTC; entries; bytes that the generation \
-         appended; bytes of the image then; image digest. On a terminal they have a heading. Where \
-         the directory of a generation is damaged, or a base image is missing, - stands for the \
-         first two. --json has the tree digest, too, which is what the image claims.",
+         appended; bytes of the image then; image digest; label, if it has one (--label of weald \
+         build). On a terminal they have a heading. Where the directory of a generation is damaged, \
+         or a base image is missing, - stands for the first two. --json has the tree digest, too, \
+         which is what the image claims.",
         "IMAGE@2 names a generation by its number, IMAGE@DIGITS by the beginning of its image \
          digest, for ls, tree, stat, cat, find, sum, extract, tar and diff.",
         "A generation ends with its footer: the image file truncated there is that generation. \
@@ -28,8 +30,8 @@ pub const HELP: Help = Help {
     ],
     examples: &[
         (
-            "Append a generation",
-            "weald build --append versions/ versions.weald",
+            "Append a generation, and say what it is",
+            "weald build --append --label monday versions/ versions.weald",
         ),
         ("List all generations", "weald generations versions.weald"),
         (
@@ -65,8 +67,8 @@ pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
     if output.is_terminal() && !args.json {
         writeln!(
             output,
-            "{:>6}  {:<19}  {:>11}  {:>10}  {:>10}  IMAGE DIGEST",
-            "GEN", "MTIME", "ENTRIES", "ADDED", "SIZE"
+            "{:>6}  {:<19}  {:>11}  {:>10}  {:>10}  {:<64}  LABEL",
+            "GEN", "MTIME", "ENTRIES", "ADDED", "SIZE", "IMAGE DIGEST"
         )?;
     }
     for (i, generation) in generations.iter().enumerate() {
@@ -81,7 +83,7 @@ pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
             Some(root) => (utc_seconds(root.mtime), count(root.entry_count)),
             None => ("-".to_owned(), "-".to_owned()),
         };
-        writeln!(
+        write!(
             output,
             "{:>6}  {mtime:<19}  {entries:>11}  {:>10}  {:>10}  {}",
             generation.number,
@@ -89,6 +91,11 @@ pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
             bytes(generation.image_len),
             generation.image_digest,
         )?;
+        if let Some(root) = root.filter(|root| !root.label.is_empty()) {
+            write!(output, "  ")?;
+            output.name(root.label.as_str().as_bytes())?;
+        }
+        writeln!(output)?;
     }
     output.finish()?;
     Ok(ExitCode::SUCCESS)
@@ -98,6 +105,7 @@ pub fn run(args: &GenerationsArgs) -> anyhow::Result<ExitCode> {
 struct Root {
     mtime: Timestamp,
     entry_count: u64,
+    label: Label,
 }
 
 impl Root {
@@ -110,6 +118,7 @@ impl Root {
         Ok(Self {
             mtime: image.root()?.times.mtime,
             entry_count: image.summary().name_count,
+            label: image.directory().label.clone(),
         })
     }
 }
@@ -122,6 +131,7 @@ fn json(generation: &Generation, len: u64, root: Option<&Root>) -> Object {
     if let Some(root) = root {
         object.insert("entries".into(), root.entry_count.into());
         put_time(&mut object, "mtime", root.mtime);
+        put_label(&mut object, &root.label);
     }
     object.insert(
         "image_digest".into(),

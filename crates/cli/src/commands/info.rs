@@ -13,6 +13,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use weald_format::container::RecordType;
 use weald_format::directory::Base;
+use weald_format::label::Label;
 use weald_image::{RecipeShare, SectionInfo, Share, Summary};
 use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 
@@ -66,7 +67,7 @@ pub struct InfoArgs {
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let image = args.image.open()?;
     let summary = image.summary();
-    let bases = &image.directory().bases;
+    let (bases, label) = (&image.directory().bases, &image.directory().label);
     let sections = image.sections()?;
     let stages = args.stages.then(|| image.space_usage()).transpose()?;
     let made = image.recipe_shares()?;
@@ -74,6 +75,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     if args.json {
         let mut object = json(summary, bases, &sections);
+        json::put_label(&mut object, label);
         if let Some(stages) = &stages {
             object.insert("stages".into(), stages::json(stages));
         }
@@ -83,7 +85,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         }
         output.json(&object.into())?;
     } else {
-        output.text(&text(summary, bases, &sections))?;
+        output.text(&text(summary, label, bases, &sections))?;
         if let Some(stages) = &stages {
             output.text(&stages::text(stages))?;
         }
@@ -154,7 +156,7 @@ fn has_fsverity(sections: &[SectionInfo]) -> bool {
     types.any(|record_type| record_type == RecordType::Fsverity)
 }
 
-fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
+fn text(summary: &Summary, label: &Label, bases: &[Base], sections: &[SectionInfo]) -> String {
     let each = |len: u64| len as f64 / summary.name_count.max(1) as f64;
     let (tree, extents) = (tree_len(sections), extents_len(sections));
     let lines = [
@@ -202,6 +204,10 @@ fn text(summary: &Summary, bases: &[Base], sections: &[SectionInfo]) -> String {
         .iter()
         .map(|(word, value)| format!("{word:<20}{value}\n"))
         .collect();
+    if !label.is_empty() {
+        let label = shown(label.as_str().as_bytes());
+        text.push_str(&format!("{:<20}{label}\n", "label"));
+    }
     for base in bases {
         let name = shown(&base.name);
         text.push_str(&format!(

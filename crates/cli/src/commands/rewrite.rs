@@ -26,6 +26,7 @@ use weald_builder::{
 };
 use weald_filter::Filter;
 use weald_format::directory::Category;
+use weald_format::label::Label;
 use weald_format::{Digest, ErrorKind};
 use weald_image::{Image, ImageStart, generations};
 
@@ -111,6 +112,10 @@ pub struct RewriteArgs {
     repack: bool,
     #[command(flatten)]
     layout: LayoutArgs,
+    /// What the new generation is, for listings: 1 to 200 bytes without control characters (default:
+    /// as in the image); of several generations this is the last one
+    #[arg(long, value_name = "TEXT", value_parser = crate::parse::label, hide_short_help = true)]
+    label: Option<Label>,
     #[command(flatten)]
     attributes: AttributeArgs,
     /// Replace the target if it exists; it may be the image itself
@@ -160,6 +165,10 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         options.memory_len = options.memory_len.saturating_sub(cache_len);
         let image = Arc::new(source.open_for_reading(thread_count)?);
         keep_times_of(&image, &mut options)?;
+        options.label = match (&args.label, &args.generations) {
+            (None, None) => Some(image.directory().label.clone()),
+            (label, _) => label.clone(),
+        };
         let display = args.display.display()?;
         let built = match &args.generations {
             None => build_from_image(&image, &args.target, args.force, &options, &display),
@@ -296,6 +305,7 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
             None => memory_len_max(),
         },
         target_kind: target_kind(args.output_device),
+        label: args.label.clone(),
     })
 }
 

@@ -25,6 +25,7 @@ fn directory() -> Directory {
             category: Category::General,
             block_len_max: 4096,
         }],
+        label: weald_format::label::Label::default(),
         bases: Vec::new(),
         sections: vec![Section {
             record_type: RecordType::Data,

@@ -118,6 +118,32 @@ pub fn container_cases() -> Vec<Case> {
         case("a data section of stream 7", "F-7.6", Open, |p| {
             p.edit_directory = Some(Box::new(|d| d.sections[0].stream = 7));
         }),
+        case("a label of two lines", "F-36.1", Open, |p| {
+            p.directory_tail = b"\x03a\nb".to_vec();
+        }),
+        case(
+            "a label that moves a terminal's cursor",
+            "F-36.1",
+            Open,
+            |p| {
+                p.directory_tail = b"\x04\x1b[2J".to_vec();
+            },
+        ),
+        case("a label that is no UTF-8", "F-36.1", Open, |p| {
+            p.directory_tail = b"\x02\xc3(".to_vec();
+        }),
+        case("an empty label", "F-36.1", Open, |p| {
+            p.directory_tail = vec![0];
+        }),
+        case("a label that is too long", "F-2.3", Open, |p| {
+            p.directory_tail = [&[201, 1][..], &[b'x'; 201]].concat();
+        }),
+        case("a label that is cut off", "F-2.1", Open, |p| {
+            p.directory_tail = b"\x09short".to_vec();
+        }),
+        case("bytes behind a label", "F-2.4", Open, |p| {
+            p.directory_tail = b"\x01x\0".to_vec();
+        }),
         case("2^62 + 1 names", "F-2.3", Open, |p| {
             p.name_count = NUMBER_MAX + 1
         }),

@@ -81,6 +81,8 @@ pub struct Parts {
     pub edit_records: Edit<Vec<Raw>>,
     pub edit_refs: Option<(RecordType, EditRefs)>,
     pub edit_directory: Edit<Directory>,
+    /// Bytes behind the sections of the directory.
+    pub directory_tail: Vec<u8>,
     pub edit_directory_record: Edit<RecordRef>,
     pub edit_footer: Edit<Footer>,
 }
@@ -212,6 +214,7 @@ impl Parts {
             edit_records: None,
             edit_refs: None,
             edit_directory: None,
+            directory_tail: Vec::new(),
             edit_directory_record: None,
             edit_footer: None,
         }
@@ -448,13 +451,14 @@ impl Parts {
             tree_digest: self.tree_digest,
             name_count: self.name_count,
             streams: self.streams.clone(),
+            label: weald_format::label::Label::default(),
             bases: Vec::new(),
             sections,
         };
         if let Some(edit) = &self.edit_directory {
             edit(&mut directory);
         }
-        let raw = directory.encode();
+        let raw = [directory.encode(), self.directory_tail.clone()].concat();
         let at = out.len();
         let mut record = reference(
             at as u64,

@@ -136,6 +136,7 @@ pub fn replace_blocks(
         })?;
     }
     writer.seal(
+        &directory.label,
         directory.tree_digest,
         directory.name_count,
         directory.streams.clone(),

@@ -225,7 +225,15 @@ fn build(
         threads,
         &mut reporter,
     )?;
-    Ok((seal(image, stored, &emitted, end.overwrite)?, digests))
+    Ok((
+        seal(
+            image,
+            stored,
+            &emitted,
+            (&options.label.clone().unwrap_or_default(), end.overwrite),
+        )?,
+        digests,
+    ))
 }
 
 /// Contents and blocks so far.

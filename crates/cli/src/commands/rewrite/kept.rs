@@ -87,7 +87,7 @@ impl Kept {
 }
 
 /// Writes an image with the generations `numbers` of another, which `open` opens, to `target`. They
-/// get new numbers, from 1. Returns the report about the last one, with the problems of all.
+/// get new numbers, from 1, and keep their labels; that of `options` is for the last one. Returns the report about the last one, with the problems of all.
 ///
 /// # Errors
 /// As [`build_from_image`]. The target is unchanged then.
@@ -118,6 +118,9 @@ pub fn write_kept(
     for number in numbers {
         let image = Arc::new(open(*number)?);
         let mut options = options.clone();
+        if options.label.is_none() || numbers.last() != Some(number) {
+            options.label = Some(image.directory().label.clone());
+        }
         options.append = last.is_some();
         options.allow_removal = true;
         keep_times_of(&image, &mut options)?;

@@ -16,9 +16,11 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::ExitCode;
+use weald_format::label::Label;
 use weald_format::store::SEGMENT_SUPERBLOCK_LEN;
-use weald_format::{Error, Timestamp};
-use weald_store::{ImageInfo, StoreInfo};
+use weald_format::{ByteLen, Error, Timestamp};
+use weald_image::{Image, ImageStart, OpenOptions};
+use weald_store::{ImageInfo, Store, StoreInfo};
 use weald_vfs::utc_seconds;
 use weald_views::kernel::Usage;
 use weald_volume::{CheckOptions, Finding, StoreReport, check_store};
@@ -38,8 +40,8 @@ pub const LS_HELP: Help = Help {
     lists: &[],
     notes: &[
         "Columns: bytes of the image as a file; bytes that no other image of the store shares, \
-         which removing it would return; when it came into the store, in UTC; tree digest; name. \
-         The order is that of names, with numbers in them as numbers. A volume has the word volume \
+         which removing it would return; when it came into the store, in UTC; tree digest; name; \
+         label, if the image has one. The order is that of names, with numbers in them as numbers. A volume has the word volume \
          in place of the digest; weald volume stat shows its space. The tree digest is what the \
          image claims: weald store import and weald check compare it with the tree.",
     ],
@@ -72,7 +74,7 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     for image in &images {
         if args.json {
-            output.json(&json(image).into())?;
+            output.json(&json(image, &label_of(&store, &image.name)).into())?;
             continue;
         }
         let (len, own) = (bytes(image.image_len), bytes(image.own_len));
@@ -81,6 +83,11 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
         let digest = image.tree_digest;
         write!(output, "{len:>12}  {own:>12}  {added:<19}  {digest}  ")?;
         output.name(image.name.as_bytes())?;
+        let label = label_of(&store, &image.name);
+        if !label.is_empty() {
+            write!(output, "  ")?;
+            output.name(label.as_str().as_bytes())?;
+        }
         writeln!(output)?;
     }
     let mut volumes = store.volume_names()?;
@@ -122,7 +129,23 @@ fn report_damaged(damaged: Vec<Error>) -> ExitCode {
     code
 }
 
-fn json(image: &ImageInfo) -> Object {
+/// The label of the last generation of an image. One that cannot be opened, for example because a
+/// base image is missing, has none here.
+fn label_of(store: &Store, name: &str) -> Label {
+    let options = OpenOptions {
+        cache_len: ByteLen(0),
+        store: Some(store.clone()),
+        ..OpenOptions::default()
+    };
+    let opened = Image::open_stored(store.clone(), name, ImageStart::default(), &options);
+    let opened = opened.inspect_err(|error| log::info!("{name}: {error}"));
+    opened.map_or_else(
+        |_| Label::default(),
+        |image| image.directory().label.clone(),
+    )
+}
+
+fn json(image: &ImageInfo, label: &Label) -> Object {
     let mut object = Object::new();
     object.insert("name".into(), image.name.as_str().into());
     object.insert("image_len".into(), image.image_len.into());
@@ -133,6 +156,7 @@ fn json(image: &ImageInfo) -> Object {
     }
     object.insert("image_digest".into(), image.image_digest.to_string().into());
     object.insert("tree_digest".into(), image.tree_digest.to_string().into());
+    json::put_label(&mut object, label);
     object
 }
 
