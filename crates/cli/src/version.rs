@@ -31,6 +31,9 @@ const FORMATS: [(&str, u64); 5] = [
     ("server_protocol", weald_daemon::PROTOCOL as u64),
 ];
 
+/// Version of the keys of all commands with --json: docs/json.md says when it changes.
+const JSON_VERSION: u64 = 1;
+
 /// Answers if `words`, those of a command line, ask for the version: `weald -V [--json]`.
 pub fn answer(words: &[OsString]) -> Option<ExitCode> {
     let (asked, rest) = words.get(1..)?.split_first()?;
@@ -60,6 +63,7 @@ fn print(is_json: bool) -> anyhow::Result<()> {
         let formats: serde_json::Map<String, serde_json::Value> = formats.into_iter().collect();
         let object = json!({
             "version": version,
+            "json_version": JSON_VERSION,
             "commit": commit,
             "formats": formats,
             "codecs": CODECS,

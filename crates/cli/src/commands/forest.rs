@@ -154,7 +154,7 @@ pub struct ForestArgs {
     /// Print nothing but problems
     #[arg(short, long)]
     quiet: bool,
-    /// Print counts and sizes as JSON
+    /// Print counts and sizes as JSON, with --dry-run or without a directory
     #[arg(long)]
     json: bool,
 }
@@ -206,6 +206,9 @@ pub fn run(args: &ForestArgs) -> anyhow::Result<ExitCode> {
     };
     if args.dry_run {
         return predict(args, &forest, thread_count, start);
+    }
+    if args.json {
+        bail!("--json prints the counts of a forest that is not made: add --dry-run");
     }
     if args.verify {
         let ticker = ticker("verify")?;

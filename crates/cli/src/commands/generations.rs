@@ -19,9 +19,9 @@ pub const HELP: Help = Help {
     notes: &[
         "Columns: number; mtime of the root directory, in UTC; entries; bytes that the generation \
          appended; bytes of the image then; image digest; label, if it has one (--label of weald \
-         build). On a terminal they have a heading. Where the directory of a generation is damaged, \
-         or a base image is missing, - stands for the first two. --json has the tree digest, too, \
-         which is what the image claims.",
+         build). On a terminal they have a heading. Where the directory of a generation is \
+         damaged, or a base image is missing, - stands for the first two. --json has the tree \
+         digest, too, which is what the image claims.",
         "IMAGE@2 names a generation by its number, IMAGE@DIGITS by the beginning of its image \
          digest, for ls, tree, stat, cat, find, sum, extract, tar and diff.",
         "A generation ends with its footer: the image file truncated there is that generation. \

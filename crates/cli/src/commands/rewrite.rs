@@ -112,8 +112,8 @@ pub struct RewriteArgs {
     repack: bool,
     #[command(flatten)]
     layout: LayoutArgs,
-    /// What the new generation is, for listings: 1 to 200 bytes without control characters (default:
-    /// as in the image); of several generations this is the last one
+    /// What the new generation is, for listings: 1 to 200 bytes without control characters
+    /// (default: as in the image); of several generations this is the last one
     #[arg(long, value_name = "TEXT", value_parser = crate::parse::label, hide_short_help = true)]
     label: Option<Label>,
     #[command(flatten)]

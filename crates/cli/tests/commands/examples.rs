@@ -121,117 +121,153 @@ fn end_servers(bench: &Bench) {
     }
 }
 
-/// Would catch: an example that does not work because an option was removed, a file is missing or a
-/// program is not installed.
-#[test]
-fn every_example_works() {
+/// A copy of what [`PREPARE`] has made.
+pub fn copy_of(prepared: &Bench) -> Bench {
+    let bench = Bench::new();
+    must(
+        &bench,
+        &format!("cp -a {}/. .", prepared.0.path().display()),
+    );
+    bench
+}
+
+/// Makes what the examples of `command` need, and returns the server of their bucket.
+pub fn set_up(bench: &Bench, command: &str) -> Option<S3Server> {
+    if ["store", "export", "import", "replica", "tier", "scrub"]
+        .iter()
+        .any(|group| command.starts_with(group))
+    {
+        let store = match command {
+            "store" => "true",
+            "store import" => STORE_EMPTY,
+            _ => STORE_FULL,
+        };
+        must(bench, store);
+    }
+    if command.starts_with("import") {
+        must(bench, COMPOSEFS);
+    }
+    // The examples of the group make the replica that they use.
+    if command.starts_with("replica ") || command == "store scrub" {
+        let named = match command {
+            "replica add" | "replica receive" => "true".to_owned(),
+            "replica promote" => {
+                format!("{REPLICA}; weald replica follow -q backup standby")
+            }
+            _ => REPLICA.to_owned(),
+        };
+        must(bench, &named);
+    }
+    if ["publish", "commit"].contains(&command) {
+        must(bench, STORE_FULL);
+    }
+    if command == "commit" {
+        must(bench, "mkdir upper; echo new > upper/new");
+    }
+    let needs_bucket = ["publish", "store probe"].contains(&command);
+    let bucket = needs_bucket.then(|| start_bucket(bench));
+    if command.starts_with("tier") {
+        must(bench, TIER_DISKS);
+        if ["tier move", "tier heat"].contains(&command) {
+            must(bench, "weald volume create -q srv/store:home");
+        }
+        if !["tier", "tier add"].contains(&command) {
+            must(
+                bench,
+                "weald tier add -q srv/store mnt/hdd/tier --name slow",
+            );
+        }
+    }
+    if command == "scrub pause" {
+        // A scrub that a kill has cut off.
+        let cut = "timeout -s KILL 1 weald scrub start --rate 1 srv/store || test $? = 137";
+        must(bench, cut);
+    }
+    if ["scrub resume", "scrub status"].contains(&command) {
+        must(bench, "weald scrub start -q srv/store");
+    }
+    if command == "mount" || command.starts_with("volume") {
+        must(bench, "weald store create -q srv/store");
+    }
+    if command == "mount" {
+        must(
+            bench,
+            "weald store import -q srv/store v1.weald --name latest",
+        );
+    }
+    if command == "mount" || (command.starts_with("volume ") && command != "volume create") {
+        must(bench, "weald volume create -q srv/store:home");
+    }
+    if command.starts_with("snapshot") {
+        must(
+            bench,
+            "weald store create -q srv/store; weald volume create -q srv/store:home",
+        );
+        if !["snapshot", "snapshot create"].contains(&command) {
+            must(bench, "weald snapshot create -q srv/store:home@before");
+        }
+        if command == "snapshot ls" {
+            must(bench, "weald snapshot create -q srv/store:home@monday");
+        }
+        if command == "snapshot release" {
+            must(bench, "weald snapshot hold audit srv/store:home@before");
+        }
+    }
+    if ["parity verify", "parity repair"].contains(&command) {
+        let add = "weald parity add -q forest.weald; cp forest.weald.parity backup/";
+        must(bench, add);
+    }
+    if ["umount", "mounts"].contains(&command) {
+        must(bench, "weald mount forest.weald mnt");
+    }
+    bucket
+}
+
+/// Takes away what [`set_up`] and the examples have mounted and started.
+pub fn tear_down(bench: &Bench, command: &str) {
+    if command == "mounts" {
+        must(bench, "weald umount mnt");
+    }
+    if command.starts_with("tier") {
+        must(bench, "umount mnt/hdd mnt/hdd2");
+    }
+    end_servers(bench);
+}
+
+/// The examples in the help of `command`, with places below the directory of `bench`.
+pub fn examples_of(bench: &Bench, command: &str) -> Vec<(String, String)> {
+    let words = command.split_whitespace().chain(["--help"]);
+    let help = bench.weald(words).expect(0, "").text();
+    let examples = examples(&help);
+    assert!(!examples.is_empty(), "{command}: no examples");
+    let with_places = |example: String| {
+        let mut line = example.clone();
+        for (place, there) in PLACES {
+            line = line.replace(place, &format!("{}/{there}", bench.0.path().display()));
+        }
+        (example, line)
+    };
+    examples.into_iter().map(with_places).collect()
+}
+
+/// A directory with what the examples of all commands read.
+pub fn prepared() -> Bench {
     let prepared = Bench::new();
     fs::create_dir(prepared.at("bin")).expect("mkdir");
     symlink(weald_path(), prepared.at("bin/weald")).expect("link");
     must(&prepared, PREPARE);
+    prepared
+}
+
+/// Would catch: an example that does not work because an option was removed, a file is missing or a
+/// program is not installed.
+#[test]
+fn every_example_works() {
+    let prepared = prepared();
     for command in [""].into_iter().chain(COMMANDS) {
-        let bench = Bench::new();
-        must(
-            &bench,
-            &format!("cp -a {}/. .", prepared.0.path().display()),
-        );
-        let words = command.split_whitespace().chain(["--help"]);
-        let help = bench.weald(words).expect(0, "").text();
-        let examples = examples(&help);
-        assert!(!examples.is_empty(), "{command}: no examples");
-        if ["store", "export", "import", "replica", "tier", "scrub"]
-            .iter()
-            .any(|group| command.starts_with(group))
-        {
-            let store = match command {
-                "store" => "true",
-                "store import" => STORE_EMPTY,
-                _ => STORE_FULL,
-            };
-            must(&bench, store);
-        }
-        if command.starts_with("import") {
-            must(&bench, COMPOSEFS);
-        }
-        // The examples of the group make the replica that they use.
-        if command.starts_with("replica ") || command == "store scrub" {
-            let named = match command {
-                "replica add" | "replica receive" => "true".to_owned(),
-                "replica promote" => {
-                    format!("{REPLICA}; weald replica follow -q backup standby")
-                }
-                _ => REPLICA.to_owned(),
-            };
-            must(&bench, &named);
-        }
-        if ["publish", "commit"].contains(&command) {
-            must(&bench, STORE_FULL);
-        }
-        if command == "commit" {
-            must(&bench, "mkdir upper; echo new > upper/new");
-        }
-        let needs_bucket = ["publish", "store probe"].contains(&command);
-        let _bucket = needs_bucket.then(|| start_bucket(&bench));
-        let has_tiers = command.starts_with("tier");
-        if has_tiers {
-            must(&bench, TIER_DISKS);
-            if ["tier move", "tier heat"].contains(&command) {
-                must(&bench, "weald volume create -q srv/store:home");
-            }
-            if !["tier", "tier add"].contains(&command) {
-                must(
-                    &bench,
-                    "weald tier add -q srv/store mnt/hdd/tier --name slow",
-                );
-            }
-        }
-        if command == "scrub pause" {
-            // A scrub that a kill has cut off.
-            let cut = "timeout -s KILL 1 weald scrub start --rate 1 srv/store || test $? = 137";
-            must(&bench, cut);
-        }
-        if ["scrub resume", "scrub status"].contains(&command) {
-            must(&bench, "weald scrub start -q srv/store");
-        }
-        if command == "mount" || command.starts_with("volume") {
-            must(&bench, "weald store create -q srv/store");
-        }
-        if command == "mount" {
-            must(
-                &bench,
-                "weald store import -q srv/store v1.weald --name latest",
-            );
-        }
-        if command == "mount" || (command.starts_with("volume ") && command != "volume create") {
-            must(&bench, "weald volume create -q srv/store:home");
-        }
-        if command.starts_with("snapshot") {
-            must(
-                &bench,
-                "weald store create -q srv/store; weald volume create -q srv/store:home",
-            );
-            if !["snapshot", "snapshot create"].contains(&command) {
-                must(&bench, "weald snapshot create -q srv/store:home@before");
-            }
-            if command == "snapshot ls" {
-                must(&bench, "weald snapshot create -q srv/store:home@monday");
-            }
-            if command == "snapshot release" {
-                must(&bench, "weald snapshot hold audit srv/store:home@before");
-            }
-        }
-        if ["parity verify", "parity repair"].contains(&command) {
-            let add = "weald parity add -q forest.weald; cp forest.weald.parity backup/";
-            must(&bench, add);
-        }
-        if ["umount", "mounts"].contains(&command) {
-            must(&bench, "weald mount forest.weald mnt");
-        }
-        for example in &examples {
-            let mut line = example.clone();
-            for (place, there) in PLACES {
-                line = line.replace(place, &format!("{}/{there}", bench.0.path().display()));
-            }
+        let bench = copy_of(&prepared);
+        let _bucket = set_up(&bench, command);
+        for (example, line) in examples_of(&bench, command) {
             let output = shell(&bench, &line);
             // The two sides of most comparisons differ, so that status 1 is right.
             let is_done = output.code == Some(0)
@@ -250,13 +286,7 @@ fn every_example_works() {
             command == "mounts",
             "{command}"
         );
-        if command == "mounts" {
-            must(&bench, "weald umount mnt");
-        }
-        if has_tiers {
-            must(&bench, "umount mnt/hdd mnt/hdd2");
-        }
-        end_servers(&bench);
+        tear_down(&bench, command);
     }
 }
 

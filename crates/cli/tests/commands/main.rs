@@ -14,6 +14,7 @@ mod find;
 mod from_erofs;
 mod fsverity;
 mod info;
+mod json_doc;
 mod labels;
 mod outputs;
 mod parity;

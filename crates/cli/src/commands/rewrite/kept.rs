@@ -87,7 +87,8 @@ impl Kept {
 }
 
 /// Writes an image with the generations `numbers` of another, which `open` opens, to `target`. They
-/// get new numbers, from 1, and keep their labels; that of `options` is for the last one. Returns the report about the last one, with the problems of all.
+/// get new numbers, from 1, and keep their labels; that of `options` is for the last one. Returns
+/// the report about the last one, with the problems of all.
 ///
 /// # Errors
 /// As [`build_from_image`]. The target is unchanged then.

@@ -41,9 +41,10 @@ pub const LS_HELP: Help = Help {
     notes: &[
         "Columns: bytes of the image as a file; bytes that no other image of the store shares, \
          which removing it would return; when it came into the store, in UTC; tree digest; name; \
-         label, if the image has one. The order is that of names, with numbers in them as numbers. A volume has the word volume \
-         in place of the digest; weald volume stat shows its space. The tree digest is what the \
-         image claims: weald store import and weald check compare it with the tree.",
+         label, if the image has one. The order is that of names, with numbers in them as \
+         numbers. A volume has the word volume in place of the digest; weald volume stat shows \
+         its space. The tree digest is what the image claims: weald store import and weald check \
+         compare it with the tree.",
     ],
     examples: &[
         ("List what a store has", "weald store ls /srv/store"),
