@@ -135,3 +135,27 @@ for line in sys.stdin:
     assert_eq!(replaced_count(&ground), 0);
     ground.assert_clean("small");
 }
+
+/// Would catch: a server of a volume, which is the writer of its store, that keeps what nobody
+/// reads any more, or takes away what is read.
+#[test]
+fn the_server_of_a_volume_releases_replaced_images() {
+    let ground = with_latest();
+    let (dir, home) = (ground.0.dir("mnt"), ground.0.dir("home"));
+    ground
+        .0
+        .mount(Path::new("small:latest"), &dir, &["--isolated"]);
+    ground.weald(&["store", "mv", "--replace", "small:v2", "latest"]);
+    ground.weald(&["volume", "create", "-q", "small:home"]);
+    ground.0.mount(Path::new("small:home"), &home, &[]);
+    ground.sh("seq 10000 > home/file");
+    collect(&ground);
+    assert_same(&ground.at("v1"), &dir, &MOUNTED);
+    assert_eq!(replaced_count(&ground), 1);
+    ground.0.umount(&dir);
+    collect(&ground);
+    assert_eq!(replaced_count(&ground), 0);
+    ground.sh("seq 10000 | cmp - home/file");
+    ground.0.umount(&home);
+    ground.assert_clean("small");
+}
