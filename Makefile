@@ -6,6 +6,7 @@
 #                 in another directory and compares; needs root
 # make deb        target/deb: a Debian package, checked by lintian, installed, mounted by fstab and autofs, removed; needs
 #                 root
+# make c          target/c: the C library, shared and static, with its header; compiled against and tested (docs/c.md)
 # make python     target/python: the Python package as a wheel, installed and tested (docs/python.md); needs the network
 # make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
@@ -51,7 +52,7 @@ CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all static deb python demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all static deb c python demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -64,6 +65,10 @@ static:
 deb:
 	bash scripts/setup.sh build deb
 	bash scripts/deb.sh
+
+c:
+	bash scripts/setup.sh build
+	bash scripts/c-test.sh
 
 python:
 	bash scripts/setup.sh build python

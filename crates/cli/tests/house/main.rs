@@ -145,6 +145,23 @@ fn only_sys_may_be_unsafe() {
     }
 }
 
+/// Would catch: unsafe code of the C library that is not at its border.
+#[test]
+fn the_c_library_is_unsafe_in_one_file() {
+    let dir = root().join("crates/c/src");
+    let files = fs::read_dir(&dir).expect("the sources");
+    let is_unsafe = |path: &PathBuf| {
+        let source = fs::read_to_string(path).expect("a source");
+        let code = source
+            .lines()
+            .filter(|line| !line.trim_start().starts_with("//"));
+        code.into_iter().any(|line| line.contains("unsafe"))
+    };
+    let paths = files.map(|file| file.expect("a file").path());
+    let found: Vec<PathBuf> = paths.filter(is_unsafe).collect();
+    assert_eq!(found, [dir.join("lib.rs")]);
+}
+
 /// Would catch: two files that use each other, so that neither can be read, tested or moved alone.
 #[test]
 fn files_do_not_use_each_other_in_circles() {
