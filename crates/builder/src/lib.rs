@@ -34,6 +34,7 @@ pub use options::attributes::{AttributeRules, RootRules};
 pub use options::{AddAt, BuildOptions, Categories, Head, MtimeRule, Order, SmallTree};
 pub use options::{mode, script};
 pub use pipeline::build::{build_from_image, build_image, build_layers};
+pub use pipeline::list::{TakePath, list_layers};
 pub use pipeline::recover::{Recovered, recover_image};
 pub use pipeline::rewrite::{RewriteOptions, RewriteReport, rewrite_image};
 pub use pipeline::salvage::{Lost, Salvaged, TellLost, salvage};
@@ -42,7 +43,7 @@ pub use pipeline::stored::{
     image_to_continue, not_continued, reencode,
 };
 pub use pipeline::stream;
-pub use progress::{Changes, Observer, Problem, Progress, Report, Silent, Stage};
+pub use progress::{Changes, LeftOut, Observer, Problem, Progress, Report, Silent, Stage};
 pub use scan::{Layer, LayerKind, UpperXattrs};
 pub use weald_codec::CodecSpec;
 pub use weald_io::TargetKind;

@@ -1,6 +1,7 @@
 //! Progress and problems that a build reports to its caller, and its final report.
 
 use std::path::Path;
+use weald_filter::Rule;
 use weald_format::Digest;
 
 /// Current stage of a build.
@@ -43,6 +44,17 @@ pub struct Problem {
     pub what: String,
 }
 
+/// Why an entry of a source is left out, with everything below it.
+#[derive(Debug, Clone, Copy)]
+pub enum LeftOut<'a> {
+    /// This rule excludes it.
+    Rule(&'a Rule),
+    /// The function `filter` of the script.
+    Script,
+    /// It is the image itself, or the one that is replaced.
+    Image,
+}
+
 /// Receives reports of a build.
 pub trait Observer: Send + Sync {
     /// Called a few times per second, by one thread at a time.
@@ -54,6 +66,10 @@ pub trait Observer: Send + Sync {
     /// Called once for each entry of a source that is replaced by one of a later source, `by`, and
     /// is not a directory like that. `path` is that in the image.
     fn replaced(&self, _path: &[u8], _by: &Path) {}
+
+    /// Called for each entry that is left out as the user asked, by any thread. `path` is that in
+    /// the tree. A stream can name an entry more than once.
+    fn left_out(&self, _path: &[u8], _why: LeftOut<'_>) {}
 
     /// Called if `threads` threads may take `to` bytes of memory, which is more than the usual
     /// `from` and was not asked for.

@@ -31,8 +31,8 @@ pub const HELP: Help = Help {
          cache reserves a quarter of its size, at least 8M, for metadata. The limit is 96M or 1/16 \
          of the cache, whichever is larger.",
         "Messages and JSON escape control characters and bidirectional controls. The commands ls, \
-         find and sum escape names on a terminal; in a pipe or a file they write names as they \
-         are.",
+         find, sum and build --list escape names on a terminal; in a pipe or a file they write \
+         names as they are.",
     ],
     examples: &[
         ("Pack a tree", "weald build project/ project.weald"),

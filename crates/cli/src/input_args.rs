@@ -9,10 +9,12 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use weald_builder::{AddAt, BuildOptions, Layer, Observer, Report, build_layers};
+use weald_builder::{
+    AddAt, BuildOptions, Layer, Observer, Report, TakePath, build_layers, list_layers,
+};
 use weald_filter::PathList;
 use weald_format::{Error, Result};
-use weald_ingest::{Format, InputStream, build_from_erofs, build_from_stream};
+use weald_ingest::{Format, InputStream, build_from_erofs, build_from_stream, list_erofs, list_stream};
 use weald_vfs::shown;
 
 /// Kind of input.
@@ -136,6 +138,28 @@ impl Input {
                 build_from_stream(stream, format, target, overwrite, options, observer)
             }
             Self::Erofs(image) => build_from_erofs(&image, target, overwrite, options, observer),
+        }
+    }
+}
+
+impl Input {
+    /// Calls `take` for each entry that [`Input::build`] would pack. Returns the number of problems.
+    ///
+    /// # Errors
+    /// As [`list_layers`], [`list_stream`] and [`list_erofs`].
+    pub fn list(
+        self,
+        target: &Path,
+        options: &BuildOptions,
+        observer: &dyn Observer,
+        take: &mut TakePath<'_>,
+    ) -> Result<u64> {
+        match self {
+            Self::Directories(dirs) => list_layers(&dirs.layers(), target, options, observer, take),
+            Self::Stream(stream, format) => {
+                list_stream(stream, format, target, options, observer, take)
+            }
+            Self::Erofs(image) => list_erofs(&image, target, options, observer, take),
         }
     }
 }

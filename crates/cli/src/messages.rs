@@ -157,6 +157,7 @@ fn causes_of(error: &(dyn std::error::Error + 'static)) -> Vec<String> {
         .collect()
 }
 
-fn is_verbose() -> bool {
+/// Whether the user asked for more (`-v`).
+pub fn is_verbose() -> bool {
     VERBOSITY.load(Ordering::Relaxed) > 0
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use weald_builder::{Observer, Problem, Progress, Stage};
+use weald_builder::{LeftOut, Observer, Problem, Progress, Stage};
 
 /// Time between two looks at the threads.
 const INTERVAL: Duration = Duration::from_millis(10);
@@ -129,6 +129,10 @@ impl Observer for Stages<'_> {
 
     fn replaced(&self, path: &[u8], by: &Path) {
         self.inner.replaced(path, by);
+    }
+
+    fn left_out(&self, path: &[u8], why: LeftOut<'_>) {
+        self.inner.left_out(path, why);
     }
 
     fn memory_raised(&self, from: u64, to: u64, threads: usize) {

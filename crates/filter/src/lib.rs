@@ -354,7 +354,18 @@ impl Filter {
 
     /// Whether `path` is excluded; see [`Filter::matches`].
     pub fn excludes(&self, rules: &DirRules, path: &[u8], is_dir: bool) -> bool {
-        self.matches(rules, path, is_dir) == Verdict::Excluded
+        self.excluding(rules, path, is_dir).is_some()
+    }
+
+    /// The rule that excludes `path`, if it is excluded; see [`Filter::matches`].
+    pub fn excluding<'a>(
+        &'a self,
+        rules: &'a DirRules,
+        path: &[u8],
+        is_dir: bool,
+    ) -> Option<&'a Rule> {
+        let rule = self.deciding(rules, path, is_dir);
+        rule.filter(|rule| rule.verdict == Verdict::Excluded)
     }
 }
 

@@ -12,8 +12,8 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use std::path::Path;
 use weald_builder::stream::{ContentStore, StreamBody};
-use weald_builder::{Observer, Problem};
-use weald_filter::Filter;
+use weald_builder::{LeftOut, Observer, Problem};
+use weald_filter::{DirRules, Filter, Rule};
 use weald_format::limits::{FILE_LEN_MAX, TARGET_LEN_MAX};
 use weald_format::pages::check_xattrs;
 use weald_format::{ContentId, Error, FileKind, Result};
@@ -78,6 +78,7 @@ pub fn gather(
         sorter: Sorter::new(options.dir, options.sort_len)?,
         dirs: KnownDirs::new(options.dirs_len),
         excluded: Excluded::new(options.dir, options.excluded_len, EXCLUDED_SPOOL_LEN_MAX),
+        rules: DirRules::default(),
         texts: LinkTexts::default(),
         key: Vec::new(),
         record: Vec::new(),
@@ -113,6 +114,8 @@ struct Gatherer<'a> {
     sorter: Sorter,
     dirs: KnownDirs,
     excluded: Excluded,
+    /// Those of directories, of which a stream has none.
+    rules: DirRules,
     texts: LinkTexts,
     key: Vec<u8>,
     record: Vec<u8>,
@@ -134,7 +137,9 @@ impl Gatherer<'_> {
         }
         if !self.options.filter.is_empty() {
             let is_dir = member.kind == MemberKind::Entry(FileKind::Directory);
-            if self.is_excluded(is_dir) {
+            let path = path::path_of(&self.key);
+            if let Some(rule) = self.rule_against(&path, is_dir) {
+                self.options.observer.left_out(&path, LeftOut::Rule(rule));
                 return self.exclude(member, members);
             }
             self.excluded.remove(&self.key);
@@ -263,9 +268,9 @@ impl Gatherer<'_> {
         Ok(true)
     }
 
-    fn is_excluded(&self, is_dir: bool) -> bool {
-        let path = path::path_of(&self.key);
-        !path.is_empty() && path::is_excluded(self.options.filter, &path, is_dir)
+    fn rule_against(&self, path: &[u8], is_dir: bool) -> Option<&Rule> {
+        let filter = self.options.filter;
+        path::excluding(filter, &self.rules, path, is_dir).filter(|_| !path.is_empty())
     }
 
     /// Adds records of the directories above the key, except those known to have one.

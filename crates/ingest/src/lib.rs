@@ -21,6 +21,7 @@ mod excluded;
 mod gather;
 mod input;
 mod links;
+mod list;
 mod listing;
 mod member;
 mod members;
@@ -40,6 +41,7 @@ pub use oci::{
 
 use erofs::ErofsReader;
 use input::Input;
+use list::list_members;
 use listing::{ListingReader, Separator};
 use member::Member;
 use members::{Layout, Members};
@@ -49,7 +51,7 @@ use std::path::{Path, PathBuf};
 use tar::{Reach, TarReader};
 use walk::WalkSource;
 use weald_builder::stream::build_stream;
-use weald_builder::{BuildOptions, Observer, Order, Report};
+use weald_builder::{BuildOptions, Observer, Order, Report, TakePath};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes that [`scan_stream`] reads at once.
@@ -135,10 +137,56 @@ pub fn build_from_erofs(
     observer: &dyn Observer,
 ) -> Result<Report> {
     refuse_options(options)?;
+    let members = open_erofs(source, options)?;
+    build_members(members, target, overwrite, options, observer)
+}
+
+/// Calls `take` for each entry that [`build_from_stream`] would pack into an image at `target`, as
+/// [`weald_builder::list_layers`] does. Returns the number of problems.
+///
+/// # Errors
+/// As [`build_from_stream`], and those of `take`.
+/// # Cost
+/// As [`build_from_stream`], with nothing to compress and no image to write.
+pub fn list_stream(
+    source: InputStream,
+    format: Format,
+    target: &Path,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+    take: &mut TakePath<'_>,
+) -> Result<u64> {
+    refuse_options(options)?;
+    let input = Input::new(source, options.source_len() / DECODER_SHARE)?;
+    list_members(
+        open_members(input, format)?,
+        target,
+        options,
+        observer,
+        take,
+    )
+}
+
+/// The same for the tree of the EROFS image at `source`.
+///
+/// # Errors
+/// As [`build_from_erofs`], and those of `take`.
+pub fn list_erofs(
+    source: &Path,
+    target: &Path,
+    options: &BuildOptions,
+    observer: &dyn Observer,
+    take: &mut TakePath<'_>,
+) -> Result<u64> {
+    refuse_options(options)?;
+    let members = open_erofs(source, options)?;
+    list_members(members, target, options, observer, take)
+}
+
+fn open_erofs(source: &Path, options: &BuildOptions) -> Result<Box<dyn Members>> {
     // The decoder of an extent takes 13 MiB at most.
     let links_len = options.source_len() / DECODER_SHARE / 2;
-    let members = Box::new(ErofsReader::open(source, links_len)?);
-    build_members(members, target, overwrite, options, observer)
+    Ok(Box::new(ErofsReader::open(source, links_len)?))
 }
 
 fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {

@@ -6,7 +6,7 @@
 //! in no name and sort below every byte of a name. The key of the root is empty. No key ends in a
 //! zero.
 
-use weald_filter::{DirRules, Filter};
+use weald_filter::{DirRules, Filter, Rule};
 use weald_format::limits::NAME_LEN_MAX;
 pub use weald_format::limits::PATH_LEN_MAX;
 use weald_format::{Error, Result};
@@ -119,11 +119,20 @@ fn is_canonical(path: &[u8]) -> bool {
 
 /// Whether `filter` excludes `path` or a directory above it.
 pub fn is_excluded(filter: &Filter, path: &[u8], is_dir: bool) -> bool {
+    // Streams refuse rules that lie in directories.
+    excluding(filter, &DirRules::default(), path, is_dir).is_some()
+}
+
+/// The rule of `filter` that excludes `path` or a directory above it.
+pub fn excluding<'a>(
+    filter: &'a Filter,
+    rules: &'a DirRules,
+    path: &[u8],
+    is_dir: bool,
+) -> Option<&'a Rule> {
     let slashes = path.iter().enumerate().filter(|(_, b)| **b == b'/');
     let mut ends = slashes.map(|(at, _)| at).chain([path.len()]);
-    // Streams refuse rules that lie in directories.
-    let rules = DirRules::default();
-    ends.any(|end| filter.excludes(&rules, &path[..end], is_dir || end < path.len()))
+    ends.find_map(|end| filter.excluding(rules, &path[..end], is_dir || end < path.len()))
 }
 
 /// The path of a key of a walk.

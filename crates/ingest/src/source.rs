@@ -73,6 +73,11 @@ impl<'a> IngestSource<'a> {
         }
     }
 
+    /// Problems reported to the observer.
+    pub fn problem_count(&self) -> u64 {
+        self.problem_count
+    }
+
     fn share(&self, share: u64) -> u64 {
         self.options.source_len() / share
     }

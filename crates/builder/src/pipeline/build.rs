@@ -3,14 +3,14 @@
 
 use crate::dedup::contents::ContentSummary;
 use crate::dedup::starting_images::{IndexedImage, OpenedImages, StartingImages};
-use crate::options::BuildOptions;
 use crate::options::plan::Plan;
+use crate::options::{AddAt, BuildOptions};
 use crate::pipeline::changes;
 use crate::pipeline::destination::Destination;
 use crate::pipeline::plan::{self, TreeSize};
 use crate::pipeline::report::{Outcome, StoredLens};
 use crate::pipeline::state::{Build, interrupted};
-use crate::progress::{Changes, Observer, Problem, Progress, Report, Stage};
+use crate::progress::{Changes, LeftOut, Observer, Problem, Progress, Report, Stage};
 use crate::scan::{Layer, ScanOptions, ScannedTree, scan_image, scan_layers};
 use crate::write::changed_xattrs::ChangedXattrs;
 use crate::write::emit::{Emitted, Emitter};
@@ -65,18 +65,32 @@ pub fn build_layers(
         options,
         observer,
         &|scan_options, old, observer| {
-            let Some(at) = &options.at else {
-                return scan_layers(None, layers, scan_options, observer);
-            };
-            let layers: Vec<Layer<'_>> = (layers.iter())
-                .map(|layer| Layer {
-                    at: at.join(&layer.at),
-                    ..*layer
-                })
-                .collect();
-            scan_layers(old, &layers, scan_options, observer)
+            scan_all(layers, options.at.as_ref(), old, scan_options, observer)
         },
     )
+}
+
+/// Scans `layers`; where they are added at a path, over the tree of the image `old`.
+///
+/// # Errors
+/// As [`scan_layers`].
+pub fn scan_all(
+    layers: &[Layer<'_>],
+    at: Option<&AddAt>,
+    old: Option<&Arc<Image>>,
+    scan_options: &ScanOptions<'_>,
+    observer: &dyn Observer,
+) -> Result<ScannedTree> {
+    let Some(at) = at else {
+        return scan_layers(None, layers, scan_options, observer);
+    };
+    let layers: Vec<Layer<'_>> = (layers.iter())
+        .map(|layer| Layer {
+            at: at.join(&layer.at),
+            ..*layer
+        })
+        .collect();
+    scan_layers(old, &layers, scan_options, observer)
 }
 
 /// Builds an image of the tree of `source`, which may be the image at `target`.
@@ -121,10 +135,7 @@ pub fn build_tree(
     scan: &Scan<'_>,
 ) -> Result<Report> {
     options.validate()?;
-    let problems = CountProblems {
-        inner: observer,
-        count: AtomicU64::new(0),
-    };
+    let problems = CountProblems::new(observer);
     let cpu_count = std::thread::available_parallelism().map_or(1, |n| n.get());
     let threads = match options.threads {
         0 => cpu_count,
@@ -178,13 +189,13 @@ pub fn build_tree(
     if observer.is_cancelled() {
         return Err(interrupted());
     }
-    options.refuse_problems(problems.count.load(Ordering::Relaxed))?;
+    options.refuse_problems(problems.count())?;
     let changes = old.map(|old| changes::count(&tree, old, Some(&emitter), observer));
     let changes = changes.transpose()?;
     let overwrites = destination.overwrites();
     let report = build.seal(image, contents, (&emitted, changes), &starting, overwrites)?;
     Ok(Report {
-        problem_count: problems.count.into_inner(),
+        problem_count: problems.count(),
         ..report
     })
 }
@@ -220,7 +231,8 @@ fn writers(
     }
 }
 
-fn scan_options<'a>(
+/// The options of the scan of a build.
+pub fn scan_options<'a>(
     options: &'a BuildOptions,
     threads: usize,
     own: &'a [(u64, u64)],
@@ -247,9 +259,25 @@ fn is_tree_of(indexed: &IndexedImage, digest: &Digest) -> bool {
     image.summary().tree_digest == *digest && computed().is_ok_and(|computed| computed == *digest)
 }
 
-struct CountProblems<'a> {
+/// Counts problems.
+pub struct CountProblems<'a> {
     inner: &'a dyn Observer,
     count: AtomicU64,
+}
+
+impl<'a> CountProblems<'a> {
+    /// Counts those that `inner` gets.
+    pub fn new(inner: &'a dyn Observer) -> Self {
+        Self {
+            inner,
+            count: AtomicU64::new(0),
+        }
+    }
+
+    /// Their number so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
 }
 
 impl Observer for CountProblems<'_> {
@@ -264,6 +292,10 @@ impl Observer for CountProblems<'_> {
 
     fn replaced(&self, path: &[u8], by: &Path) {
         self.inner.replaced(path, by);
+    }
+
+    fn left_out(&self, path: &[u8], why: LeftOut<'_>) {
+        self.inner.left_out(path, why);
     }
 
     fn memory_raised(&self, from: u64, to: u64, threads: usize) {

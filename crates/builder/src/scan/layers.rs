@@ -10,7 +10,7 @@ use super::prune::prune_empty_dirs;
 use super::shard::SHARD_COUNT_MAX;
 use super::tree::ScannedTree;
 use super::walk::{Walked, walk};
-use crate::Observer;
+use crate::{LeftOut, Observer, Progress};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use weald_filter::Filter;
@@ -105,6 +105,27 @@ fn check_below(layer: &Layer<'_>, image: Option<&Arc<Image>>) -> Result<()> {
     )))
 }
 
+/// Puts the place of a layer before the paths of what is left out of it. A walk reports nothing
+/// else but its progress.
+struct Placed<'a> {
+    inner: &'a dyn Observer,
+    prefix: Vec<u8>,
+}
+
+impl Observer for Placed<'_> {
+    fn progress(&self, progress: &Progress) {
+        self.inner.progress(progress);
+    }
+
+    fn left_out(&self, path: &[u8], why: LeftOut<'_>) {
+        self.inner.left_out(&[&self.prefix, path].concat(), why);
+    }
+
+    fn is_cancelled(&self) -> bool {
+        self.inner.is_cancelled()
+    }
+}
+
 /// Walks a layer. Unless it `is_alone`, its path goes before the paths of its problems.
 fn walk_layer(
     layer: &Layer<'_>,
@@ -124,6 +145,13 @@ fn walk_layer(
         None => weald_sys::open_dir(layer.dir),
     };
     let root = root.map_err(|e| source_error(layer.dir, e))?;
+    let observer = &Placed {
+        inner: observer,
+        prefix: match &*layer.at.path {
+            b"" => Vec::new(),
+            path => [path, b"/"].concat(),
+        },
+    };
     let walked = walk(root, options, (layer.list, first_shard), observer);
     let mut walked = walked.map_err(|e| walk_error(layer.dir, e))?;
     if options.prune_empty_dirs {

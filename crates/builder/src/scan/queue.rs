@@ -7,7 +7,7 @@
 use super::listed::Listed;
 use super::options::ScanOptions;
 use super::shard::NOT_ENTERED;
-use crate::{Observer, Progress, Stage};
+use crate::{LeftOut, Observer, Progress, Stage};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -228,6 +228,11 @@ impl<'a> Walk<'a> {
     pub fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.cancel();
+    }
+
+    /// Reports what is left out as the user asked.
+    pub fn leave_out(&self, path: &[u8], why: LeftOut<'_>) {
+        self.observer.left_out(path, why);
     }
 
     /// Stops all threads because there are too many entries.

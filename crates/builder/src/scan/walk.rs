@@ -8,7 +8,7 @@ use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use crate::options::script::Script;
 use crate::scan::source::{LayerSource, Origin};
 use crate::threads::start;
-use crate::{Observer, Problem};
+use crate::{LeftOut, Observer, Problem};
 use std::io::{self, Read};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::AtomicUsize;
@@ -284,18 +284,19 @@ impl<'w, 'a> Worker<'w, 'a> {
         node: &Node<'a>,
         too_long: &mut Vec<Vec<u8>>,
     ) -> io::Result<()> {
-        let (filter, shard) = (self.walk.options.filter, &mut self.shard);
-        let (listed, rules) = (self.walk.listed, &node.rules);
+        let (walk, shard) = (self.walk, &mut self.shard);
+        let (filter, listed, rules) = (walk.options.filter, walk.listed, &node.rules);
         weald_sys::read_dir(dir, &mut self.buffer, |entry| {
             if listed.is_some_and(|listed| !listed.takes(node.listed, entry.name)) {
                 return Ok(());
             }
             let is_dir = entry.kind.map(|kind| kind == FileKind::Directory);
-            let is_excluded = |is_dir| {
-                !filter.is_empty() && filter.excludes(rules, &[prefix, entry.name].concat(), is_dir)
-            };
-            if is_dir.is_some_and(is_excluded) {
-                return Ok(());
+            if let Some(is_dir) = is_dir.filter(|_| !filter.is_empty()) {
+                let path = [prefix, entry.name].concat();
+                if let Some(rule) = filter.excluding(rules, &path, is_dir) {
+                    walk.leave_out(&path, LeftOut::Rule(rule));
+                    return Ok(());
+                }
             }
             if entry.name.len() > NAME_LEN_MAX {
                 too_long.push(entry.name.to_vec());
@@ -349,19 +350,27 @@ impl<'w, 'a> Worker<'w, 'a> {
                         omitted_inodes,
                         ..
                     } = *self.walk.options;
-                    let is_excluded = ask_filter
-                        && filter.excludes(&node.rules, &[prefix, &name].concat(), is_dir);
-                    if is_excluded || omitted_inodes.contains(&(stat.dev, stat.ino)) {
+                    let path = || [prefix, &name].concat();
+                    if ask_filter && let Some(rule) = filter.excluding(&node.rules, &path(), is_dir)
+                    {
+                        self.walk.leave_out(&path(), LeftOut::Rule(rule));
                         continue;
                     }
-                    let path = || [prefix, &name].concat();
+                    if omitted_inodes.contains(&(stat.dev, stat.ino)) {
+                        let path = [path_of(node, b"/"), name.clone()].concat();
+                        self.walk.leave_out(&path, LeftOut::Image);
+                        continue;
+                    }
                     let attributes = attributes_of(&stat);
                     let options = self.walk.options;
                     let (kind, size, walk) = (stat.kind, stat.size, self.walk);
                     let is_cancelled = &|| walk.is_stopped();
                     match options.is_kept(path, kind, size, &attributes, stat.mtime, is_cancelled) {
                         Ok(true) => {}
-                        Ok(false) => continue,
+                        Ok(false) => {
+                            self.walk.leave_out(&path(), LeftOut::Script);
+                            continue;
+                        }
                         Err(error) => return self.walk.fail(error),
                     }
                     if stat.dev != dev {

@@ -1,37 +1,38 @@
 //! `weald build`: packs a directory, a stream or an EROFS image into an image.
 
+mod chosen;
+mod summary;
+
+use self::chosen::{Form, explain, list};
+pub use self::summary::{json, summary};
 use crate::commands::parity;
 use crate::commands::rewrite::kept::{Kept, write_kept};
 use crate::foreign;
 use crate::help::Help;
 use crate::input_args::{Input, InputArgs, WalkArgs};
-use crate::json::{self, Object};
 use crate::messages;
 use crate::open::{TrustArgs, refuse_stored_target, thread_count};
 use crate::open_store::show_path;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
-use crate::progress::{bytes, count};
 use crate::self_mounting;
 use crate::shape::{INPUT, OUTPUT, SELECTION};
 use crate::stages::Stages;
 use crate::status::exit_code;
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use weald_builder::{AddAt, BuildOptions, Head, Observer, Report, TargetKind};
-use weald_filter::{Filter, Verdict};
 use weald_format::{Error, ErrorKind, Result};
 use weald_image::{ImageStart, generations};
 use weald_parity::{Layout, Share};
-use weald_vfs::shown;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -55,6 +56,9 @@ pub const HELP: Help = Help {
          follow the comma in 'dir-merge,en'. '-' or '+' means a file of plain patterns, 'w' \
          patterns separated by spaces, and 'C' the rules of CVS. 'e' leaves the file itself out; \
          'n' applies the rules to this directory only.",
+        "--list names the root as '.', and writes no image; no file is read, so that files that \
+         cannot be read are in the list. A stream is read to its end. With --json, each path is an \
+         object.",
         "In a stream, the last member of each path wins. Symlinks of a tar stream that stay inside \
          the tree lead to its later members, as in GNU tar. Weald creates parent directories that \
          a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an \
@@ -135,6 +139,10 @@ pub const HELP: Help = Help {
             "Show which rule decides about a path; build nothing",
             "weald build --exclude '*.o' --explain-filter main.o project/ project.weald",
         ),
+        (
+            "Name what would be packed and what is left out; build nothing",
+            "weald build --exclude '*.o' --list -v project/ project.weald",
+        ),
     ],
     exit_status: &[
         ("0", "The image is complete."),
@@ -185,6 +193,19 @@ pub struct BuildArgs {
         help_heading = SELECTION
     )]
     explain_filter: Option<PathBuf>,
+    /// Print the paths that would be packed, and write no image; with -v also what is left out, and
+    /// the rule that excludes it
+    #[arg(long, hide_short_help = true, help_heading = SELECTION)]
+    list: bool,
+    /// End each path of --list with a zero byte instead of a newline
+    #[arg(
+        long,
+        requires = "list",
+        conflicts_with = "json",
+        hide_short_help = true,
+        help_heading = SELECTION
+    )]
+    print0: bool,
     /// Replace the image if it exists
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
@@ -305,7 +326,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     let mut options = options(args)?;
     if let Some(path) = &args.explain_filter {
-        return explain(args, &options.filter, path);
+        return explain(args.sources(), &options.filter, path);
     }
     refuse_stored_target(args.image())?;
     if let [source] = args.sources() {
@@ -313,8 +334,22 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     let input = args.input.input(args.sources())?;
     args.walk.apply(input.is_stream(), &mut options)?;
-    let parity = parity_target(args)?;
     weald_sys::check_preload()?;
+    if args.list {
+        let form = match (args.display.json, args.print0) {
+            (true, _) => Form::Json,
+            (false, true) => Form::Zeros,
+            (false, false) => Form::Lines,
+        };
+        return list(
+            input,
+            args.image(),
+            form,
+            &options,
+            &args.display.display()?,
+        );
+    }
+    let parity = parity_target(args)?;
     weald_sys::want_large_pages();
     let display = args.display.display()?;
     let start = Instant::now();
@@ -520,216 +555,4 @@ pub fn target_kind(is_device: bool) -> TargetKind {
     } else {
         TargetKind::File
     }
-}
-
-/// Prints the rule that decides about each directory on the way to `path`, and about `path`.
-fn explain(args: &BuildArgs, filter: &Filter, path: &Path) -> anyhow::Result<ExitCode> {
-    let [source] = args.sources() else {
-        bail!("--explain-filter is about one source: name the one that has the path");
-    };
-    let relative = path.strip_prefix(source).unwrap_or(path);
-    let relative = relative.strip_prefix("/").unwrap_or(relative);
-    let components: Vec<_> = relative
-        .components()
-        .filter(|c| !matches!(c, Component::CurDir))
-        .collect();
-    let is_plain = |c: &Component<'_>| matches!(c, Component::Normal(_));
-    if components.is_empty() || !components.iter().all(is_plain) {
-        bail!("{}: expected a path below the source", path.display());
-    }
-    let relative: PathBuf = components.iter().collect();
-    let is_dir = source.join(&relative).is_dir() || path.as_os_str().as_bytes().ends_with(b"/");
-    let mut output = Output::new();
-    let read = &mut |dir: &[u8], name: &[u8]| {
-        let dir = source.join(OsStr::from_bytes(dir));
-        weald_builder::scan::read_dir_rules(&dir, name)
-    };
-    for reason in filter.explain(relative.as_os_str().as_bytes(), is_dir, read)? {
-        let word = match reason.verdict() {
-            Verdict::Included => "kept",
-            Verdict::Excluded => "left out",
-        };
-        let why = match reason.rule {
-            None => "no rule matches".to_owned(),
-            Some(rule) => {
-                let place = rule.place.as_ref().map(|place| format!(" ({place})"));
-                format!("{}{}", shown(&rule.text), place.unwrap_or_default())
-            }
-        };
-        writeln!(output, "{word}: {}: {why}", shown(reason.path))?;
-    }
-    output.finish()?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Formats `part` as a percentage of `whole`; an empty string if `whole` is 0.
-fn percent(part: u64, whole: u64) -> String {
-    if whole == 0 {
-        String::new()
-    } else {
-        format!("{:.1}%", 100.0 * part as f64 / whole as f64)
-    }
-}
-
-/// Summary of a build.
-pub fn summary(report: &Report, time: Duration) -> String {
-    let rows = summary_rows(report, time);
-    let mut text: String = rows
-        .iter()
-        .map(|(word, value, note)| line(word, value, note))
-        .collect();
-    if report.base_len > 0 {
-        let note = percent(report.base_len, report.file_len);
-        text.push_str(&line(
-            "whole files in bases",
-            &bytes(report.base_len),
-            &note,
-        ));
-    }
-    if let Some(len) = report.appended_len {
-        text.push_str(&match len {
-            0 => format!(
-                "generation    {}, as before: nothing has changed\n",
-                report.generation
-            ),
-            len => format!(
-                "generation    {}, {} appended\n",
-                report.generation,
-                bytes(len)
-            ),
-        });
-        text.push_str(&names(report));
-    }
-    text.push_str(&format!(
-        "image digest  {}\ntree digest   {}\n",
-        report.image_digest, report.tree_digest
-    ));
-    text
-}
-
-/// Rows of the summary: word, value, note.
-fn summary_rows(report: &Report, time: Duration) -> Vec<(&'static str, String, String)> {
-    let saved = |len: u64| (bytes(len), percent(len, report.file_len));
-    let (dedup, dedup_share) = saved(report.dedup_len);
-    let (segment, segment_share) = saved(report.segment_len);
-    let (hole, hole_share) = saved(report.hole_len);
-    let (image, image_share) = saved(report.image_len);
-    let entry_len = report.tree_len as f64 / report.entry_count.max(1) as f64;
-    let rate = report.file_len as f64 / time.as_secs_f64().max(1e-3);
-    vec![
-        ("entries", count(report.entry_count), String::new()),
-        ("bytes in files", bytes(report.file_len), String::new()),
-        ("  in holes", hole, hole_share),
-        ("  whole files shared", dedup, dedup_share),
-        ("  repeats shared", segment, segment_share),
-        (
-            "  streams expanded",
-            bytes(report.made_len),
-            format!("to {} more", bytes(report.plain_len)),
-        ),
-        (
-            "  left to compress",
-            bytes(report.block_raw_len),
-            percent(report.block_raw_len, report.file_len),
-        ),
-        (
-            "data stored",
-            bytes(report.block_stored_len),
-            percent(report.block_stored_len, report.file_len),
-        ),
-        (
-            "tree stored",
-            bytes(report.tree_len),
-            format!("{entry_len:.2} bytes an entry"),
-        ),
-        ("extents stored", bytes(report.extents_len), String::new()),
-        ("image", image, image_share),
-        ("ratio", ratio(report), String::new()),
-        (
-            "time",
-            format!("{:.1} s", time.as_secs_f64()),
-            format!("{}/s", bytes(rate as u64)),
-        ),
-    ]
-}
-
-/// Number of names that an appended generation adds, changes and removes; an empty string for a
-/// first generation.
-fn names(report: &Report) -> String {
-    let Some(changes) = report.changes.filter(|_| report.appended_len != Some(0)) else {
-        return String::new();
-    };
-    let kept = match changes.removed_count {
-        0 => String::new(),
-        _ => format!("; generation {} keeps them", report.generation - 1),
-    };
-    format!(
-        "names         {} added, {} changed, {} removed{kept}\n",
-        count(changes.added_count),
-        count(changes.changed_count),
-        count(changes.removed_count)
-    )
-}
-
-fn line(word: &str, value: &str, note: &str) -> String {
-    format!("{word:<22}{value:>12}  {note}")
-        .trim_end()
-        .to_owned()
-        + "\n"
-}
-
-fn ratio(report: &Report) -> String {
-    format!(
-        "{:.2}",
-        report.file_len as f64 / report.image_len.max(1) as f64
-    )
-}
-
-/// The same as a JSON object.
-pub fn json(report: &Report, time: Duration) -> Object {
-    let numbers = [
-        ("entry_count", report.entry_count),
-        ("stored_entry_count", report.stored_entry_count),
-        ("template_count", report.template_count),
-        ("content_count", report.content_count),
-        ("file_len", report.file_len),
-        ("hole_len", report.hole_len),
-        ("dedup_len", report.dedup_len),
-        ("base_len", report.base_len),
-        ("segment_len", report.segment_len),
-        ("made_len", report.made_len),
-        ("plain_len", report.plain_len),
-        ("block_raw_len", report.block_raw_len),
-        ("block_stored_len", report.block_stored_len),
-        ("extents_len", report.extents_len),
-        ("tree_len", report.tree_len),
-        ("image_len", report.image_len),
-        ("generation", report.generation),
-        (
-            "appended_len",
-            report.appended_len.unwrap_or(report.image_len),
-        ),
-        ("problem_count", report.problem_count),
-        (
-            "time_ms",
-            u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
-        ),
-    ];
-    let mut object = json::numbers(&numbers);
-    let changes = report.changes.map(|changes| {
-        [
-            ("added_count", changes.added_count),
-            ("changed_count", changes.changed_count),
-            ("removed_count", changes.removed_count),
-        ]
-    });
-    for (key, number) in changes.into_iter().flatten() {
-        object.insert(key.to_owned(), number.into());
-    }
-    object.insert(
-        "image_digest".into(),
-        report.image_digest.to_string().into(),
-    );
-    object.insert("tree_digest".into(), report.tree_digest.to_string().into());
-    object
 }

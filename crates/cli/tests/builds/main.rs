@@ -6,6 +6,7 @@ mod attributes;
 mod ends;
 mod faked;
 mod generations;
+mod listed;
 mod scripts;
 mod sources;
 mod support;

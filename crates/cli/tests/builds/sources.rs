@@ -31,7 +31,7 @@ fn lay(dir: &Path, script: &str) {
 }
 
 /// A tree with few names, so that trees meet.
-fn make_tree(dir: &Path, rng: &mut Rng) {
+pub fn make_tree(dir: &Path, rng: &mut Rng) {
     let names = ["a", "b", "c"];
     for _ in 0..25 {
         let depth = 1 + rng.below(4);

@@ -158,3 +158,16 @@ pub fn shell(dir: &Path, script: &str) {
     let output = command.env("LC_ALL", "C").output().unwrap();
     assert!(output.status.success(), "{script}: {}", stderr(&output));
 }
+
+/// What a script of bash prints that ends with the first command that fails; `$WEALD` is the binary.
+#[track_caller]
+pub fn printed(dir: &Path, script: &str) -> String {
+    let mut command = Command::new("bash");
+    command.args(["-euo", "pipefail", "-c", script]);
+    command.current_dir(dir).env_remove("SOURCE_DATE_EPOCH");
+    let command = command.env("LC_ALL", "C").env("WEALD", weald_bin());
+    let output = command.output().unwrap();
+    let said = stderr(&output);
+    assert!(output.status.success(), "{script}: {said}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
