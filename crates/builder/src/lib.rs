@@ -30,7 +30,9 @@ mod segment;
 mod threads;
 mod write;
 
+pub use options::addition::{Addition, Given};
 pub use options::attributes::{AttributeRules, RootRules};
+pub use options::walk::{FollowLinks, HardLinks, MountPoints};
 pub use options::{AddAt, BuildOptions, Categories, Head, MtimeRule, Order, SmallTree};
 pub use options::{mode, script};
 pub use pipeline::build::{build_from_image, build_image, build_layers};

@@ -1,13 +1,17 @@
 //! Options of a build: everything that decides about the content of an image.
 
+pub mod addition;
 pub mod attributes;
 pub mod mode;
 pub mod plan;
 pub mod script;
+pub mod walk;
 
+use crate::options::addition::Addition;
 use crate::options::attributes::AttributeRules;
 use crate::options::mode::ModeRule;
 use crate::options::script::Script;
+use crate::options::walk::{FollowLinks, HardLinks, MountPoints};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use weald_codec::CodecSpec;
@@ -273,8 +277,14 @@ pub struct BuildOptions {
     pub prune_empty_dirs: bool,
     /// Fail, with no image, if anything of the source cannot be packed.
     pub is_strict: bool,
-    /// Do not cross into other file systems.
-    pub one_file_system: bool,
+    /// Entries that are laid over the source, in order.
+    pub additions: Arc<[Addition]>,
+    /// What becomes of mount points.
+    pub mount_points: MountPoints,
+    /// Which symlinks become what they lead to.
+    pub follow: FollowLinks,
+    /// What becomes of hard links.
+    pub hard_links: HardLinks,
     /// Base images: extents refer to data that they hold, so that it is not stored again.
     pub bases: Vec<PathBuf>,
     /// Appends a generation to the existing image; creates an image if there is none.
@@ -450,6 +460,8 @@ impl BuildOptions {
             gid: None,
             mtime: MtimeRule::Keep,
             rules: AttributeRules::default(),
+            hard_links: HardLinks::Keep,
+            additions: Arc::default(),
             ..self.clone()
         }
     }
@@ -623,7 +635,10 @@ impl Default for BuildOptions {
             keep_fsverity: false,
             prune_empty_dirs: false,
             is_strict: false,
-            one_file_system: false,
+            additions: Arc::default(),
+            mount_points: MountPoints::Entered,
+            follow: FollowLinks::None,
+            hard_links: HardLinks::Keep,
             bases: Vec::new(),
             append: false,
             at: None,

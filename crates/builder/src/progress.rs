@@ -53,6 +53,8 @@ pub enum LeftOut<'a> {
     Script,
     /// It is the image itself, or the one that is replaced.
     Image,
+    /// It is a mount point.
+    MountPoint,
 }
 
 /// Receives reports of a build.

@@ -2,22 +2,25 @@
 //! is the same for any number of threads.
 //!
 //! `scan/walk.rs` visits the directories of `scan/queue.rs` and fills one shard per thread.
-//! `scan/listed.rs` tells which paths of a list it takes. `scan/assemble.rs` puts the shards into
-//! one deterministic order. `scan/tree.rs` answers queries, and `scan/open.rs` opens files for
-//! reading. `scan/image.rs` reads the tree of an image instead. `scan/layers.rs` puts directories
-//! over each other and over the tree of an image: `scan/merge.rs` merges two walks, and
-//! `scan/upper.rs` knows the notes of overlayfs in its writable layer. `scan/options.rs` and
-//! `scan/error.rs` have the options and the errors of all of them.
+//! `scan/listed.rs` tells which paths of a list it takes, `scan/follow.rs` what a symlink leads to.
+//! `scan/assemble.rs` puts the shards into one deterministic order. `scan/tree.rs` answers queries,
+//! and `scan/open.rs` opens files for reading. `scan/image.rs` reads the tree of an image instead.
+//! `scan/layers.rs` puts directories over each other and over the tree of an image: `scan/merge.rs`
+//! merges two walks, and `scan/upper.rs` knows the notes of overlayfs in its writable layer.
+//! `scan/add.rs` lays single entries over all of them. `scan/options.rs` and `scan/error.rs` have
+//! the options and the errors of all of them.
 //!
 //! Invariants:
 //! 1. Entries that cannot be read are reported and omitted. A directory that cannot be listed
 //!    completely is not in the tree.
 //! 2. The tree depends on the names and inodes found, not on threads, timing or the order on disk.
-//! 3. No symlink below the source is followed, and no path is passed to the kernel as a whole, so
-//!    the depth has no limit.
+//! 3. No symlink below the source is followed unless the user wants that, and no path is passed to
+//!    the kernel as a whole, so the depth has no limit.
 
+mod add;
 mod assemble;
 mod error;
+mod follow;
 mod image;
 mod intern;
 mod layer;

@@ -7,6 +7,7 @@
 
 pub mod changed_xattrs;
 pub mod emit;
+pub mod equal_files;
 pub mod image_writer;
 pub mod known_dirs;
 pub mod metadata;

@@ -2,11 +2,13 @@
 
 use crate::parse;
 use crate::shape::ATTRIBUTES;
-use clap::Args;
+use clap::{Args, ValueEnum, ValueHint};
+use std::path::PathBuf;
 use weald_builder::mode::ModeRule;
-use weald_builder::{AttributeRules, BuildOptions, MtimeRule, RootRules};
+use weald_builder::{AttributeRules, BuildOptions, HardLinks, MtimeRule, RootRules};
 use weald_filter::{AttributeChoice, IdMap, IdRange, XattrRules};
 use weald_format::Xattr;
+use weald_ingest::read_additions;
 
 /// What is kept of attributes.
 #[derive(Args, Debug, Default)]
@@ -100,6 +102,16 @@ pub struct AttributeArgs {
         hide_short_help = true
     )]
     set_xattr: Vec<Xattr>,
+    /// Hard links: keep them, split them into files of their own, or also link files that are equal
+    /// in content, attributes and times, and not empty (all-equal)
+    #[arg(
+        long,
+        value_enum,
+        value_name = "RULE",
+        default_value = "keep",
+        hide_short_help = true
+    )]
+    hard_links: HardLinksWord,
     /// Store this owner, and group if given, for the root of the tree
     #[arg(
         long,
@@ -138,13 +150,19 @@ impl AttributeArgs {
             mtime,
             choice,
             set_xattr,
+            hard_links,
             root_owner,
             root_mode,
             root_mtime,
         } = self;
         let is_changed = owner.is_some() || group.is_some() || mode.is_some() || mtime.is_some();
         let has_root = root_owner.is_some() || root_mode.is_some() || root_mtime.is_some();
-        is_changed || has_root || !choice.choice().is_everything() || !set_xattr.is_empty()
+        let is_linked = *hard_links != HardLinksWord::Keep;
+        is_changed
+            || has_root
+            || is_linked
+            || !choice.choice().is_everything()
+            || !set_xattr.is_empty()
     }
 
     /// Stores the given values in `options`.
@@ -156,6 +174,11 @@ impl AttributeArgs {
         if let Some(rule) = self.mtime {
             options.mtime = rule;
         }
+        options.hard_links = match self.hard_links {
+            HardLinksWord::Keep => HardLinks::Keep,
+            HardLinksWord::Split => HardLinks::Split,
+            HardLinksWord::AllEqual => HardLinks::AllEqual,
+        };
         let (uid, gid) = self.root_owner.unzip();
         options.rules = AttributeRules {
             choice: self.choice.choice(),
@@ -168,4 +191,50 @@ impl AttributeArgs {
             },
         };
     }
+}
+
+/// Entries that are laid over a tree.
+#[derive(Args, Debug)]
+#[command(next_help_heading = ATTRIBUTES)]
+pub struct EntryArgs {
+    /// Lay the lines of mtree(5) in this file over the tree: devices, directories, symlinks, files
+    /// with contents=FILE, and other attributes of what is there; repeatable
+    #[arg(
+        long,
+        value_name = "FILE",
+        value_hint = ValueHint::FilePath,
+        hide_short_help = true
+    )]
+    add: Vec<PathBuf>,
+}
+
+impl EntryArgs {
+    /// Whether there are some.
+    pub fn is_given(&self) -> bool {
+        !self.add.is_empty()
+    }
+
+    /// Stores them in `options`.
+    ///
+    /// # Errors
+    /// As [`read_additions`].
+    pub fn apply(&self, options: &mut BuildOptions) -> weald_format::Result<()> {
+        let mut additions = Vec::new();
+        for file in &self.add {
+            additions.extend(read_additions(file)?);
+        }
+        options.additions = additions.into();
+        Ok(())
+    }
+}
+
+/// What becomes of hard links.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+enum HardLinksWord {
+    /// As in the source
+    Keep,
+    /// Each name becomes a file of its own
+    Split,
+    /// Equal files become names of one file, too
+    AllEqual,
 }

@@ -10,11 +10,13 @@ use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weald_builder::{
-    AddAt, BuildOptions, Layer, Observer, Report, TakePath, build_layers, list_layers,
+    AddAt, BuildOptions, FollowLinks, Layer, Observer, Report, TakePath, build_layers, list_layers,
 };
 use weald_filter::PathList;
 use weald_format::{Error, Result};
-use weald_ingest::{Format, InputStream, build_from_erofs, build_from_stream, list_erofs, list_stream};
+use weald_ingest::{
+    Format, InputStream, build_from_erofs, build_from_stream, list_erofs, list_stream,
+};
 use weald_vfs::shown;
 
 /// Kind of input.
@@ -83,6 +85,41 @@ impl WalkArgs {
     }
 }
 
+/// Which symlinks are followed.
+#[derive(Args, Debug)]
+pub struct FollowArgs {
+    /// Pack what symlinks lead to, inside and outside of the source, in place of them
+    #[arg(
+        long,
+        conflicts_with = "dereference_unsafe",
+        hide_short_help = true,
+        help_heading = SELECTION
+    )]
+    dereference: bool,
+    /// Do so only where a symlink leads out of the source: absolute ones, those with more '..' than
+    /// directories above them, and those with a '..' that is not at the beginning
+    #[arg(long, hide_short_help = true, help_heading = SELECTION)]
+    dereference_unsafe: bool,
+}
+
+impl FollowArgs {
+    /// Stores the given values in `options`; `is_stream` if no directory is packed.
+    ///
+    /// # Errors
+    /// If they were given for a stream.
+    pub fn apply(&self, is_stream: bool, options: &mut BuildOptions) -> anyhow::Result<()> {
+        if is_stream && (self.dereference || self.dereference_unsafe) {
+            bail!("--dereference and --dereference-unsafe are for directories, not for streams");
+        }
+        options.follow = match (self.dereference, self.dereference_unsafe) {
+            (true, _) => FollowLinks::All,
+            (false, true) => FollowLinks::Unsafe,
+            (false, false) => FollowLinks::None,
+        };
+        Ok(())
+    }
+}
+
 /// What is packed.
 pub enum Input {
     /// Directories, each laid over those before it.
@@ -143,7 +180,7 @@ impl Input {
 }
 
 impl Input {
-    /// Calls `take` for each entry that [`Input::build`] would pack. Returns the number of problems.
+    /// Calls `take` for each entry that [`Input::build`] would pack. Returns the count of problems.
     ///
     /// # Errors
     /// As [`list_layers`], [`list_stream`] and [`list_erofs`].

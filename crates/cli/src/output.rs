@@ -4,8 +4,8 @@
 //! and bidirectional controls:
 //! - text for users ([`Output::write_fmt`], so `write!`): always, except newlines;
 //! - JSON ([`Output::json`]): always, as `\u` escapes;
-//! - names in lists that programs read too ([`Output::name`]: ls, find, sum, build --list): only on a
-//!   terminal, as GNU ls and find do;
+//! - names in lists that programs read too ([`Output::name`]: ls, find, sum, build --list): only on
+//!   a terminal, as GNU ls and find do;
 //! - data ([`Output::raw`]: cat, tar, --print0): never.
 
 use crate::error_text::without_errno;

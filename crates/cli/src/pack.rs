@@ -9,12 +9,12 @@ use crate::shape::{
     self, ATTRIBUTES, COMPRESSION, CodecArgs, LayoutArgs, OUTPUT, RESOURCES, SELECTION,
 };
 use anyhow::bail;
-use clap::{Args, ValueHint};
+use clap::{ArgAction, Args, ValueHint};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use weald_builder::script::{Script, ScriptLimits};
-use weald_builder::{BuildOptions, MtimeRule};
+use weald_builder::{BuildOptions, MountPoints, MtimeRule};
 use weald_format::label::Label;
 
 /// How to pack a tree.
@@ -43,9 +43,16 @@ pub struct PackArgs {
         help_heading = SELECTION
     )]
     pub script_timeout: u64,
-    /// Stay on the file system of the source
-    #[arg(short = 'x', long, hide_short_help = true, help_heading = SELECTION)]
-    pub one_file_system: bool,
+    /// Stay on the file system of the source: mount points become empty directories; twice (-xx),
+    /// they are left out
+    #[arg(
+        short = 'x',
+        long,
+        action = ArgAction::Count,
+        hide_short_help = true,
+        help_heading = SELECTION
+    )]
+    pub one_file_system: u8,
     /// Compression level from 0 (fastest) to 9 (smallest): sets codec, block size, shortest repeat
     /// and memory unless other options set them
     #[arg(
@@ -151,7 +158,11 @@ impl PackArgs {
         options.keep_btime = self.keep_btime;
         options.keep_xattrs = !self.no_xattrs;
         options.keep_fsverity = self.fsverity;
-        options.one_file_system = self.one_file_system;
+        options.mount_points = match self.one_file_system {
+            0 => MountPoints::Entered,
+            1 => MountPoints::Empty,
+            _ => MountPoints::LeftOut,
+        };
         Ok(options)
     }
 }

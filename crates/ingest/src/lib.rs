@@ -13,6 +13,7 @@
 //! its temporary files are read and written.
 #![forbid(unsafe_code)]
 
+mod additions;
 mod assemble;
 mod blocks;
 mod composefs;
@@ -33,6 +34,7 @@ mod source;
 mod tar;
 mod walk;
 
+pub use additions::read_additions;
 pub use composefs::{ComposefsSource, import_composefs};
 pub use input::InputStream;
 pub use oci::{
@@ -51,7 +53,9 @@ use std::path::{Path, PathBuf};
 use tar::{Reach, TarReader};
 use walk::WalkSource;
 use weald_builder::stream::build_stream;
-use weald_builder::{BuildOptions, Observer, Order, Report, TakePath};
+use weald_builder::{
+    BuildOptions, FollowLinks, HardLinks, MountPoints, Observer, Order, Report, TakePath,
+};
 use weald_format::{Error, ErrorKind, Result};
 
 /// Bytes that [`scan_stream`] reads at once.
@@ -256,7 +260,16 @@ fn refuse_options(options: &BuildOptions) -> Result<()> {
             options.keep_atime || options.keep_ctime || options.keep_btime,
             "keeping other times than mtime",
         ),
-        (options.one_file_system, "staying on one file system"),
+        (
+            options.mount_points != MountPoints::Entered,
+            "staying on one file system",
+        ),
+        (!options.additions.is_empty(), "adding entries"),
+        (options.follow != FollowLinks::None, "following symlinks"),
+        (
+            options.hard_links == HardLinks::AllEqual,
+            "linking equal files",
+        ),
         (options.append, "appending"),
         (!options.bases.is_empty(), "a base image"),
     ];

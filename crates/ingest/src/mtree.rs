@@ -9,33 +9,24 @@
 //!
 //! Source: mtree(5) of FreeBSD 14 and libarchive 3.7; mtree(8) of NetBSD 10; vis(3) for names.
 
+mod lines;
 mod words;
 
 use crate::input::Input;
 use crate::member::{DIRECTORY_DEFAULT, FILE_DEFAULT, Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
-use crate::path::PATH_LEN_MAX;
+pub use lines::{Line, Lines};
 use std::fs::File;
 use std::io::{ErrorKind as IoErrorKind, Read};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result};
-use words::{Check, Keys, Name};
-
-/// Bytes of a line with its continuation lines: a path and a target with every byte escaped as
-/// four, and as much again for the other keywords.
-const MTREE_LINE_LEN_MAX: usize = PATH_LEN_MAX * 16;
+use words::Keys;
+pub use words::{Check, Name};
 
 /// Reads an mtree description.
 pub struct MtreeReader {
-    input: Input,
-    line_no: u64,
-    line: Vec<u8>,
-    /// Values of `/set`.
-    defaults: Keys,
-    /// The directory of names without a slash, and its length before each open directory.
-    dir: Vec<u8>,
-    lens: Vec<usize>,
+    lines: Lines,
     /// Directory of the contents.
     root: Option<OwnedFd>,
     layout: Option<Layout>,
@@ -56,12 +47,7 @@ impl MtreeReader {
             weald_sys::open_dir(root).map_err(|e| Error::io(root.display().to_string(), e))
         };
         Ok(Self {
-            input,
-            line_no: 0,
-            line: Vec::new(),
-            defaults: Keys::default(),
-            dir: Vec::new(),
-            lens: Vec::new(),
+            lines: Lines::new(input),
             root: root.map(open).transpose()?,
             layout: None,
             file: None,
@@ -76,84 +62,15 @@ impl MtreeReader {
         front.starts_with(b"#mtree")
     }
 
-    fn wrong(&self, error: Error) -> Error {
-        error.context(format!("mtree, line {}", self.line_no))
-    }
-
-    /// Reads a line and its continuation lines (behind a backslash); false at the end.
-    fn next_line(&mut self) -> Result<bool> {
-        self.line.clear();
-        loop {
-            let len_max = MTREE_LINE_LEN_MAX - self.line.len().min(MTREE_LINE_LEN_MAX);
-            self.line_no += 1;
-            if !self.input.read_until(b'\n', len_max, &mut self.line)? {
-                return Ok(!self.line.is_empty());
-            }
-            let backslashes = self.line.iter().rev().take_while(|b| **b == b'\\');
-            // A comment ends with its line.
-            let is_comment = self.line.trim_ascii_start().starts_with(b"#");
-            if is_comment || backslashes.count() % 2 == 0 {
-                return Ok(true);
-            }
-            self.line.pop();
-            self.line.push(b' ');
-        }
-    }
-
-    /// Interprets a line; true if it has a member.
-    fn take(&mut self, line: &[u8], member: &mut Member, tell: &mut Tell<'_>) -> Result<bool> {
-        let line = words::name_first(line);
-        let mut words = words::split(&line);
-        let Some(first) = words.next().filter(|word| !word.starts_with(b"#")) else {
-            return Ok(false);
-        };
-        match first {
-            b"/set" => words
-                .try_for_each(|word| self.defaults.set(word))
-                .map(|()| false),
-            b"/unset" => words
-                .try_for_each(|word| self.defaults.unset(word))
-                .map(|()| false),
-            b".." => match self.lens.pop() {
-                Some(len) => {
-                    self.dir.truncate(len);
-                    Ok(false)
-                }
-                None => Err(Error::invalid("'..' above the root")),
-            },
-            name if name.starts_with(b"/") => Err(Error::invalid(format!(
-                "'{}' is no word of mtree",
-                name.escape_ascii()
-            ))),
-            name => {
-                let mut keys = self.defaults.clone();
-                words.try_for_each(|word| keys.set(word))?;
-                self.entry(&words::decoded(name)?, keys, member, tell)
-            }
-        }
-    }
-
     fn entry(
         &mut self,
-        name: &[u8],
-        keys: Keys,
+        Line { path, keys }: Line,
         member: &mut Member,
         tell: &mut Tell<'_>,
     ) -> Result<bool> {
         self.has_entries = true;
         let kind = keys.kind.ok_or_else(|| Error::invalid("no type"))?;
-        member.path.clear();
-        if name.contains(&b'/') {
-            member.path.extend_from_slice(name);
-        } else {
-            member.path.extend_from_slice(&self.dir);
-            member.path.extend_from_slice(name);
-            if kind == FileKind::Directory {
-                self.lens.push(self.dir.len());
-                self.dir.extend_from_slice(name);
-                self.dir.push(b'/');
-            }
-        }
+        member.path = path;
         let shown = || weald_vfs::shown_path(&member.path);
         let defaults = match kind {
             FileKind::Directory => DIRECTORY_DEFAULT,
@@ -241,7 +158,7 @@ impl MtreeReader {
     fn compare(&mut self) -> Result<()> {
         let mut checks = std::mem::take(&mut self.checks).into_iter();
         match checks.find_map(Check::wrong) {
-            Some(word) => Err(self.wrong(Error::invalid(format!(
+            Some(word) => Err(self.lines.wrong(Error::invalid(format!(
                 "{word}: the content has another digest"
             )))),
             None => Ok(()),
@@ -249,7 +166,8 @@ impl MtreeReader {
     }
 }
 
-fn owner(number: Option<u32>, name: Option<&Name>) -> Result<u32> {
+/// The number of an owner: that of `root`, or one that is given.
+pub fn owner(number: Option<u32>, name: Option<&Name>) -> Result<u32> {
     match (number, name) {
         (Some(number), _) => Ok(number),
         (None, None) => Ok(0),
@@ -276,7 +194,7 @@ impl Members for MtreeReader {
         loop {
             (self.layout, self.file, self.remaining_len) = (None, None, 0);
             self.checks.clear();
-            if !self.next_line()? {
+            let Some(line) = self.lines.next_entry()? else {
                 return if self.has_entries {
                     Ok(false)
                 } else {
@@ -284,11 +202,9 @@ impl Members for MtreeReader {
                         "the mtree description has no entry: did the command that writes it fail?",
                     ))
                 };
-            }
-            let line = std::mem::take(&mut self.line);
-            let taken = self.take(&line, member, tell);
-            self.line = line;
-            if taken.map_err(|e| self.wrong(e))? {
+            };
+            let taken = self.entry(line, member, tell);
+            if taken.map_err(|e| self.lines.wrong(e))? {
                 return Ok(true);
             }
         }
@@ -308,7 +224,7 @@ impl Members for MtreeReader {
         };
         file.read_exact(out)
             .map_err(|e| Error::io("a content cannot be read", e))
-            .map_err(|e| e.context(format!("mtree, line {}", self.line_no)))?;
+            .map_err(|e| self.lines.wrong(e))?;
         self.checks.iter_mut().for_each(|check| check.update(out));
         self.remaining_len = self.remaining_len.saturating_sub(out.len() as u64);
         match self.remaining_len {

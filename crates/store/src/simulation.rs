@@ -707,7 +707,7 @@ fn replaced_images_stay_for_their_readers_up_to_a_limit() {
     let collect = |writer: &mut StoreWriter| {
         let done = writer.collect(&all, &mut |_| ControlFlow::Continue(()));
         done.expect("collect");
-        Run::check(writer).expect("a clean store");
+        StoreRun::check(writer).expect("a clean store");
     };
     collect(&mut writer);
     for (image, bytes) in &readers {

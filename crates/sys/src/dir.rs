@@ -30,7 +30,18 @@ pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
 /// # Errors
 /// The errno of openat(2); `ENOTDIR` or `ELOOP` if it is not a directory, also for a symlink.
 pub fn open_dir_at(dir: impl AsFd, name: &[u8]) -> io::Result<OwnedFd> {
-    let flags = DIR_FLAGS | OFlags::NOFOLLOW;
+    open_for_listing(dir, name, DIR_FLAGS | OFlags::NOFOLLOW)
+}
+
+/// As [`open_dir_at`], but follows symlinks in `path`, which must be shorter than 4096 bytes.
+///
+/// # Errors
+/// The errno of openat(2); `ENOTDIR` if it is not a directory.
+pub fn open_dir_followed_at(dir: impl AsFd, path: &[u8]) -> io::Result<OwnedFd> {
+    open_for_listing(dir, path, DIR_FLAGS)
+}
+
+fn open_for_listing(dir: impl AsFd, name: &[u8], flags: OFlags) -> io::Result<OwnedFd> {
     match rustix::fs::openat(&dir, name, flags | OFlags::NOATIME, Mode::empty()) {
         Err(Errno::PERM) => Ok(rustix::fs::openat(&dir, name, flags, Mode::empty())?),
         other => Ok(other?),

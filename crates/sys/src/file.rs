@@ -40,6 +40,19 @@ pub fn open_file_at(dir: impl AsFd, path: &[u8]) -> io::Result<File> {
     }
 }
 
+/// As [`open_file_at`], but follows symlinks, which may lead anywhere.
+///
+/// # Errors
+/// The errno of openat(2).
+pub fn open_file_followed_at(dir: impl AsFd, path: &[u8]) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |flags| rustix::fs::openat(&dir, path, flags, Mode::empty());
+    match open(flags | OFlags::NOATIME) {
+        Err(Errno::PERM) => Ok(open(flags)?.into()),
+        other => Ok(other?.into()),
+    }
+}
+
 /// Whether `error` of [`open_file_at`] means that a component of the path is a symlink.
 pub fn is_of_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::LOOP.raw_os_error())

@@ -75,15 +75,15 @@ pub use descriptors::{close_all_on_exec, reserve_descriptors};
 #[cfg(target_os = "linux")]
 pub use dir::{
     DirBuffer, DirEntry, WORKING_DIR, enter_dir, leave_dir, open_beneath, open_dir, open_dir_at,
-    open_place_at, read_dir, separate_working_dir,
+    open_dir_followed_at, open_place_at, read_dir, separate_working_dir,
 };
 #[cfg(target_os = "linux")]
 pub use faked::{check_preload, is_on as is_pretended};
 #[cfg(target_os = "linux")]
 pub use file::{
     allocate, append_at, create_file_at, create_unnamed_at, data_runs, is_in_proc, is_of_link,
-    link_unnamed_at, next_data, open_file_at, open_followed_at, open_for_update, open_for_writing,
-    open_node_at, punch_hole,
+    link_unnamed_at, next_data, open_file_at, open_file_followed_at, open_followed_at,
+    open_for_update, open_for_writing, open_node_at, punch_hole,
 };
 #[cfg(target_os = "linux")]
 pub use fuse_device::open_fuse_device;
@@ -128,7 +128,7 @@ pub use verity::{enable_verity, is_without_verity, measure_verity};
 #[cfg(target_os = "linux")]
 pub use xattr::{
     get_xattr_at, get_xattr_fd, is_without_xattr, list_xattrs_at, list_xattrs_here, read_xattrs_at,
-    remove_xattr_at, remove_xattr_fd, set_xattr_at, set_xattr_fd,
+    read_xattrs_fd, remove_xattr_at, remove_xattr_fd, set_xattr_at, set_xattr_fd,
 };
 pub use zlib::deflate_filtered;
 pub use zstd::{Training, train_dictionary};

@@ -6,8 +6,10 @@
 use crate::faked;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::ffi::OsStrExt;
 use weald_format::{Xattr, XattrSet};
 
 /// Path `/proc/self/fd/N/name`, or `/proc/self/fd/N/.` for the directory itself.
@@ -71,6 +73,11 @@ fn list_xattrs(path: &[u8], names: &mut Vec<u8>) -> io::Result<()> {
             rustix::fs::llistxattr(path, buffer)
         }
     });
+    or_none(listed, names)
+}
+
+/// No names where an inode cannot have xattrs.
+fn or_none(listed: io::Result<()>, names: &mut Vec<u8>) -> io::Result<()> {
     match listed {
         Err(error) if is_without_xattrs(&error) => {
             names.clear();
@@ -114,9 +121,35 @@ pub fn get_xattr_at(dir: impl AsFd, name: &[u8], xattr: &[u8]) -> io::Result<Vec
 pub fn read_xattrs_at(dir: impl AsFd, name: &[u8]) -> io::Result<XattrSet> {
     let mut names = Vec::new();
     list_xattrs_at(&dir, name, &mut names)?;
+    values_of(&names, |xattr| get_xattr_at(&dir, name, xattr))
+}
+
+/// As [`read_xattrs_at`], for the open file `fd`, which may be an `O_PATH` descriptor, but not of a
+/// symlink.
+///
+/// # Errors
+/// The errno of listxattr(2) or getxattr(2).
+pub fn read_xattrs_fd(fd: impl AsFd) -> io::Result<XattrSet> {
+    let mut names = Vec::new();
+    let path = open_path(&fd);
+    if faked::is_on() {
+        // What is pretended is known by the file's own path.
+        let path = std::fs::read_link(OsStr::from_bytes(&path))?;
+        list_xattrs(path.as_os_str().as_bytes(), &mut names)?;
+    } else {
+        let listed = fill_growing(&mut names, |buffer| {
+            rustix::fs::listxattr(path.as_slice(), buffer)
+        });
+        or_none(listed, &mut names)?;
+    }
+    values_of(&names, |xattr| get_xattr_fd(&fd, xattr))
+}
+
+/// The xattrs of the list `names` with the values that `get` reads. Omits those removed meanwhile.
+fn values_of(names: &[u8], get: impl Fn(&[u8]) -> io::Result<Vec<u8>>) -> io::Result<XattrSet> {
     let mut set = XattrSet::new();
     for xattr in names.split(|&b| b == 0).filter(|n| !n.is_empty()) {
-        match get_xattr_at(&dir, name, xattr) {
+        match get(xattr) {
             Ok(value) => set.push(Xattr {
                 name: xattr.to_vec(),
                 value,

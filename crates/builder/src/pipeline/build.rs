@@ -4,6 +4,7 @@
 use crate::dedup::contents::ContentSummary;
 use crate::dedup::starting_images::{IndexedImage, OpenedImages, StartingImages};
 use crate::options::plan::Plan;
+use crate::options::walk::HardLinks;
 use crate::options::{AddAt, BuildOptions};
 use crate::pipeline::changes;
 use crate::pipeline::destination::Destination;
@@ -14,6 +15,7 @@ use crate::progress::{Changes, LeftOut, Observer, Problem, Progress, Report, Sta
 use crate::scan::{Layer, ScanOptions, ScannedTree, scan_image, scan_layers};
 use crate::write::changed_xattrs::ChangedXattrs;
 use crate::write::emit::{Emitted, Emitter};
+use crate::write::equal_files::equal_files;
 use crate::write::image_writer::{ImageWriter, Sealed, Sink};
 use crate::write::metadata::MetadataWriter;
 use std::path::Path;
@@ -184,6 +186,9 @@ pub fn build_tree(
         previous: &build.previous,
         appended_to: old,
     };
+    if options.hard_links == HardLinks::AllEqual {
+        tree.link_equal(&equal_files(&emitter));
+    }
     let emitted = emitter.emit(&mut image, &mut metadata)?;
     destination.keep_digests(&contents.table);
     if observer.is_cancelled() {
@@ -242,7 +247,10 @@ pub fn scan_options<'a>(
         threads,
         filter: &options.filter,
         script: options.script.as_deref(),
-        one_file_system: options.one_file_system,
+        additions: &options.additions,
+        mount_points: options.mount_points,
+        follow: options.follow,
+        splits_links: options.hard_links == HardLinks::Split,
         prune_empty_dirs: options.prune_empty_dirs,
         keep_xattrs: options.keep_xattrs,
         keep_atime: options.keep_atime,

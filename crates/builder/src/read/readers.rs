@@ -374,6 +374,7 @@ mod tests {
     use super::*;
     use crate::Silent;
     use crate::options::Categories;
+    use crate::options::walk::{FollowLinks, MountPoints};
     use crate::scan::{ScanOptions, scan};
     use std::panic::AssertUnwindSafe;
     use weald_filter::Filter;
@@ -390,7 +391,10 @@ mod tests {
             filter: &filter,
             script: None,
             omitted_inodes: &[],
-            one_file_system: false,
+            additions: &[],
+            mount_points: MountPoints::Entered,
+            follow: FollowLinks::None,
+            splits_links: false,
             prune_empty_dirs: false,
             keep_xattrs: false,
             keep_atime: false,

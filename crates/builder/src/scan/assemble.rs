@@ -10,6 +10,7 @@ use crate::Problem;
 use crate::scan::source::{IMAGE_DEV, Origin};
 use std::collections::HashMap;
 use std::hash::Hash;
+use std::sync::OnceLock;
 use weald_format::limits::DEPTH_MAX;
 use weald_format::{Error, FileKind, Result};
 
@@ -296,6 +297,8 @@ impl Assembler {
             devs: self.devs,
             other_devs: self.other_devs,
             links,
+            given: HashMap::new(),
+            equal_links: OnceLock::new(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Scans the tree of an image into one shard, directory by directory.
 
-use super::assemble::assemble;
+use super::add::assemble_with;
 use super::options::ScanOptions;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
@@ -30,7 +30,8 @@ pub fn scan_image(
     options: &ScanOptions<'_>,
     observer: &dyn Observer,
 ) -> Result<ScannedTree> {
-    let (tree, _) = assemble(walk_image(image, options, observer)?)?;
+    let walked = walk_image(image, options, observer)?;
+    let (tree, _) = assemble_with(walked, options, observer)?;
     Ok(tree)
 }
 
@@ -268,7 +269,8 @@ impl ImageWalk<'_> {
         self.shard.push(name, inode.ino.0);
         if let Some(entry) = self.shard.entries.last_mut() {
             entry.set_mtime(inode.times.mtime);
-            let is_linked = inode.nlink > 1 && inode.kind != FileKind::Directory;
+            let is_linked =
+                inode.nlink > 1 && inode.kind != FileKind::Directory && !self.options.splits_links;
             entry.set(Entry::LINKED, is_linked);
             (entry.size, entry.attributes, entry.link, entry.xattrs) =
                 (size, attributes, link, xattrs);

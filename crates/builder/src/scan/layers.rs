@@ -1,6 +1,6 @@
 //! Scans directories that lie over each other, and over the tree of an image.
 
-use super::assemble::assemble;
+use super::add::assemble_with;
 use super::error::{source_error, walk_error};
 use super::image::walk_image;
 use super::layer::{Layer, LayerKind};
@@ -36,6 +36,7 @@ pub fn scan_layers(
         filter: &Filter::new(),
         script: None,
         keep_xattrs: true,
+        splits_links: false,
         ..*options
     };
     if options.threads > SHARD_COUNT_MAX {
@@ -70,7 +71,7 @@ pub fn scan_layers(
         });
     }
     let walked = lower.ok_or_else(|| Error::invalid("no source"))?;
-    let (tree, mut problems) = assemble(walked)?;
+    let (tree, mut problems) = assemble_with(walked, options, observer)?;
     problems.sort_by(|a, b| a.path.cmp(&b.path));
     problems
         .iter()

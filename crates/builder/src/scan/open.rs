@@ -5,6 +5,7 @@ use crate::scan::source::{LayerSource, SourceFile};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use weald_format::{Error, ErrorKind, FileKind, InodeNo, Result};
 
 /// Longest path passed to the kernel, bytes; `PATH_MAX` is 4096 including the NUL.
@@ -26,8 +27,16 @@ impl ScannedTree {
                     Box::new(image.inode(InodeNo(ino))?),
                 ));
             }
+            LayerSource::Files(paths) => {
+                let path = self.file_no(entry).and_then(|no| paths.get(no));
+                let path = path.ok_or_else(no_source)?.as_os_str().as_bytes();
+                return self.open_followed(entry, weald_sys::WORKING_DIR, path);
+            }
         };
         let path = self.path_of(entry);
+        if self.follows(entry) {
+            return self.open_followed(entry, root, &path);
+        }
         let file = open_long(root, &path).map_err(|e| {
             if weald_sys::is_of_link(&e) {
                 Error::new(ErrorKind::Busy, "became a symlink while it was packed")
@@ -40,6 +49,30 @@ impl ScannedTree {
             FileKind::Regular => Ok(SourceFile::Disk(file, stat.size)),
             _ => Err(Error::new(ErrorKind::Busy, "is no longer a regular file")),
         }
+    }
+
+    /// Opens the file that `path` leads to, symlinks followed: that which was scanned, or none.
+    fn open_followed(
+        &self,
+        entry: EntryNo,
+        root: BorrowedFd<'_>,
+        path: &[u8],
+    ) -> Result<SourceFile> {
+        let file = if path.len() <= OPENED_PATH_LEN_MAX {
+            weald_sys::open_file_followed_at(root, path)
+        } else {
+            let names: Vec<&[u8]> = path.split(|&b| b == b'/').collect();
+            let (name, dirs) = names.split_last().ok_or_else(no_source)?;
+            let dir = open_dir_followed(root, dirs);
+            dir.and_then(|dir| weald_sys::open_file_followed_at(dir, name))
+        };
+        let file = file.map_err(|e| Error::io("cannot be opened", e))?;
+        let stat = weald_sys::stat_fd(&file).map_err(|e| Error::io("cannot be examined", e))?;
+        if self.source_inode(entry) != (stat.dev, stat.ino) {
+            let what = "became another file while it was packed";
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
+        Ok(SourceFile::Disk(file, stat.size))
     }
 
     /// Whether `file` still is the inode that was scanned, with its size and mtime. Call it after
@@ -79,6 +112,26 @@ fn open_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<File> {
 pub(super) fn open_dir_long(root: BorrowedFd<'_>, path: &[u8]) -> io::Result<OwnedFd> {
     let (parent, name) = open_parent(root, path)?;
     weald_sys::open_dir_at(parent.as_ref().map_or(root, |p| p.as_fd()), name)
+}
+
+/// Opens the directory that the path of `names` leads to from `root`, symlinks followed.
+pub(super) fn open_dir_followed(root: BorrowedFd<'_>, names: &[&[u8]]) -> io::Result<OwnedFd> {
+    let mut dir = weald_sys::open_dir_followed_at(root, b".")?;
+    let mut piece = Vec::new();
+    for name in names {
+        if piece.len() + name.len() > OPENED_PATH_LEN_MAX {
+            dir = weald_sys::open_dir_followed_at(&dir, &piece)?;
+            piece.clear();
+        }
+        if !piece.is_empty() {
+            piece.push(b'/');
+        }
+        piece.extend_from_slice(name);
+    }
+    if piece.is_empty() {
+        return Ok(dir);
+    }
+    weald_sys::open_dir_followed_at(&dir, &piece)
 }
 
 /// Splits `path` at its last slash and opens the part before it, in pieces that are short enough

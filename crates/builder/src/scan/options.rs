@@ -1,6 +1,8 @@
 //! Options of a scan.
 
+use crate::options::addition::Addition;
 use crate::options::script::{Candidate, Script};
+use crate::options::walk::{FollowLinks, MountPoints};
 use weald_filter::Filter;
 use weald_format::{Attributes, FileKind, Result, Timestamp};
 
@@ -16,8 +18,14 @@ pub struct ScanOptions<'a> {
     /// Inodes that are omitted silently, as (device, inode number); the device is major << 32 |
     /// minor.
     pub omitted_inodes: &'a [(u64, u64)],
-    /// Keeps directories of other file systems, but does not enter them.
-    pub one_file_system: bool,
+    /// Entries that are laid over the tree, in order; rules and scripts do not apply to them.
+    pub additions: &'a [Addition],
+    /// What becomes of directories of other file systems.
+    pub mount_points: MountPoints,
+    /// Which symlinks become what they lead to.
+    pub follow: FollowLinks,
+    /// Makes a file of its own of each name of a file.
+    pub splits_links: bool,
     /// Drops directories in which nothing but directories is left.
     pub prune_empty_dirs: bool,
     /// Keeps extended attributes.

@@ -7,6 +7,7 @@
 use super::listed::Listed;
 use super::options::ScanOptions;
 use super::shard::NOT_ENTERED;
+use crate::options::walk::{FollowLinks, MountPoints};
 use crate::{LeftOut, Observer, Progress, Stage};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -54,6 +55,15 @@ pub struct Node<'a> {
     pub rules: DirRules,
     /// The directory in the list of paths, if there is one.
     pub listed: Option<ListNode>,
+    /// Device and inode number, if symlinks are followed.
+    pub id: Option<(u64, u64)>,
+}
+
+impl<'a> Node<'a> {
+    /// The directories above, from the next one to the root.
+    pub fn above(&self) -> impl Iterator<Item = &Node<'a>> {
+        std::iter::successors(self.parent.as_deref(), |node| node.parent.as_deref())
+    }
 }
 
 impl Drop for Node<'_> {
@@ -260,9 +270,13 @@ impl<'a> Walk<'a> {
         (self.open_count.load(Relaxed) <= self.open_count_max).then_some(fd)
     }
 
-    /// Whether a directory is on another file system and must not be entered.
-    pub fn is_foreign(&self, stat: &Stat) -> bool {
-        self.options.one_file_system && stat.dev != self.root_dev
+    /// What becomes of a directory if it is on another file system.
+    pub fn mount_point(&self, stat: &Stat) -> MountPoints {
+        if stat.dev == self.root_dev {
+            MountPoints::Entered
+        } else {
+            self.options.mount_points
+        }
     }
 
     fn cancel(&self) {
@@ -333,6 +347,10 @@ impl<'a> Walk<'a> {
         // The node of the root has an empty name.
         names.retain(|name| !name.is_empty());
         names.reverse();
+        if self.options.follow != FollowLinks::None {
+            let start = start.as_ref().map_or(self.root, |s| s.fd.as_fd());
+            return super::open::open_dir_followed(start, &names);
+        }
         let path = if names.is_empty() {
             b".".to_vec()
         } else {

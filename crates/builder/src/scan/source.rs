@@ -5,6 +5,7 @@ use std::io::ErrorKind;
 use std::ops::{ControlFlow, Range};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use weald_format::tree_digest::ContentHasher;
 use weald_format::{Digest, Error, Result};
@@ -14,6 +15,8 @@ use weald_image::{Image, Inode};
 pub struct Origin {
     layers: Vec<OriginLayer>,
     has_upper: bool,
+    /// The files that are laid over all layers, one by one.
+    added: Option<OriginLayer>,
 }
 
 /// A directory or an image from which entries of a tree come.
@@ -26,6 +29,8 @@ pub struct OriginLayer {
     pub at_len: usize,
     /// What goes before a path of the layer in a message; empty for an only one.
     pub shown: Vec<u8>,
+    /// Whether symlinks of the directory were followed.
+    pub follows: bool,
 }
 
 /// Where the files of a layer are.
@@ -34,6 +39,8 @@ pub enum LayerSource {
     Directory(OwnedFd),
     /// In the tree of an image.
     Image(Arc<Image>),
+    /// At these paths of the host, by the number of the file.
+    Files(Vec<PathBuf>),
 }
 
 /// Device number of the inodes of an image below other layers; no file system has it.
@@ -48,9 +55,19 @@ impl Origin {
                 from,
                 at_len: 0,
                 shown: Vec::new(),
+                follows: false,
             }],
             has_upper: false,
+            added: None,
         }
+    }
+
+    /// The same, with symlinks followed.
+    pub fn following(mut self) -> Self {
+        self.layers
+            .iter_mut()
+            .for_each(|layer| layer.follows = true);
+        self
     }
 
     /// The origin of a tree without files.
@@ -58,6 +75,7 @@ impl Origin {
         Self {
             layers: Vec::new(),
             has_upper: false,
+            added: None,
         }
     }
 
@@ -84,8 +102,22 @@ impl Origin {
             }));
     }
 
+    /// Lays the files at `paths`, whose names are in `shard`, over all layers.
+    pub fn add_files(&mut self, paths: Vec<PathBuf>, shard: usize) {
+        self.added = Some(OriginLayer {
+            shards: shard..shard + 1,
+            from: LayerSource::Files(paths),
+            at_len: 0,
+            shown: Vec::new(),
+            follows: false,
+        });
+    }
+
     /// The layer with the names of `shard`; none has those of directories made between layers.
     pub fn layer(&self, shard: usize) -> Option<&OriginLayer> {
+        if let Some(added) = self.added.as_ref().filter(|a| a.shards.contains(&shard)) {
+            return Some(added);
+        }
         let after = self.layers.partition_point(|l| l.shards.start <= shard);
         let layer = self.layers.get(after.checked_sub(1)?)?;
         layer.shards.contains(&shard).then_some(layer)

@@ -1,6 +1,7 @@
 //! Tests of the walker, on real trees.
 
 use super::*;
+use crate::options::walk::{FollowLinks, MountPoints};
 use crate::{Observer, Problem, Progress};
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use std::fmt::Write as _;
@@ -41,7 +42,10 @@ fn options(filter: &Filter, threads: usize) -> ScanOptions<'_> {
         threads,
         filter,
         script: None,
-        one_file_system: false,
+        additions: &[],
+        mount_points: MountPoints::Entered,
+        follow: FollowLinks::None,
+        splits_links: false,
         prune_empty_dirs: false,
         keep_xattrs: true,
         keep_atime: false,
@@ -342,7 +346,7 @@ fn other_file_systems_stay_empty_on_request() {
     std::fs::hard_link(mounted.join("file"), mounted.join("name")).unwrap();
     let filter = Filter::new();
     let mut here = options(&filter, 2);
-    here.one_file_system = true;
+    here.mount_points = MountPoints::Empty;
     let one = scan(temp.path(), &here, &ProblemCollector::default()).unwrap();
     let all = scan_plain(temp.path(), 2);
     let mut text = Vec::new();

@@ -1,8 +1,11 @@
 //! The scanned tree: all facts about each entry, by number.
 
 use super::shard::{Entry, MoreTimes, NONE};
+use crate::options::addition::Given;
 use crate::scan::source::{LayerSource, Origin};
+use std::cmp::Ordering;
 use std::collections::HashMap;
+use std::sync::OnceLock;
 use weald_format::{Attributes, ContentId, FileKind, Times, Timestamp, Xattr, XattrSet};
 
 /// Number of an entry. The root is 0; the entries of each directory follow in a row, directories in
@@ -93,6 +96,10 @@ pub struct ScannedTree {
     pub(super) devs: Vec<u64>,
     pub(super) other_devs: HashMap<u32, u64>,
     pub(super) links: LinkGroups,
+    /// Attributes that are given for entries, by number.
+    pub(super) given: HashMap<u32, Given>,
+    /// The hard links in place of `links`, once equal files are linked.
+    pub(super) equal_links: OnceLock<LinkGroups>,
 }
 
 impl ScannedTree {
@@ -119,6 +126,12 @@ impl ScannedTree {
         layer.map(|layer| &layer.from)
     }
 
+    /// Whether symlinks on the way to the entry were followed.
+    pub(super) fn follows(&self, entry: EntryNo) -> bool {
+        let layer = self.origin.layer(self.entry(entry).name.shard());
+        layer.is_some_and(|layer| layer.follows)
+    }
+
     /// Whether the entry is kept from the image to which the source is added.
     pub fn is_kept(&self, entry: EntryNo) -> bool {
         let image_shard = self.origin.image_shard();
@@ -136,6 +149,49 @@ impl ScannedTree {
         let is_file = self.is_kept(entry) && self.kind(entry) == FileKind::Regular;
         let link = Some(self.entry(entry).link).filter(|&link| is_file && link != NONE);
         link.map(|id| ContentId(u64::from(id)))
+    }
+
+    /// Number of the file of an added regular file.
+    pub(super) fn file_no(&self, entry: EntryNo) -> Option<usize> {
+        Some(self.entry(entry).link as usize).filter(|&no| no != NONE as usize)
+    }
+
+    /// The attributes that are given for an entry, whatever the rules say.
+    pub fn given(&self, entry: EntryNo) -> Given {
+        self.given.get(&entry.0).copied().unwrap_or_default()
+    }
+
+    /// Gives attributes to the entry at `path`, under all its names, if there is one.
+    pub(super) fn give(&mut self, path: &[u8], given: &Given) {
+        let mut entry = Self::ROOT;
+        for name in path.split(|&b| b == b'/').filter(|name| !name.is_empty()) {
+            let Some(found) = self.dir(entry).and_then(|dir| self.find(dir, name)) else {
+                return;
+            };
+            entry = found;
+        }
+        let names = match self.link_group(entry) {
+            Some(group) => self.link_names(group).collect(),
+            None => vec![entry],
+        };
+        for name in names {
+            self.given.entry(name.0).or_default().merge(given);
+        }
+    }
+
+    /// The entry `name` of a directory.
+    fn find(&self, dir: DirNo, name: &[u8]) -> Option<EntryNo> {
+        let Dir { first, count, .. } = self.dirs[dir.0 as usize];
+        let (mut from, mut to) = (first, first + count);
+        while from < to {
+            let middle = from + (to - from) / 2;
+            match self.name(EntryNo(middle)).cmp(name) {
+                Ordering::Less => from = middle + 1,
+                Ordering::Greater => to = middle,
+                Ordering::Equal => return Some(EntryNo(middle)),
+            }
+        }
+        None
     }
 
     /// Number of directories, the root included; directory numbers are below it.
@@ -272,15 +328,33 @@ impl ScannedTree {
     /// # Cost
     /// O(log of the number of such names).
     pub fn link_group(&self, entry: EntryNo) -> Option<u32> {
-        if !self.entry(entry).has(Entry::LINKED) {
+        if self.equal_links.get().is_none() && !self.entry(entry).has(Entry::LINKED) {
             return None;
         }
-        self.links.of(entry.0)
+        self.links().of(entry.0)
+    }
+
+    fn links(&self) -> &LinkGroups {
+        self.equal_links.get().unwrap_or(&self.links)
+    }
+
+    /// Makes these the hard links: groups of at least two names each, ascending, and the groups
+    /// ascending by their first names.
+    ///
+    /// # Panics
+    /// If it is called twice.
+    pub fn link_equal(&self, groups: &[Vec<EntryNo>]) {
+        let mut links = LinkGroups::default();
+        for group in groups {
+            links.push(group.iter().map(|name| name.0));
+        }
+        links.index();
+        assert!(self.equal_links.set(links).is_ok(), "linked twice");
     }
 
     /// Number of inodes with several names in the tree.
     pub fn link_group_count(&self) -> u32 {
-        self.links.count()
+        self.links().count()
     }
 
     /// Names of a hard-linked inode, ascending, at least two.
@@ -288,7 +362,7 @@ impl ScannedTree {
         &self,
         group: u32,
     ) -> impl ExactSizeIterator<Item = EntryNo> + DoubleEndedIterator + '_ {
-        self.links.names(group).iter().map(|&name| EntryNo(name))
+        self.links().names(group).iter().map(|&name| EntryNo(name))
     }
 
     /// Device (major << 32 | minor) and inode number in the source. They are not reproducible, but

@@ -1,11 +1,13 @@
 //! Visits directories: each thread takes one from the [queue](super::queue), lists it, examines its
 //! entries and stores the results in its own shard.
 
+use super::follow::{self, At};
 use super::listed::Listed;
 use super::options::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use crate::options::script::Script;
+use crate::options::walk::{FollowLinks, MountPoints};
 use crate::scan::source::{LayerSource, Origin};
 use crate::threads::start;
 use crate::{LeftOut, Observer, Problem};
@@ -16,7 +18,7 @@ use std::sync::{Arc, Weak};
 use weald_filter::{DIR_FILE_LEN_MAX, DirRules, PathList};
 use weald_format::limits::{FILE_LEN_MAX, NAME_LEN_MAX};
 use weald_format::pages::check_xattrs;
-use weald_format::{ACL_ACCESS, Attributes, Error, FileKind, Ids, Result, permissions_without};
+use weald_format::{Attributes, Error, FileKind, Result};
 use weald_sys::{DirBuffer, Stat};
 
 /// Result of a walk.
@@ -57,11 +59,15 @@ pub fn walk(
         shard.problems.extend(listed.missing());
     }
     let keeps_more_times = options.keeps_more_times();
+    let origin = Origin::new(
+        LayerSource::Directory(root),
+        first_shard..first_shard + shards.len(),
+    );
     Ok(Walked {
-        origin: Origin::new(
-            LayerSource::Directory(root),
-            first_shard..first_shard + shards.len(),
-        ),
+        origin: match options.follow {
+            FollowLinks::None => origin,
+            FollowLinks::Unsafe | FollowLinks::All => origin.following(),
+        },
         root_dev: root_stat.dev,
         root_entry,
         root_times,
@@ -138,7 +144,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         if self.walk.options.keeps_more_times() {
             self.shard.more_times.push(MoreTimes::default());
         }
-        self.fill(self.walk.root, 0, stat, &[]);
+        self.fill(&At::name(self.walk.root, &[]), 0, stat);
         let entry = self.shard.entries.pop().expect("just pushed");
         let times = self.shard.more_times.pop().unwrap_or_default();
         let task = Task {
@@ -179,9 +185,12 @@ impl<'w, 'a> Worker<'w, 'a> {
             fd: Weak::new(),
             rules: DirRules::default(),
             listed: None,
+            id: None,
         };
         node.listed = self.walk.node_of(&node);
+        let follows = self.walk.options.follow != FollowLinks::None;
         let opened = match &parent_fd {
+            Some(parent) if follows => weald_sys::open_dir_followed_at(&parent.fd, &node.name),
             Some(parent) => weald_sys::open_dir_at(&parent.fd, &node.name),
             None => self.walk.open(&node),
         };
@@ -192,6 +201,16 @@ impl<'w, 'a> Worker<'w, 'a> {
             Err(error) => return Err((Arc::new(node), error)),
         };
         node.fd = Arc::downgrade(&fd);
+        if follows {
+            node.id = match weald_sys::stat_fd(&fd.fd) {
+                Ok(stat) => Some((stat.dev, stat.ino)),
+                Err(error) => return Err((Arc::new(node), error)),
+            };
+            if let Some(error) = follow::cycle(&node) {
+                self.walk.fail(error);
+                return Ok(());
+            }
+        }
         match self.rules(&fd.fd, &node) {
             Ok(rules) => node.rules = rules,
             Err(error) => {
@@ -286,11 +305,16 @@ impl<'w, 'a> Worker<'w, 'a> {
     ) -> io::Result<()> {
         let (walk, shard) = (self.walk, &mut self.shard);
         let (filter, listed, rules) = (walk.options.filter, walk.listed, &node.rules);
+        let follow = walk.options.follow;
         weald_sys::read_dir(dir, &mut self.buffer, |entry| {
             if listed.is_some_and(|listed| !listed.takes(node.listed, entry.name)) {
                 return Ok(());
             }
-            let is_dir = entry.kind.map(|kind| kind == FileKind::Directory);
+            // What a symlink leads to can be a directory.
+            let kind = entry
+                .kind
+                .filter(|&kind| kind != FileKind::Symlink || follow == FollowLinks::None);
+            let is_dir = kind.map(|kind| kind == FileKind::Directory);
             if let Some(is_dir) = is_dir.filter(|_| !filter.is_empty()) {
                 let path = [prefix, entry.name].concat();
                 if let Some(rule) = filter.excluding(rules, &path, is_dir) {
@@ -342,8 +366,11 @@ impl<'w, 'a> Worker<'w, 'a> {
             let name_ref = entry.name;
             name.clear();
             name.extend_from_slice(name_ref.slice(&self.shard.names));
-            match weald_sys::stat_at(dir, &name) {
-                Ok(stat) => {
+            let found = weald_sys::stat_at(dir, &name)
+                .map_err(|error| describe("cannot be examined", &error))
+                .and_then(|stat| follow::lead(self.walk.options.follow, dir, &name, stat, node));
+            match found {
+                Ok((stat, followed)) => {
                     let is_dir = stat.kind == FileKind::Directory;
                     let ScanOptions {
                         filter,
@@ -373,29 +400,33 @@ impl<'w, 'a> Worker<'w, 'a> {
                         }
                         Err(error) => return self.walk.fail(error),
                     }
+                    if is_dir && self.walk.mount_point(&stat) == MountPoints::LeftOut {
+                        let path = [path_of(node, b"/"), name.clone()].concat();
+                        self.walk.leave_out(&path, LeftOut::MountPoint);
+                        continue;
+                    }
                     if stat.dev != dev {
                         self.shard.entries[index].set(Entry::OTHER_DEV, true);
                         self.shard.other_devs.insert(name_ref, stat.dev);
                     }
-                    if let Some(what) = self.fill(dir, index, &stat, &name) {
+                    let at = At {
+                        dir,
+                        name: &name,
+                        followed: followed.as_ref(),
+                    };
+                    if let Some(what) = self.fill(&at, index, &stat) {
                         self.report(node, &name, what);
                     }
                 }
-                Err(error) => self.report(node, &name, describe("cannot be examined", &error)),
+                Err(what) => self.report(node, &name, what),
             }
         }
     }
 
-    /// Fills entry `index`, called `name` in `dir`. Returns the problem if something could not be
+    /// Fills entry `index`, which is `at` its place. Returns the problem if something could not be
     /// read. A symlink whose target cannot be read, and a file that no image can hold, stays
     /// unfilled and is dropped later.
-    fn fill(
-        &mut self,
-        dir: BorrowedFd<'_>,
-        index: usize,
-        stat: &Stat,
-        name: &[u8],
-    ) -> Option<String> {
+    fn fill(&mut self, at: &At<'_>, index: usize, stat: &Stat) -> Option<String> {
         let mut problem = None;
         let mut size = if stat.kind == FileKind::Regular {
             stat.size
@@ -411,30 +442,31 @@ impl<'w, 'a> Worker<'w, 'a> {
         let mut link = NONE;
         if stat.kind == FileKind::Symlink {
             let start = self.shard.targets.len() as u64;
-            match weald_sys::read_link_at(dir, name, &mut self.shard.targets) {
+            match weald_sys::read_link_at(at.dir, at.name, &mut self.shard.targets) {
                 Ok(len) => size = len as u64,
                 Err(error) => return Some(describe("target cannot be read", &error)),
             }
             link = self.shard.target_starts.len() as u32;
             self.shard.target_starts.push(start);
         }
-        if stat.kind == FileKind::Directory && self.walk.is_foreign(stat) {
+        let mount_point = self.walk.mount_point(stat);
+        if stat.kind == FileKind::Directory && mount_point != MountPoints::Entered {
             link = NOT_ENTERED;
         }
-        let xattrs = self.xattrs(dir, name).unwrap_or_else(|error| {
+        let xattrs = self.xattrs(at).unwrap_or_else(|error| {
             problem = Some(describe("extended attributes cannot be read", &error));
             NONE
         });
         let mut attributes = attributes_of(stat);
         if !self.walk.options.keep_xattrs && stat.kind != FileKind::Symlink {
-            attributes.permissions = permissions_without_acl_of(dir, name, stat.permissions);
+            attributes.permissions = at.permissions_without_acl(stat.permissions);
         }
         let attributes = self.shard.intern_attributes(stat.kind, attributes);
         let entry = &mut self.shard.entries[index];
         entry.set_mtime(stat.mtime);
         entry.set(
             Entry::LINKED,
-            stat.nlink > 1 && stat.kind != FileKind::Directory,
+            stat.nlink > 1 && stat.kind != FileKind::Directory && !self.walk.options.splits_links,
         );
         (
             entry.size,
@@ -452,19 +484,22 @@ impl<'w, 'a> Worker<'w, 'a> {
         problem
     }
 
-    fn xattrs(&mut self, dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<u32> {
+    fn xattrs(&mut self, at: &At<'_>) -> io::Result<u32> {
         if !self.walk.options.keep_xattrs {
             return Ok(NONE);
         }
-        if self.is_inside {
-            weald_sys::list_xattrs_here(name, &mut self.list)?
+        if at.followed.is_some() {
+            self.list.clear();
+        } else if self.is_inside {
+            weald_sys::list_xattrs_here(at.name, &mut self.list)?
         } else {
-            weald_sys::list_xattrs_at(dir, name, &mut self.list)?
+            weald_sys::list_xattrs_at(at.dir, at.name, &mut self.list)?
         }
-        if self.list.is_empty() {
-            return Ok(NONE);
-        }
-        let set = weald_sys::read_xattrs_at(dir, name)?;
+        let set = match at.followed {
+            Some(file) => weald_sys::read_xattrs_fd(file)?,
+            None if self.list.is_empty() => return Ok(NONE),
+            None => weald_sys::read_xattrs_at(at.dir, at.name)?,
+        };
         check_xattrs(&set).map_err(io::Error::other)?;
         Ok(if set.is_empty() {
             NONE
@@ -548,19 +583,6 @@ fn attributes_of(stat: &Stat) -> Attributes {
         uid: stat.uid,
         gid: stat.gid,
         rdev: stat.rdev,
-    }
-}
-
-/// Permission bits of `name` in `dir` for an image without its ACL.
-fn permissions_without_acl_of(dir: BorrowedFd<'_>, name: &[u8], permissions: u16) -> u16 {
-    if permissions & 0o077 == 0 {
-        return permissions;
-    }
-    match weald_sys::get_xattr_at(dir, name, ACL_ACCESS) {
-        Ok(acl) => permissions_without(permissions, &acl, Ids::Kept),
-        Err(error) if weald_sys::is_without_xattr(&error) => permissions,
-        // The ACL may deny access to anyone, so only the owner keeps permissions.
-        Err(_) => permissions & 0o7700,
     }
 }
 

@@ -174,6 +174,25 @@ impl Emitter<'_> {
         self.states[entry.0 as usize] == FileState::OMITTED
     }
 
+    /// Number of the content of a regular file that is not empty, not left out, and not kept from
+    /// the image that the build appends to.
+    pub fn fresh_content(&self, entry: EntryNo) -> Option<u32> {
+        let state = self.states[entry.0 as usize];
+        let is_old = self.tree.is_kept(entry) || self.previous.contains_key(&entry.0);
+        let is_file = self.tree.kind(entry) == FileKind::Regular;
+        let is_stored = state != FileState::EMPTY && state != FileState::OMITTED;
+        (is_file && is_stored && !is_old).then_some(state.0)
+    }
+
+    /// Attributes, times and extended attributes of an entry in the image.
+    pub fn facts(&self, entry: EntryNo) -> (Attributes, [Timestamp; 4], Option<&XattrSet>) {
+        (
+            self.attributes(entry),
+            self.times(entry),
+            self.xattrs(entry),
+        )
+    }
+
     /// Whether `entry` differs from `old_inode`, which has the same name in the image `old`. mtimes
     /// of directories are ignored.
     ///
@@ -318,6 +337,12 @@ impl Emitter<'_> {
     }
 
     fn attributes(&self, entry: EntryNo) -> Attributes {
+        let given = self.tree.given(entry);
+        given.attributes_of(self.ruled_attributes(entry))
+    }
+
+    /// The attributes of an entry as the source and the rules have them.
+    fn ruled_attributes(&self, entry: EntryNo) -> Attributes {
         if let Some(previous) = self.previous.get(&entry.0) {
             return previous.attributes;
         }
@@ -341,6 +366,9 @@ impl Emitter<'_> {
     fn mtime(&self, entry: EntryNo) -> Timestamp {
         if let Some(previous) = self.previous.get(&entry.0) {
             return previous.times[0];
+        }
+        if let Some(mtime) = self.tree.given(entry).mtime {
+            return mtime;
         }
         let mtime = self.tree.mtime(entry);
         if self.tree.is_kept(entry) {

@@ -5,11 +5,12 @@ mod summary;
 
 use self::chosen::{Form, explain, list};
 pub use self::summary::{json, summary};
+use crate::attribute_args::EntryArgs;
 use crate::commands::parity;
 use crate::commands::rewrite::kept::{Kept, write_kept};
 use crate::foreign;
 use crate::help::Help;
-use crate::input_args::{Input, InputArgs, WalkArgs};
+use crate::input_args::{FollowArgs, Input, InputArgs, WalkArgs};
 use crate::messages;
 use crate::open::{TrustArgs, refuse_stored_target, thread_count};
 use crate::open_store::show_path;
@@ -59,6 +60,14 @@ pub const HELP: Help = Help {
         "--list names the root as '.', and writes no image; no file is read, so that files that \
          cannot be read are in the list. A stream is read to its end. With --json, each path is an \
          object.",
+        "--dereference follows symlinks; a directory that would contain itself ends the build, and \
+         a symlink to nothing is a problem. --dereference-unsafe goes by the text of a symlink, as \
+         rsync's --copy-unsafe-links does.",
+        "A line of --add names a path of the tree. Where something of this type is, it gets the \
+         attributes that the line gives, and contents= or link= if they are there. Anything else \
+         is replaced, or new: of root, with mode 755 for directories and 644 for others. So \
+         anybody can pack devices and files of others. These attributes stay whatever --owner, \
+         --mode and --mtime say; rules and scripts do not apply.",
         "In a stream, the last member of each path wins. Symlinks of a tar stream that stay inside \
          the tree lead to its later members, as in GNU tar. Weald creates parent directories that \
          a stream does not name: owner root, mode 755, mtime 0. Each path of a list becomes an \
@@ -136,6 +145,14 @@ pub const HELP: Help = Help {
             "SOURCE_DATE_EPOCH=0 weald build --owner 0:0 --mode u=rwX,go=rX project/ root.weald",
         ),
         (
+            "Add a device, as any user",
+            "echo './null type=char device=native,1,3' > l; weald build --add l project/ d.weald",
+        ),
+        (
+            "Pack what symlinks lead to, and link files that are equal",
+            "weald build --dereference --hard-links all-equal project/ whole.weald",
+        ),
+        (
             "Show which rule decides about a path; build nothing",
             "weald build --exclude '*.o' --explain-filter main.o project/ project.weald",
         ),
@@ -182,7 +199,11 @@ pub struct BuildArgs {
     #[command(flatten)]
     walk: WalkArgs,
     #[command(flatten)]
+    follow: FollowArgs,
+    #[command(flatten)]
     pack: PackArgs,
+    #[command(flatten)]
+    entries: EntryArgs,
     /// Show which rule decides about this path of the source, and build nothing
     #[arg(
         long,
@@ -334,6 +355,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
     }
     let input = args.input.input(args.sources())?;
     args.walk.apply(input.is_stream(), &mut options)?;
+    args.follow.apply(input.is_stream(), &mut options)?;
     weald_sys::check_preload()?;
     if args.list {
         let form = match (args.display.json, args.print0) {
@@ -504,6 +526,10 @@ fn options(args: &BuildArgs) -> anyhow::Result<BuildOptions> {
     options.target_kind = target_kind(args.output_device);
     options.bases.clone_from(&args.base);
     options.head = head(args)?;
+    args.entries.apply(&mut options)?;
+    if args.at.is_some() && args.entries.is_given() {
+        bail!("--add is about the whole tree, and --at about a part: use rewrite --add");
+    }
     options.validate()?;
     Ok(options)
 }

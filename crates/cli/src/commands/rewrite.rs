@@ -3,7 +3,7 @@
 pub mod kept;
 
 use super::build::target_kind;
-use crate::attribute_args::AttributeArgs;
+use crate::attribute_args::{AttributeArgs, EntryArgs};
 use crate::help::Help;
 use crate::json::{self, Object};
 use crate::open::{ImageArgs, keep_private, refuse_stored_target, thread_count};
@@ -69,6 +69,10 @@ pub const HELP: Help = Help {
             "Change order and owner",
             "weald rewrite --order name --owner 0:0 forest.weald root.weald",
         ),
+        (
+            "Add a device",
+            "echo './null type=char device=native,1,3' > l; weald rewrite --add l forest.weald d",
+        ),
     ],
     exit_status: &[
         ("0", "The new image is complete."),
@@ -118,6 +122,8 @@ pub struct RewriteArgs {
     label: Option<Label>,
     #[command(flatten)]
     attributes: AttributeArgs,
+    #[command(flatten)]
+    entries: EntryArgs,
     /// Replace the target if it exists; it may be the image itself
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
@@ -152,6 +158,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         || args.generations.is_some()
         || args.layout.is_given()
         || args.attributes.is_given()
+        || args.entries.is_given()
         || !filter.is_empty();
     let generation_count = generation_count(args);
     refuse_lost_generations(args, generation_count)?;
@@ -317,6 +324,7 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
         (options.block_len, options.small_tree) = (len, None);
     }
     args.attributes.apply(&mut options);
+    args.entries.apply(&mut options)?;
     options.filter = filter;
     options.target_kind = target_kind(args.output_device);
     options.threads = args.resources.threads;

@@ -13,7 +13,8 @@ const DOCUMENT: &str = include_str!("../../../../docs/coming-from.md");
 const FILES: &str = "
     echo 'function filter(entry) return not entry.path:match(\"%.o$\") end' >filter.lua
     printf '#mtree\\n. type=dir\\nmain.c type=file\\n' >tree.mtree
-    echo main.c >order.txt; echo '*.o' >rules.txt";
+    echo main.c >order.txt; echo '*.o' >rules.txt
+    echo './dev/null type=char device=native,1,3' >added.mtree";
 
 /// The rows of each table: options and what is said about them.
 fn tables() -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {

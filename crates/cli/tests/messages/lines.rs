@@ -68,7 +68,7 @@ END
     printf 'a\0b' > cut.list; printf 'a\nb\n' > lines.list; printf 'a\0b\0' > zeros.list
     printf '../a\0' > above.list; printf '#mtree\nfile type=file size=15\n' > missing.mtree
     printf '#mtree\nfile type=file size=7\n' > size.mtree
-    printf '#mtree\nfile type=door\n' > bad.mtree
+    printf '#mtree\nfile type=door\n' > bad.mtree; mkdir looped; ln -s . looped/loop
     printf 'function filter(entry) error("no") end' > raise.lua; printf 'function (' > syntax.lua
     printf 'function filter(entry) return entry.path ~= "file" or 1 end' > type.lua
     printf '? x\n' > bad.rules; printf 'fanout = "x"\n' > bad.toml"#;
@@ -248,6 +248,11 @@ pub const LINES: &[(&str, &[&str])] = &[
             "weald build --filter '? x' src x",
             "weald build --filter 'merge bad.rules' src x",
             "weald build --explain-filter ../x src x",
+            "weald build --dereference looped x",
+            "tar c src | weald build --dereference - x",
+            "weald build --add gone src x",
+            "weald build --add bad.mtree src x",
+            "weald build --append --at a --add files/text src image",
             "weald build --script gone src x",
             "weald build --script syntax.lua src x",
             "weald build --script raise.lua src x",

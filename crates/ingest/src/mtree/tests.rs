@@ -134,7 +134,11 @@ fn what_cannot_be_taken_is_named() {
         let (text, at) = (error.to_string(), "mtree, line 1");
         assert!(text.contains(what) && text.contains(at), "{line}: {text}");
     }
-    let long = [b"a type=file size=0 link=", &[b'x'; MTREE_LINE_LEN_MAX][..]].concat();
+    let long = [
+        b"a type=file size=0 link=",
+        &[b'x'; lines::MTREE_LINE_LEN_MAX][..],
+    ]
+    .concat();
     assert_eq!(all(&long).unwrap_err().kind(), ErrorKind::Limit);
 }
 

@@ -3,8 +3,9 @@
 use super::source::StreamEntry;
 use crate::dedup::contents::ContentTable;
 use crate::options::BuildOptions;
+use crate::options::walk::HardLinks;
 use crate::pipeline::plan::TreeSize;
-use crate::write::tree_writer::{Body, NewEntry};
+use crate::write::tree_writer::{Body, LinkInfo, NewEntry};
 use std::borrow::Cow;
 use weald_format::entries::EntryKind;
 use weald_format::{Attributes, FileKind, Result, Timestamp, XattrSet};
@@ -81,8 +82,17 @@ impl<'a> Rules<'a> {
             times: [mtime; 4],
             xattrs: entry.xattrs,
             body,
-            link: entry.link,
+            link: if self.splits_links() {
+                LinkInfo::Single
+            } else {
+                entry.link
+            },
         }
+    }
+
+    /// Whether each name becomes a file of its own.
+    pub fn splits_links(&self) -> bool {
+        self.options.hard_links == HardLinks::Split
     }
 
     fn attributes(&self, entry: &StreamEntry<'_>) -> Attributes {

@@ -74,7 +74,9 @@ pub fn write_tree(
     let mut hasher = TreeHasher::new(&summary.root_digest);
     let mut out = Out { image, metadata };
     let mut pages = LinkPages::new(&mut out, &mut hasher);
-    source.links(&mut |link| pages.push(link))?;
+    if !rules.splits_links() {
+        source.links(&mut |link| pages.push(link))?;
+    }
     pages.finish()?;
     metadata.finish(image)?;
     Ok(Emitted {

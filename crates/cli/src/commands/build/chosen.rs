@@ -88,10 +88,13 @@ fn write_path(output: &mut Output, form: Form, path: &[u8], kind: FileKind) -> s
     }
 }
 
+/// Paths that are left out, and why.
+type LeftOutPaths = Vec<(Vec<u8>, String)>;
+
 /// Collects what is left out, if anybody wants to know.
 struct Watch<'a> {
     inner: &'a dyn Observer,
-    left_out: Option<Mutex<Vec<(Vec<u8>, String)>>>,
+    left_out: Option<Mutex<LeftOutPaths>>,
 }
 
 impl Observer for Watch<'_> {
@@ -112,6 +115,7 @@ impl Observer for Watch<'_> {
             let why = match why {
                 LeftOut::Rule(rule) => rule_text(rule),
                 LeftOut::Script => "the function filter of the script".to_owned(),
+                LeftOut::MountPoint => "a mount point".to_owned(),
                 LeftOut::Image => "the image itself".to_owned(),
             };
             let mut list = list.lock().unwrap_or_else(PoisonError::into_inner);

@@ -3,9 +3,10 @@
 use super::import_target::ImportTarget;
 use super::names;
 use super::wait::WaitArgs;
+use crate::attribute_args::EntryArgs;
 use crate::commands::build::{json as build_json, summary};
 use crate::help::Help;
-use crate::input_args::{Input, InputArgs, WalkArgs};
+use crate::input_args::{FollowArgs, Input, InputArgs, WalkArgs};
 use crate::open_store::{new_image_at, open_dir, show_path};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
@@ -106,7 +107,11 @@ pub struct AddArgs {
     #[command(flatten)]
     walk: WalkArgs,
     #[command(flatten)]
+    follow: FollowArgs,
+    #[command(flatten)]
     pack: PackArgs,
+    #[command(flatten)]
+    entries: EntryArgs,
     #[command(flatten)]
     display: DisplayArgs,
     #[command(flatten)]
@@ -143,7 +148,8 @@ fn store_and_name(args: &AddArgs) -> anyhow::Result<(PathBuf, String)> {
 /// Runs the command.
 pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let (dir, name) = store_and_name(args)?;
-    let options = args.pack.options(&args.resources)?;
+    let mut options = args.pack.options(&args.resources)?;
+    args.entries.apply(&mut options)?;
     options.validate()?;
     weald_sys::check_preload()?;
     weald_sys::want_large_pages();
@@ -305,6 +311,7 @@ fn add(
     let input = args.input.input(std::slice::from_ref(&args.source))?;
     let mut walk_options = options.clone();
     args.walk.apply(input.is_stream(), &mut walk_options)?;
+    args.follow.apply(input.is_stream(), &mut walk_options)?;
     let input = match input {
         Input::Directories(dirs) => {
             let source = StoreSource::Layers(&dirs.layers());

@@ -159,7 +159,7 @@ pub fn shell(dir: &Path, script: &str) {
     assert!(output.status.success(), "{script}: {}", stderr(&output));
 }
 
-/// What a script of bash prints that ends with the first command that fails; `$WEALD` is the binary.
+/// What a script of bash prints, in which no command fails; `$WEALD` is the binary.
 #[track_caller]
 pub fn printed(dir: &Path, script: &str) -> String {
     let mut command = Command::new("bash");
@@ -167,7 +167,7 @@ pub fn printed(dir: &Path, script: &str) -> String {
     command.current_dir(dir).env_remove("SOURCE_DATE_EPOCH");
     let command = command.env("LC_ALL", "C").env("WEALD", weald_bin());
     let output = command.output().unwrap();
-    let said = stderr(&output);
-    assert!(output.status.success(), "{script}: {said}");
-    String::from_utf8_lossy(&output.stdout).into_owned()
+    let (printed, said) = (String::from_utf8_lossy(&output.stdout), stderr(&output));
+    assert!(output.status.success(), "{script}: {said}{printed}");
+    printed.into_owned()
 }
