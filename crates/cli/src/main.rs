@@ -33,6 +33,7 @@ mod reading;
 mod reported_mounts;
 mod rules;
 mod runtime_dir;
+mod script_args;
 mod self_mounting;
 mod shape;
 mod stages;

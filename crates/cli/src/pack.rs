@@ -5,15 +5,12 @@ use crate::interrupt::interrupt_flag;
 use crate::parse;
 use crate::progress::{Display, ProgressWord};
 use crate::rules::RuleArgs;
+use crate::script_args::ScriptArgs;
 use crate::shape::{
     self, ATTRIBUTES, COMPRESSION, CodecArgs, LayoutArgs, OUTPUT, RESOURCES, SELECTION,
 };
 use anyhow::bail;
-use clap::{ArgAction, Args, ValueHint};
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-use weald_builder::script::{Script, ScriptLimits};
+use clap::{ArgAction, Args};
 use weald_builder::{BuildOptions, MountPoints, MtimeRule};
 use weald_format::label::Label;
 
@@ -22,27 +19,8 @@ use weald_format::label::Label;
 pub struct PackArgs {
     #[command(flatten)]
     pub rules: RuleArgs,
-    /// Lua script: its function filter(entry) decides about entries that the rules keep, its
-    /// function order(entries) sets the order of contents
-    #[arg(
-        long,
-        value_name = "FILE",
-        value_hint = ValueHint::FilePath,
-        hide_short_help = true,
-        help_heading = SELECTION
-    )]
-    pub script: Option<PathBuf>,
-    /// Time that all calls of the script may take together; then the build ends
-    #[arg(
-        long,
-        value_name = "SECONDS",
-        default_value_t = 300,
-        value_parser = clap::value_parser!(u64).range(1..),
-        requires = "script",
-        hide_short_help = true,
-        help_heading = SELECTION
-    )]
-    pub script_timeout: u64,
+    #[command(flatten)]
+    pub script: ScriptArgs,
     /// Stay on the file system of the source: mount points become empty directories; twice (-xx),
     /// they are left out
     #[arg(
@@ -142,14 +120,7 @@ impl PackArgs {
         options.threads = resources.threads;
         set_memory(&mut options, resources.memory);
         options.filter = self.rules.filter()?;
-        if let Some(path) = &self.script {
-            // A quarter of the memory limit: sorting takes about 400 bytes per entry.
-            let limits = ScriptLimits {
-                memory_len: options.memory_len / 4,
-                time: Duration::from_secs(self.script_timeout),
-            };
-            options.script = Some(Arc::new(Script::load(path, &limits)?));
-        }
+        self.script.apply(&mut options)?;
         options.label.clone_from(&self.label);
         options.mtime = mtime_of_environment()?;
         self.attributes.apply(&mut options);

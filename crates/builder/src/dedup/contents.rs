@@ -10,7 +10,7 @@ pub use table::ContentTable;
 
 use crate::compress::compressors::Compressors;
 use crate::compress::record_history::{HISTORY_SHARE_MAX, TailHistories, history_len_max};
-use crate::dedup::prepared::{Parts, Prepared, Preparing};
+use crate::dedup::prepared::{Parts, Prepared, Preparing, plain_parts};
 use crate::dedup::similar::{Choice, SimilarContents};
 use crate::dedup::starting_images::StartingImages;
 use crate::dedup::streams::{CATEGORIES, GENERAL, MADE};
@@ -256,6 +256,11 @@ impl<'a> ContentWriter<'a> {
     /// Begins a content. `probe` is the front of its data; entropy and category are taken from it.
     pub fn begin(&mut self, probe: &[u8]) {
         self.open_parts = self.preparing().parts(probe);
+    }
+
+    /// Begins a content that is not to be compressed.
+    pub fn begin_plain(&mut self) {
+        self.open_parts = plain_parts();
     }
 
     /// Adds data to the open content.

@@ -11,6 +11,11 @@ use weald_format::directory::Category;
 /// one is ordinary data.
 pub type Parts = Vec<(u64, u8)>;
 
+/// The parts of a content that is not to be compressed.
+pub fn plain_parts() -> Parts {
+    vec![(u64::MAX, INCOMPRESSIBLE)]
+}
+
 /// What is known about some data.
 #[derive(Debug, Default)]
 pub struct Prepared {
@@ -38,12 +43,20 @@ impl Preparing {
         }
     }
 
+    /// Prepares all data of a content that is not to be compressed.
+    pub fn prepare_plain(&self, data: &[u8]) -> Prepared {
+        Prepared {
+            parts: plain_parts(),
+            marks: self.rule.and_then(|rule| rule.marks(data)),
+        }
+    }
+
     /// The parts of a content. `probe` is the front of its data, or all of it; entropy and category
     /// are taken from it.
     pub fn parts(&self, probe: &[u8]) -> Parts {
         let categories = &self.categories;
         if categories.incompressible && is_incompressible(probe) {
-            return vec![(u64::MAX, INCOMPRESSIBLE)];
+            return plain_parts();
         }
         if !categories.x86 && !categories.arm64 {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! Lua scripts that choose and order the entries of an image.
+//! Lua scripts that choose, order and change the entries of an image.
 //!
 //! A script sees only its arguments: no files, processes, clock or other code. Memory, steps per
 //! call and time are limited. The time limit is needed because functions of Lua's library can run
@@ -7,9 +7,11 @@
 //! still runs then is abandoned; it ends with the process.
 
 mod candidate;
+mod change;
 mod interpreter;
 
 pub use candidate::Candidate;
+pub use change::Change;
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use interpreter::{Answer, Entry, Interpreter, Request};
 use std::fmt;
@@ -17,7 +19,7 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-use weald_format::{Error, Result};
+use weald_format::{Error, Result, XattrSet};
 
 /// Longest script, bytes.
 const SCRIPT_LEN_MAX: u64 = 1 << 20;
@@ -41,6 +43,7 @@ pub struct Script {
     limits: ScriptLimits,
     filters: bool,
     orders: bool,
+    changes: bool,
     channels: Mutex<Channels>,
 }
 
@@ -86,8 +89,8 @@ impl Script {
     /// Compiles and runs the script `text`; messages call it `name`.
     ///
     /// # Errors
-    /// `Invalid` with Lua's message if the script does not compile or run, or defines neither
-    /// `filter` nor `order`. `Limit` if it takes too long; `Io` if no thread can be started.
+    /// `Invalid` with Lua's message if the script does not compile or run, or defines none of the
+    /// functions that are called. `Limit` if it takes too long; `Io` if no thread can be started.
     pub fn new(name: &str, text: &[u8], limits: &ScriptLimits) -> Result<Self> {
         let (requests, asked) = crossbeam_channel::unbounded();
         let (answer, answers) = crossbeam_channel::unbounded();
@@ -102,6 +105,7 @@ impl Script {
             limits: *limits,
             filters: false,
             orders: false,
+            changes: false,
             channels: Mutex::new(Channels {
                 requests,
                 answers,
@@ -109,14 +113,20 @@ impl Script {
                 is_abandoned: false,
             }),
         };
-        if let Answer::Loaded { filters, orders } = script.ask(Request::Load, &|| false)? {
-            (script.filters, script.orders) = (filters, orders);
+        if let Answer::Loaded {
+            filters,
+            orders,
+            changes,
+        } = script.ask(Request::Load, &|| false)?
+        {
+            (script.filters, script.orders, script.changes) = (filters, orders, changes);
         }
-        if script.filters || script.orders {
+        if script.filters || script.orders || script.changes {
             Ok(script)
         } else {
             Err(Error::invalid(format!(
-                "{name}: expected a function 'filter' or 'order', found neither"
+                "{name}: expected a function 'filter', 'order', 'owner', 'mode', 'xattrs' or \
+                 'codec', found none of them"
             )))
         }
     }
@@ -134,6 +144,37 @@ impl Script {
     /// Whether it defines `order`.
     pub fn orders(&self) -> bool {
         self.orders
+    }
+
+    /// Whether it defines a function that changes entries.
+    pub fn changes(&self) -> bool {
+        self.changes
+    }
+
+    /// Whether it is asked about single entries, by their paths.
+    pub fn wants_entries(&self) -> bool {
+        self.filters || self.changes
+    }
+
+    /// What the script changes about an entry with these extended attributes; those of an image
+    /// that keeps none are not asked about.
+    ///
+    /// # Errors
+    /// As [`Script::keeps`].
+    pub fn change(
+        &self,
+        candidate: &Candidate<'_>,
+        xattrs: Option<&XattrSet>,
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<Change> {
+        if !self.changes {
+            return Ok(Change::default());
+        }
+        let request = Request::Change(Entry::of(candidate), xattrs.cloned());
+        match self.ask(request, is_cancelled)? {
+            Answer::Changed(change) => Ok(change),
+            _ => Ok(Change::default()),
+        }
     }
 
     /// Sends a request to the script's thread and waits for the answer, the time limit or
@@ -305,6 +346,80 @@ mod tests {
         );
     }
 
+    /// Would catch: an answer that is dropped or taken for another, one of the wrong kind that is
+    /// accepted, extended attributes that a script does not see.
+    #[test]
+    fn a_script_changes_entries() {
+        let set = vec![weald_format::Xattr {
+            name: b"user.a".to_vec(),
+            value: b"\0".to_vec(),
+        }];
+        let change = |text: &str| {
+            let asked = script(text).change(&candidate(b"a/b", 7), Some(&set), &|| false);
+            asked.map_err(|e| e.to_string())
+        };
+        let all = "function owner(e) return e.uid + 1, e.gid + 1 end
+            function mode(e) return e.mode & 384 end
+            function xattrs(e)
+              e.xattrs['user.b'] = e.name e.xattrs['user.a'] = nil
+              return e.xattrs
+            end
+            function codec(e) if e.size == 7 then return 'none' end end";
+        let changed = change(all).unwrap();
+        assert_eq!((changed.uid, changed.gid), (Some(2), Some(3)));
+        assert_eq!((changed.permissions, changed.is_plain), (Some(0o600), true));
+        let xattrs = changed.xattrs.unwrap();
+        assert_eq!(
+            (&*xattrs[0].name, &*xattrs[0].value),
+            (&b"user.b"[..], &b"b"[..])
+        );
+        let nothing = "function owner() end function mode() end function xattrs() end
+            function codec() end";
+        assert_eq!(change(nothing), Ok(Change::default()));
+        for (text, words) in [
+            (
+                "function owner() return -1 end",
+                "owner: expected a whole number from 0 to 4294967295",
+            ),
+            (
+                "function owner() return 1, 'x' end",
+                "for a/b, found string",
+            ),
+            ("function owner() return 1 << 32 end", "owner: expected"),
+            (
+                "function mode() return 4096 end",
+                "mode: expected a whole number from 0 to 4095",
+            ),
+            ("function mode() return 1.5 end", "mode: expected"),
+            ("function mode() return true end", "found boolean"),
+            (
+                "function xattrs() return 'x' end",
+                "xattrs: expected a table of names and values",
+            ),
+            (
+                "function xattrs() return {'x'} end",
+                "xattrs: expected a table",
+            ),
+            ("function xattrs() return {x = 1} end", "found integer"),
+            ("function xattrs() return {[''] = ''} end", "xattrs: "),
+            (
+                "function codec() return 'zstd' end",
+                "codec: expected \"none\" or nothing",
+            ),
+            ("function mode() while true do end end", "too many steps"),
+            ("owner = 3", "owner"),
+        ] {
+            let found = match Script::new("test.lua", text.as_bytes(), &LIMITS) {
+                Ok(_) => change(text).unwrap_err(),
+                Err(error) => error.to_string(),
+            };
+            assert!(
+                found.contains(words) && found.contains("test.lua"),
+                "{text}: {found}"
+            );
+        }
+    }
+
     #[test]
     fn order_sorts_in_place_or_returns_another_array() {
         let entries = || [candidate(b"c", 1), candidate(b"a", 3), candidate(b"b", 2)];
@@ -325,7 +440,7 @@ mod tests {
     #[test]
     fn mistakes_in_scripts_give_clear_messages() {
         for (text, words) in [
-            ("x = 1", "'filter' or 'order'"),
+            ("x = 1", "'filter', 'order', 'owner'"),
             ("function filter(", "test.lua:1"),
             (
                 "function filter(e) return e.size end",

@@ -44,9 +44,15 @@ impl Build<'_> {
             }
             Ok(None) => {
                 writer.expect(&self.tree.tree_path_of(job.entry), layout.data_len())?;
-                match self.take_samples(writer, &file, &layout)? {
+                let is_plain = self.tree.is_plain(job.entry);
+                let samples = if is_plain {
+                    Ok(Vec::new())
+                } else {
+                    self.take_samples(writer, &file, &layout)?
+                };
+                match samples {
                     Ok(parts) if parts.is_empty() => {
-                        self.stream_long(writer, pieces, &file, &layout)?
+                        self.stream_long(writer, pieces, (&file, &layout), is_plain)?
                     }
                     Ok(parts) => self.stream_parts(writer, &file, &layout, &parts)?,
                     Err(error) => Err(error),
@@ -73,8 +79,8 @@ impl Build<'_> {
         &mut self,
         writer: &mut ContentWriter<'_>,
         pieces: &mut PieceReader,
-        file: &Arc<SourceFile>,
-        layout: &Layout,
+        (file, layout): (&Arc<SourceFile>, &Layout),
+        is_plain: bool,
     ) -> Result<Result<Option<ContentId>>> {
         let (mut is_first, mut len) = (true, 0);
         let rule = writer.preparing().rule;
@@ -85,7 +91,11 @@ impl Build<'_> {
                 Piece::Hole(len) => writer.hole(len)?,
                 Piece::Data(bytes, marks) => {
                     if std::mem::take(&mut is_first) {
-                        writer.begin(&bytes);
+                        if is_plain {
+                            writer.begin_plain();
+                        } else {
+                            writer.begin(&bytes);
+                        }
                     }
                     writer.marked_data(&bytes, marks.as_ref())?;
                 }

@@ -238,6 +238,11 @@ impl<'a> Readers<'a> {
                     loaded.data = Vec::new();
                     return ReadFile::Whole(job, Ok(loaded));
                 }
+                if self.tree.is_plain(job.entry) {
+                    let preparing = &self.preparation.preparing;
+                    loaded.prepared = Some(preparing.prepare_plain(&loaded.data));
+                    return ReadFile::Whole(job, Ok(loaded));
+                }
                 if let (Some(recoder), None) = (&self.preparation.recoder, &loaded.layout.runs) {
                     loaded.recoded = recoder.streams(&loaded.data, &loaded.digest);
                 }

@@ -8,7 +8,7 @@ use super::tree::{Dir, LinkGroups, ScannedTree, Texts};
 use super::walk::Walked;
 use crate::Problem;
 use crate::scan::source::{IMAGE_DEV, Origin};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 use std::sync::OnceLock;
 use weald_format::limits::DEPTH_MAX;
@@ -76,6 +76,7 @@ struct Assembler {
     depth: usize,
     devs: Vec<u64>,
     other_devs: HashMap<u32, u64>,
+    plain: HashSet<u32>,
     /// All names of inodes with several names.
     linked: Vec<Linked>,
 }
@@ -116,6 +117,7 @@ pub fn assemble(walked: Walked) -> Result<(ScannedTree, Vec<Problem>)> {
         depth: 1,
         devs: Vec::new(),
         other_devs: HashMap::new(),
+        plain: HashSet::new(),
         linked: Vec::new(),
     };
     assembler.push(root_entry, root_dev, keeps_more_times.then_some(root_times));
@@ -258,6 +260,9 @@ impl Assembler {
         if dev != dir_dev && !is_of_image {
             self.other_devs.insert(index, dev);
         }
+        if from.plain.contains(&entry.name) {
+            self.plain.insert(index);
+        }
         if entry.has(Entry::LINKED) {
             let kind = self.attributes.distinct.values[entry.attributes as usize].0;
             self.linked.push((dev, entry.ino, kind, index));
@@ -297,6 +302,7 @@ impl Assembler {
             devs: self.devs,
             other_devs: self.other_devs,
             links,
+            plain: self.plain,
             given: HashMap::new(),
             equal_links: OnceLock::new(),
         }

@@ -13,6 +13,8 @@ pub struct At<'a> {
     pub name: &'a [u8],
     /// What the symlink leads to, opened as `O_PATH`.
     pub followed: Option<&'a OwnedFd>,
+    /// Its path from the root of the source, if a script is asked about it.
+    pub path: &'a [u8],
 }
 
 impl<'a> At<'a> {
@@ -22,6 +24,7 @@ impl<'a> At<'a> {
             dir,
             name,
             followed: None,
+            path: name,
         }
     }
 

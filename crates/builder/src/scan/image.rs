@@ -5,6 +5,7 @@ use super::options::ScanOptions;
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
 use super::tree::ScannedTree;
 use super::walk::Walked;
+use crate::options::script::{Candidate, Script};
 use crate::progress::{Observer, Progress, Stage};
 use crate::scan::source::{LayerSource, Origin};
 use std::collections::HashMap;
@@ -12,7 +13,9 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use weald_filter::{DIR_FILE_LEN_MAX, DirRules};
-use weald_format::{Error, FileKind, Ids, InodeNo, Result, XattrSetId, permissions_without_acl};
+use weald_format::{
+    Attributes, Error, FileKind, Ids, InodeNo, Result, XattrSetId, permissions_without_acl,
+};
 use weald_image::{Image, Inode, OpenedDirectory};
 
 /// Least time between two progress reports.
@@ -53,7 +56,7 @@ pub fn walk_image(
         last_report: Instant::now(),
     };
     let root = image.root()?;
-    walk.push(b"", &root)?;
+    walk.push(b"", &root, b"")?;
     let root_entry = walk.shard.entries.pop().ok_or_else(no_root)?;
     let root_times = walk.shard.more_times.pop().unwrap_or_default();
     let mut waiting = vec![Waiting {
@@ -108,7 +111,7 @@ struct ImageWalk<'a> {
 
 impl ImageWalk<'_> {
     fn needs_paths(&self) -> bool {
-        !self.options.filter.is_empty() || self.options.script.is_some_and(|s| s.filters())
+        !self.options.filter.is_empty() || self.options.script.is_some_and(Script::wants_entries)
     }
 
     fn list(&mut self, dir: Waiting, waiting: &mut Vec<Waiting>) -> Result<()> {
@@ -222,8 +225,10 @@ impl ImageWalk<'_> {
 
     /// Adds an entry unless the filter or the script excludes it.
     fn take(&mut self, rules: &DirRules, prefix: &[u8], name: &[u8], inode: &Inode) -> Result<()> {
+        let mut entry_path = Vec::new();
         if self.needs_paths() {
             let path = [prefix, name].concat();
+            entry_path.clone_from(&path);
             let is_dir = inode.kind == FileKind::Directory;
             let is_excluded = self.options.filter.excludes(rules, &path, is_dir);
             let (size, mtime) = (inode.size.0, inode.times.mtime);
@@ -237,10 +242,11 @@ impl ImageWalk<'_> {
                 return Ok(());
             }
         }
-        self.push(name, inode)
+        self.push(name, inode, &entry_path)
     }
 
-    fn push(&mut self, name: &[u8], inode: &Inode) -> Result<()> {
+    /// Adds an entry; a script gets its `path`.
+    fn push(&mut self, name: &[u8], inode: &Inode, path: &[u8]) -> Result<()> {
         let mut link = NONE;
         let mut size = 0;
         match inode.kind {
@@ -258,15 +264,18 @@ impl ImageWalk<'_> {
             }
             _ => {}
         }
-        let xattrs = self.xattrs(inode)?;
+        let mut xattrs = self.xattrs(inode)?;
         let mut attributes = inode.attributes;
         if inode.xattr_set.is_some() && !self.options.keep_xattrs {
             let set = self.image.xattrs(inode)?;
             attributes.permissions =
                 permissions_without_acl(attributes.permissions, &set, Ids::Kept);
         }
+        let is_plain = self.change(path, inode, (&mut attributes, &mut xattrs))?;
         let attributes = self.shard.intern_attributes(inode.kind, attributes);
         self.shard.push(name, inode.ino.0);
+        let index = self.shard.entries.len() - 1;
+        self.shard.set_plain(index, is_plain);
         if let Some(entry) = self.shard.entries.last_mut() {
             entry.set_mtime(inode.times.mtime);
             let is_linked =
@@ -285,6 +294,33 @@ impl ImageWalk<'_> {
         }
         self.file_len = self.file_len.saturating_add(size);
         Ok(())
+    }
+
+    /// Lets a script change the entry at `path`: its attributes, and the number of its extended
+    /// attributes. Returns whether its contents are not to be compressed.
+    fn change(
+        &mut self,
+        path: &[u8],
+        inode: &Inode,
+        (attributes, xattrs): (&mut Attributes, &mut u32),
+    ) -> Result<bool> {
+        if !self.options.script.is_some_and(Script::changes) {
+            return Ok(false);
+        }
+        let sets = &self.shard.xattr_sets.values;
+        let mut set = sets.get(*xattrs as usize).cloned().unwrap_or_default();
+        let (size, mtime) = (inode.size.0, inode.times.mtime);
+        let candidate = Candidate::new(path, inode.kind, size, attributes, mtime);
+        let observer = self.observer;
+        let is_cancelled = &|| observer.is_cancelled();
+        let changed = (attributes, &mut set);
+        let is_plain = self.options.change(&candidate, changed, is_cancelled)?;
+        *xattrs = if set.is_empty() {
+            NONE
+        } else {
+            self.shard.intern_xattrs(set)
+        };
+        Ok(is_plain)
     }
 
     fn xattrs(&mut self, inode: &Inode) -> Result<u32> {

@@ -4,7 +4,9 @@ use crate::options::addition::Addition;
 use crate::options::script::{Candidate, Script};
 use crate::options::walk::{FollowLinks, MountPoints};
 use weald_filter::Filter;
-use weald_format::{Attributes, FileKind, Result, Timestamp};
+use weald_format::{
+    ACL_ACCESS, Attributes, FileKind, Ids, Result, Timestamp, XattrSet, permissions_without_acl,
+};
 
 /// Options of a scan.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +60,32 @@ impl ScanOptions<'_> {
             }
             None => Ok(true),
         }
+    }
+
+    /// Lets the script change an entry: its attributes and extended attributes. Returns whether its
+    /// contents are not to be compressed.
+    pub(super) fn change(
+        &self,
+        candidate: &Candidate<'_>,
+        (attributes, xattrs): (&mut Attributes, &mut XattrSet),
+        is_cancelled: &dyn Fn() -> bool,
+    ) -> Result<bool> {
+        let Some(script) = self.script.filter(|script| script.changes()) else {
+            return Ok(false);
+        };
+        let kept = self.keep_xattrs.then_some(&*xattrs);
+        let change = script.change(candidate, kept, is_cancelled)?;
+        if let Some(set) = change.xattrs {
+            if !set.iter().any(|xattr| xattr.name == ACL_ACCESS) {
+                attributes.permissions =
+                    permissions_without_acl(attributes.permissions, xattrs, Ids::Kept);
+            }
+            *xattrs = set;
+        }
+        attributes.uid = change.uid.unwrap_or(attributes.uid);
+        attributes.gid = change.gid.unwrap_or(attributes.gid);
+        attributes.permissions = change.permissions.unwrap_or(attributes.permissions);
+        Ok(change.is_plain)
     }
 
     pub(super) fn keeps_more_times(&self) -> bool {

@@ -3,7 +3,7 @@
 
 use super::intern::Interner;
 use crate::Problem;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use weald_format::{Attributes, FileKind, Timestamp, XattrSet};
 
 /// Maximum number of shards, and so of threads: [`NameRef`] has 12 bits for the shard.
@@ -113,6 +113,8 @@ pub struct Shard {
     pub attributes: Vec<(FileKind, Attributes)>,
     attribute_index: HashMap<(FileKind, Attributes), u32>,
     pub xattr_sets: Interner<XattrSet>,
+    /// Names of the files whose contents are not compressed.
+    pub plain: HashSet<NameRef>,
     /// Devices of the entries that have [`Entry::OTHER_DEV`].
     pub other_devs: HashMap<NameRef, u64>,
     pub problems: Vec<Problem>,
@@ -143,6 +145,13 @@ impl Shard {
             link: NONE,
             xattrs: NONE,
         });
+    }
+
+    /// Notes that the contents of the file at `index` are not compressed, if that `is_plain`.
+    pub fn set_plain(&mut self, index: usize, is_plain: bool) {
+        if let Some(entry) = self.entries.get(index).filter(|_| is_plain) {
+            self.plain.insert(entry.name);
+        }
     }
 
     /// Returns the index of a pair of kind and attributes.

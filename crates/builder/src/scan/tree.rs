@@ -4,7 +4,7 @@ use super::shard::{Entry, MoreTimes, NONE};
 use crate::options::addition::Given;
 use crate::scan::source::{LayerSource, Origin};
 use std::cmp::Ordering;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::OnceLock;
 use weald_format::{Attributes, ContentId, FileKind, Times, Timestamp, Xattr, XattrSet};
 
@@ -96,6 +96,8 @@ pub struct ScannedTree {
     pub(super) devs: Vec<u64>,
     pub(super) other_devs: HashMap<u32, u64>,
     pub(super) links: LinkGroups,
+    /// Files whose contents are not compressed.
+    pub(super) plain: HashSet<u32>,
     /// Attributes that are given for entries, by number.
     pub(super) given: HashMap<u32, Given>,
     /// The hard links in place of `links`, once equal files are linked.
@@ -154,6 +156,11 @@ impl ScannedTree {
     /// Number of the file of an added regular file.
     pub(super) fn file_no(&self, entry: EntryNo) -> Option<usize> {
         Some(self.entry(entry).link as usize).filter(|&no| no != NONE as usize)
+    }
+
+    /// Whether the contents of a file are not compressed.
+    pub fn is_plain(&self, entry: EntryNo) -> bool {
+        self.plain.contains(&entry.0)
     }
 
     /// The attributes that are given for an entry, whatever the rules say.

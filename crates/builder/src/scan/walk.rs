@@ -6,7 +6,7 @@ use super::listed::Listed;
 use super::options::ScanOptions;
 use super::queue::{Done, Frame, Node, Task, Walk, path_of};
 use super::shard::{Entry, MoreTimes, NONE, NOT_ENTERED, RawDir, Shard};
-use crate::options::script::Script;
+use crate::options::script::{Candidate, Script};
 use crate::options::walk::{FollowLinks, MountPoints};
 use crate::scan::source::{LayerSource, Origin};
 use crate::threads::start;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use weald_filter::{DIR_FILE_LEN_MAX, DirRules, PathList};
 use weald_format::limits::{FILE_LEN_MAX, NAME_LEN_MAX};
 use weald_format::pages::check_xattrs;
-use weald_format::{Attributes, Error, FileKind, Result};
+use weald_format::{Attributes, Error, FileKind, Result, XattrSet};
 use weald_sys::{DirBuffer, Stat};
 
 /// Result of a walk.
@@ -257,7 +257,7 @@ impl<'w, 'a> Worker<'w, 'a> {
         node: &Node<'a>,
         number: u32,
     ) -> io::Result<Option<(Vec<u8>, u32)>> {
-        let asks_script = self.walk.options.script.is_some_and(Script::filters);
+        let asks_script = self.walk.options.script.is_some_and(Script::wants_entries);
         let prefix = if self.walk.options.filter.is_empty() && !asks_script {
             Vec::new()
         } else {
@@ -409,10 +409,12 @@ impl<'w, 'a> Worker<'w, 'a> {
                         self.shard.entries[index].set(Entry::OTHER_DEV, true);
                         self.shard.other_devs.insert(name_ref, stat.dev);
                     }
+                    let path = path();
                     let at = At {
                         dir,
                         name: &name,
                         followed: followed.as_ref(),
+                        path: &path,
                     };
                     if let Some(what) = self.fill(&at, index, &stat) {
                         self.report(node, &name, what);
@@ -453,14 +455,31 @@ impl<'w, 'a> Worker<'w, 'a> {
         if stat.kind == FileKind::Directory && mount_point != MountPoints::Entered {
             link = NOT_ENTERED;
         }
-        let xattrs = self.xattrs(at).unwrap_or_else(|error| {
+        let mut xattrs = self.xattrs(at).unwrap_or_else(|error| {
             problem = Some(describe("extended attributes cannot be read", &error));
-            NONE
+            XattrSet::new()
         });
         let mut attributes = attributes_of(stat);
         if !self.walk.options.keep_xattrs && stat.kind != FileKind::Symlink {
             attributes.permissions = at.permissions_without_acl(stat.permissions);
         }
+        let candidate = Candidate::new(at.path, stat.kind, size, &attributes, stat.mtime);
+        let (walk, changed) = (self.walk, (&mut attributes, &mut xattrs));
+        match walk
+            .options
+            .change(&candidate, changed, &|| walk.is_stopped())
+        {
+            Ok(is_plain) => self.shard.set_plain(index, is_plain),
+            Err(error) => {
+                walk.fail(error);
+                return None;
+            }
+        }
+        let xattrs = if xattrs.is_empty() {
+            NONE
+        } else {
+            self.shard.intern_xattrs(xattrs)
+        };
         let attributes = self.shard.intern_attributes(stat.kind, attributes);
         let entry = &mut self.shard.entries[index];
         entry.set_mtime(stat.mtime);
@@ -484,9 +503,9 @@ impl<'w, 'a> Worker<'w, 'a> {
         problem
     }
 
-    fn xattrs(&mut self, at: &At<'_>) -> io::Result<u32> {
+    fn xattrs(&mut self, at: &At<'_>) -> io::Result<XattrSet> {
         if !self.walk.options.keep_xattrs {
-            return Ok(NONE);
+            return Ok(XattrSet::new());
         }
         if at.followed.is_some() {
             self.list.clear();
@@ -497,15 +516,11 @@ impl<'w, 'a> Worker<'w, 'a> {
         }
         let set = match at.followed {
             Some(file) => weald_sys::read_xattrs_fd(file)?,
-            None if self.list.is_empty() => return Ok(NONE),
+            None if self.list.is_empty() => return Ok(XattrSet::new()),
             None => weald_sys::read_xattrs_at(at.dir, at.name)?,
         };
         check_xattrs(&set).map_err(io::Error::other)?;
-        Ok(if set.is_empty() {
-            NONE
-        } else {
-            self.shard.intern_xattrs(set)
-        })
+        Ok(set)
     }
 
     fn report(&mut self, node: &Node<'a>, name: &[u8], what: String) {

@@ -12,6 +12,7 @@ use crate::pack::{DisplayArgs, ResourceArgs, automatic_limit_len, memory_len_max
 use crate::parse;
 use crate::progress::bytes;
 use crate::rules::RuleArgs;
+use crate::script_args::ScriptArgs;
 use crate::shape::{self, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
 use crate::status::exit_code;
 use anyhow::bail;
@@ -124,6 +125,8 @@ pub struct RewriteArgs {
     attributes: AttributeArgs,
     #[command(flatten)]
     entries: EntryArgs,
+    #[command(flatten)]
+    script: ScriptArgs,
     /// Replace the target if it exists; it may be the image itself
     #[arg(short, long, help_heading = OUTPUT)]
     force: bool,
@@ -159,6 +162,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         || args.layout.is_given()
         || args.attributes.is_given()
         || args.entries.is_given()
+        || args.script.is_given()
         || !filter.is_empty();
     let generation_count = generation_count(args);
     refuse_lost_generations(args, generation_count)?;
@@ -329,6 +333,7 @@ fn pack_options(args: &RewriteArgs, filter: Filter) -> anyhow::Result<BuildOptio
     options.target_kind = target_kind(args.output_device);
     options.threads = args.resources.threads;
     set_memory(&mut options, args.resources.memory);
+    args.script.apply(&mut options)?;
     options.validate()?;
     Ok(options)
 }

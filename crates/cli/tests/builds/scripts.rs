@@ -55,8 +55,8 @@ fn the_examples_do_what_they_say() {
     fs::set_permissions(source.join("shared"), PermissionsExt::from_mode(0o664)).unwrap();
     let large = fs::File::create(source.join("large")).unwrap();
     large.set_len(200 << 20).unwrap();
-    let [small, newest, kinds] = &examples()[..] else {
-        panic!("three examples")
+    let [small, newest, kinds, changes] = &examples()[..] else {
+        panic!("four examples")
     };
     let built = |text: &str, options: &[&str]| {
         let image = scratch.at("image");
@@ -82,6 +82,8 @@ fn the_examples_do_what_they_say() {
         "{kept:?}"
     );
 
+    assert_eq!(built(changes, &[]), all);
+
     // Without compression and sharing, contents are stored one after the other.
     assert_eq!(built(kinds, &["--level", "0"]), all);
     let bytes = fs::read(scratch.at("image")).unwrap();
@@ -100,6 +102,84 @@ fn the_examples_do_what_they_say() {
         places.iter().all(Option::is_some) && places.is_sorted(),
         "{places:?}"
     );
+}
+
+/// Would catch: an example of what a script changes that does not do what the document says.
+#[test]
+fn the_last_example_changes_entries() {
+    let scratch = Scratch::new("64m");
+    fs::write(scratch.at("changes.lua"), &examples()[3]).expect("write");
+    shell(
+        scratch.path(),
+        "mkdir -p src/home/me; for n in a home/me/b film.mkv long.mkv; do echo $n > src/$n; done
+         yes compressible | head -c 90000 >> src/film.mkv; yes long | head -c 9000000 > src/long.mkv
+         chown -hR 5:6 src; chmod 666 src/a; setfattr -n user.trash.x -v 1 src/a
+         setfattr -n user.keep -v 1 src/a; cp -a src want; cd want; chown 0:0 . a home *.mkv
+         chmod o-w . a home home/me home/me/b *.mkv; setfattr -x user.trash.x a
+         find . -exec setfattr -n user.origin -v build {} +; touch -r ../src .",
+    );
+    printed(
+        scratch.path(),
+        "$WEALD build -q --script changes.lua src image; $WEALD diff image want >&2
+         $WEALD build -q src plain; $WEALD rewrite -q --script changes.lua plain again
+         $WEALD diff again want >&2; $WEALD build -q -t 1 --script changes.lua src one
+         cmp one image >&2; $WEALD build -q --no-xattrs --script changes.lua src bare
+         $WEALD diff --ignore xattrs bare want >&2; $WEALD stat bare a | grep -i origin >&2 || true
+         $WEALD store create -q s; $WEALD store add -q s src --name n --script changes.lua
+         $WEALD diff s:n want >&2",
+    );
+    for image in ["image", "again", "bare"] {
+        check(&scratch.at(image));
+    }
+    // What is not to be compressed lies in the image as it is, long files, too.
+    let lens = ["image", "plain"].map(|image| fs::metadata(scratch.at(image)).expect("stat").len());
+    assert!(lens[1] < 60_000 && lens[0] > lens[1], "{lens:?}");
+    let bytes = fs::read(scratch.at("image")).expect("read");
+    let has = |text: &str| bytes.windows(text.len()).any(|w| w == text.as_bytes());
+    assert!(has("film.mkv\ncompressible\n") && has("long\nlong\nlong\n"));
+    let bytes = fs::read(scratch.at("plain")).expect("read");
+    assert!(!bytes.windows(15).any(|w| w == b"long\nlong\nlong\n"));
+}
+
+/// The actions of mksquashfs, and the lines of `docs/scripts.md` for them.
+const ACTIONS: &str = r#"
+words=(-quiet -no-progress -xattrs -action 'exclude@name(*.o)')
+words+=(-action 'guid(7,8)@name(*.c)&&depth(2)' -action 'uid(9)@type(d)')
+mksquashfs src by.sqfs "${words[@]}" -action 'chmod(o-r)@name(*.h)' >&2
+unsquashfs -quiet -no-progress -dest want by.sqfs >&2
+# Versions before 4.6 have no actions for extended attributes.
+find want -type f -exec setfattr -x user.t1 {} +
+find want -type f -name a.c -exec setfattr -n user.x -v 1 {} +
+cat > actions.lua <<'END'
+local function depth(e) return select(2, e.path:gsub("/", "")) + 1 end
+function filter(e) return not e.name:match("%.o$") end
+function owner(e)
+  if e.name:match("%.c$") and depth(e) == 2 then return 7, 8 end
+  if e.type == "directory" then return 9 end
+end
+function mode(e) if e.name:match("%.h$") then return e.mode & ~4 end end
+function xattrs(e)
+  if e.type ~= "file" then return end
+  for n in pairs(e.xattrs) do if n:find("^user%.t") then e.xattrs[n] = nil end end
+  if e.name == "a.c" then e.xattrs["user.x"] = "1" end
+  return e.xattrs
+end
+END
+$WEALD build -q --script actions.lua src image
+$WEALD diff image want
+"#;
+
+/// Would catch: a line of the table that does something else than the action of mksquashfs.
+#[test]
+fn scripts_do_what_actions_of_mksquashfs_do() {
+    let scratch = Scratch::new("64m");
+    printed(
+        scratch.path(),
+        "mkdir -p src/d/e; for n in a.c b.h c.o; do for d in src src/d src/d/e; do echo $d$n > \
+         $d/$n; setfattr -n user.t1 -v x $d/$n; setfattr -n user.u -v y $d/$n; done; done
+         ln -s a.c src/d/link.c; find src -exec touch -hd @1000000 {} +",
+    );
+    assert_eq!(printed(scratch.path(), ACTIONS), "");
 }
 
 /// Would catch: an error in a script that is ignored, or that leaves an image behind.

@@ -1,11 +1,12 @@
 //! The thread that runs Lua: it receives requests and answers each in turn.
 
 use super::candidate::Candidate;
+use super::change::{Change, Changers};
 use crossbeam_channel::{Receiver, Sender};
 use mlua::{Function, HookTriggers, Lua, LuaOptions, StdLib, Table, VmState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use weald_format::{Error, FileKind, Result};
+use weald_format::{Error, FileKind, Result, XattrSet};
 
 /// Steps of the Lua interpreter that a call may take: about a second.
 const CALL_STEPS_MAX: u64 = 100_000_000;
@@ -69,6 +70,8 @@ pub enum Request {
     Load,
     /// Decide about an entry.
     Filter(Entry),
+    /// Change an entry with these extended attributes, if the image keeps them.
+    Change(Entry, Option<XattrSet>),
     /// Collect entries for ordering.
     Add(Vec<Entry>),
     /// Order the collected entries.
@@ -78,7 +81,13 @@ pub enum Request {
 /// Answer to a request.
 pub enum Answer {
     /// The functions that the script defines.
-    Loaded { filters: bool, orders: bool },
+    Loaded {
+        filters: bool,
+        orders: bool,
+        changes: bool,
+    },
+    /// What is changed about an entry.
+    Changed(Change),
     /// Whether the entry is kept.
     Kept(bool),
     /// The entries were collected.
@@ -93,6 +102,7 @@ pub struct Interpreter {
     lua: Lua,
     filter: Option<Function>,
     order: Option<Function>,
+    changers: Changers,
     /// Entries collected for ordering, and their number.
     entries: Option<Table>,
     count: usize,
@@ -119,6 +129,7 @@ impl Interpreter {
         let loaded = Answer::Loaded {
             filters: interpreter.filter.is_some(),
             orders: interpreter.order.is_some(),
+            changes: interpreter.changers.are_any(),
         };
         let mut answer = Ok(loaded);
         while answers.send(answer).is_ok() {
@@ -137,11 +148,13 @@ impl Interpreter {
         chunk.set_mode(mlua::chunk::ChunkMode::Text).exec()?;
         let globals = lua.globals();
         let (filter, order) = (globals.get("filter")?, globals.get("order")?);
+        let changers = Changers::of(&globals)?;
         Ok(Self {
             name: name.to_owned(),
             lua,
             filter,
             order,
+            changers,
             entries: None,
             count: 0,
             steps,
@@ -152,6 +165,10 @@ impl Interpreter {
         match request {
             Request::Load => Ok(Answer::Added),
             Request::Filter(entry) => self.filter(&entry),
+            Request::Change(entry, xattrs) => {
+                let changed = self.change(&entry, xattrs.as_ref()).map(Answer::Changed);
+                changed.map_err(|e| failed(&self.name, &e))
+            }
             Request::Add(entries) => {
                 let added = self.add(&entries).map(|()| Answer::Added);
                 added.map_err(|e| failed(&self.name, &e))
@@ -180,6 +197,12 @@ impl Interpreter {
                 other.type_name()
             ))),
         }
+    }
+
+    fn change(&self, entry: &Entry, xattrs: Option<&XattrSet>) -> mlua::Result<Change> {
+        self.steps.store(CALL_STEPS_MAX, Ordering::Relaxed);
+        let (table, of) = (self.table(entry)?, (&*entry.path, entry.kind));
+        self.changers.ask(&self.lua, &table, of, xattrs)
     }
 
     fn add(&mut self, added: &[Entry]) -> mlua::Result<()> {
