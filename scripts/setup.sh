@@ -47,6 +47,8 @@ unshare util-linux
 tar tar
 bsdtar libarchive-tools
 mtree mtree-netbsd
+xxhsum xxhash
+hardlink util-linux
 zstd zstd
 jq jq
 groff groff

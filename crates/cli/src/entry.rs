@@ -7,33 +7,7 @@ use weald_image::{Image, Inode};
 
 /// Mode as letters, for example `drwxr-xr-t`.
 pub fn mode_letters(inode: &Inode) -> String {
-    let bits = inode.attributes.permissions;
-    let kind = match inode.kind {
-        FileKind::Directory => 'd',
-        FileKind::Regular => '-',
-        FileKind::Symlink => 'l',
-        FileKind::CharDevice => 'c',
-        FileKind::BlockDevice => 'b',
-        FileKind::Fifo => 'p',
-        FileKind::Socket => 's',
-    };
-    let mut letters = String::from(kind);
-    for (shift, special, with_execute, without) in [
-        (6, 0o4000, 's', 'S'),
-        (3, 0o2000, 's', 'S'),
-        (0, 0o1000, 't', 'T'),
-    ] {
-        let rwx = bits >> shift;
-        letters.push(if rwx & 4 != 0 { 'r' } else { '-' });
-        letters.push(if rwx & 2 != 0 { 'w' } else { '-' });
-        letters.push(match (bits & special != 0, rwx & 1 != 0) {
-            (true, true) => with_execute,
-            (true, false) => without,
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    letters
+    weald_vfs::mode_letters(inode.kind, inode.attributes.permissions)
 }
 
 /// `8, 1` (major, minor) for a device, otherwise the size.

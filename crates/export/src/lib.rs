@@ -1,5 +1,5 @@
-//! Output of images: files of the host, a tar stream, a cpio archive, one side of a comparison with
-//! a directory.
+//! Output of images: files of the host, a tar stream, a cpio archive, lines of text, one side of a
+//! comparison with a directory.
 //!
 //! Neighbours: `vfs` selects entries and compares trees; `sys` calls the host.
 #![forbid(unsafe_code)]
@@ -7,6 +7,7 @@
 mod cpio;
 mod extract;
 mod host_tree;
+mod lines;
 mod links;
 mod pax;
 mod restore;
@@ -18,6 +19,7 @@ mod target_dir;
 pub use cpio::{CpioReport, write_cpio};
 pub use extract::{ExtractObserver, ExtractOptions, ExtractProgress, ExtractReport, extract};
 pub use host_tree::{HostDir, HostTree};
+pub use lines::{LineFormat, LinesReport, write_lines};
 pub use pax::{Entry as TarEntry, type_flag};
 pub use restore::XattrPolicy;
 pub use tar::{TarOptions, TarReport, write_tar};

@@ -40,7 +40,7 @@ pub use selected::{Event, SelectedWalk, Unmatched};
 pub use selection::{Reason, Scope, Selection};
 pub use size::parse_size;
 pub use sum::{Algorithm, Digester, Sum, SumOptions, sums};
-pub use text::{is_unsafe, safe_line, safe_text, shown, shown_path};
+pub use text::{is_unsafe, mode_letters, safe_line, safe_text, shown, shown_path};
 pub use time::{parse_time, utc_nanoseconds, utc_seconds};
 pub use walk::{Step, Visit, Walker};
 pub use weald_filter::PathList;

@@ -9,6 +9,7 @@ use std::collections::HashMap;
 use std::ops::ControlFlow;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use twox_hash::XxHash3_128;
 use weald_codec::FsVerity;
 use weald_format::{ContentId, Error, FileKind, Result};
 use weald_image::{Image, Inode};
@@ -16,13 +17,19 @@ use weald_image::{Image, Inode};
 /// Most contents whose digest is remembered for their other names; about 100 bytes each.
 const KNOWN_DIGEST_COUNT_MAX: usize = 1 << 18;
 
-/// A digest algorithm, all of 32 bytes.
+/// A digest algorithm.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Algorithm {
     /// BLAKE3, as b3sum computes it.
     Blake3,
     /// SHA-256, as sha256sum computes it.
     Sha256,
+    /// SHA-512, as sha512sum computes it.
+    Sha512,
+    /// MD5, as md5sum computes it. It does not tell forged data from the original.
+    Md5,
+    /// XXH3 with 128 bits, as xxhsum -H128 computes it. It does not tell forged data either.
+    Xxh3,
     /// fs-verity with SHA-256, as `fsverity digest` computes it. Digests that the image keeps are
     /// not computed.
     FsVerity,
@@ -34,7 +41,7 @@ pub struct Sum {
     /// Path from the root of the image.
     pub path: Vec<u8>,
     /// The digest, or the error that prevented it.
-    pub digest: Result<[u8; 32]>,
+    pub digest: Result<Box<[u8]>>,
 }
 
 /// Options of [`sums`].
@@ -99,14 +106,14 @@ fn next_file(walk: &mut SelectedWalk<'_>) -> Option<(Vec<u8>, Result<Inode>)> {
 
 /// Digests of contents that were read.
 #[derive(Default)]
-struct Known(Mutex<HashMap<ContentId, [u8; 32]>>);
+struct Known(Mutex<HashMap<ContentId, Box<[u8]>>>);
 
 impl Known {
-    fn get(&self, content: ContentId) -> Option<[u8; 32]> {
-        self.lock().get(&content).copied()
+    fn get(&self, content: ContentId) -> Option<Box<[u8]>> {
+        self.lock().get(&content).cloned()
     }
 
-    fn put(&self, content: ContentId, digest: [u8; 32]) {
+    fn put(&self, content: ContentId, digest: Box<[u8]>) {
         let mut table = self.lock();
         if table.len() >= KNOWN_DIGEST_COUNT_MAX {
             table.clear();
@@ -114,7 +121,7 @@ impl Known {
         table.insert(content, digest);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContentId, [u8; 32]>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<ContentId, Box<[u8]>>> {
         self.0
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -150,7 +157,7 @@ impl<'a> Digester<'a> {
     /// `Io`, `Corrupt`; `Invalid` ("interrupted").
     /// # Cost
     /// Reads the file, unless its content was among the last 2^18 ones.
-    pub fn digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+    pub fn digest(&self, inode: &Inode) -> Result<Box<[u8]>> {
         let Some(content) = inode.content else {
             return self.file_digest(inode);
         };
@@ -158,26 +165,45 @@ impl<'a> Digester<'a> {
             return Ok(digest);
         }
         let digest = self.file_digest(inode)?;
-        self.known.put(content, digest);
+        self.known.put(content, digest.clone());
         Ok(digest)
     }
 
-    fn file_digest(&self, inode: &Inode) -> Result<[u8; 32]> {
+    /// The digest of a regular file by an algorithm whose digests have 32 bytes.
+    ///
+    /// # Errors
+    /// As [`Digester::digest`].
+    /// # Panics
+    /// With another algorithm.
+    pub fn digest_of_32(&self, inode: &Inode) -> Result<[u8; 32]> {
+        let digest = self.digest(inode)?;
+        Ok(digest.as_ref().try_into().expect("32 bytes"))
+    }
+
+    fn file_digest(&self, inode: &Inode) -> Result<Box<[u8]>> {
         match self.algorithm {
             Algorithm::Blake3 => {
                 let mut hasher = blake3::Hasher::new();
                 self.for_each_piece(inode, &mut |piece| {
                     hasher.update(piece);
                 })?;
-                Ok(*hasher.finalize().as_bytes())
+                Ok(Box::new(*hasher.finalize().as_bytes()))
             }
-            Algorithm::Sha256 => {
-                let mut hasher = sha2::Sha256::new();
-                self.for_each_piece(inode, &mut |piece| hasher.update(piece))?;
-                Ok(hasher.finalize().into())
+            Algorithm::Sha256 => self.digest_by(sha2::Sha256::new(), inode),
+            Algorithm::Sha512 => self.digest_by(sha2::Sha512::new(), inode),
+            Algorithm::Md5 => self.digest_by(md5::Md5::new(), inode),
+            Algorithm::Xxh3 => {
+                let mut hasher = XxHash3_128::new();
+                self.for_each_piece(inode, &mut |piece| hasher.write(piece))?;
+                Ok(Box::new(hasher.finish_128().to_be_bytes()))
             }
-            Algorithm::FsVerity => self.fsverity_digest(inode),
+            Algorithm::FsVerity => Ok(Box::new(self.fsverity_digest(inode)?)),
         }
+    }
+
+    fn digest_by(&self, mut hasher: impl sha2::Digest, inode: &Inode) -> Result<Box<[u8]>> {
+        self.for_each_piece(inode, &mut |piece| hasher.update(piece))?;
+        Ok(hasher.finalize().as_slice().into())
     }
 
     fn fsverity_digest(&self, inode: &Inode) -> Result<[u8; 32]> {

@@ -7,6 +7,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write;
+use weald_format::FileKind;
 
 /// Escapes `name` for a message: valid UTF-8 stays, control characters and other bytes become
 /// `\xNN`, a backslash becomes `\\`.
@@ -92,6 +93,37 @@ fn push_bytes(text: &mut String, c: char) {
 fn push_byte(text: &mut String, byte: u8) {
     // Writing to a String cannot fail.
     let _ = write!(text, "\\x{byte:02x}");
+}
+
+/// Kind and permissions as letters, for example `drwxr-xr-t`.
+pub fn mode_letters(kind: FileKind, permissions: u16) -> String {
+    let bits = permissions;
+    let kind = match kind {
+        FileKind::Directory => 'd',
+        FileKind::Regular => '-',
+        FileKind::Symlink => 'l',
+        FileKind::CharDevice => 'c',
+        FileKind::BlockDevice => 'b',
+        FileKind::Fifo => 'p',
+        FileKind::Socket => 's',
+    };
+    let mut letters = String::from(kind);
+    for (shift, special, with_execute, without) in [
+        (6, 0o4000, 's', 'S'),
+        (3, 0o2000, 's', 'S'),
+        (0, 0o1000, 't', 'T'),
+    ] {
+        let rwx = bits >> shift;
+        letters.push(if rwx & 4 != 0 { 'r' } else { '-' });
+        letters.push(if rwx & 2 != 0 { 'w' } else { '-' });
+        letters.push(match (bits & special != 0, rwx & 1 != 0) {
+            (true, true) => with_execute,
+            (true, false) => without,
+            (false, true) => 'x',
+            (false, false) => '-',
+        });
+    }
+    letters
 }
 
 #[cfg(test)]

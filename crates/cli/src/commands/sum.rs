@@ -1,4 +1,4 @@
-//! `weald sum`: prints digests of files in the formats of b3sum, sha256sum and fsverity.
+//! `weald sum`: prints digests of files in the formats of b3sum, sha256sum, xxhsum and fsverity.
 
 use crate::choice_args::ChoiceArgs;
 use crate::help::{DONE_OR_PARTLY, Help};
@@ -23,7 +23,8 @@ pub const HELP: Help = Help {
     lists: &[],
     notes: &[
         "Only regular files have digests. Paths begin at the root of the image. Backslashes, \
-         newlines and carriage returns in names are escaped as b3sum and sha256sum escape them.",
+         newlines and carriage returns in names are escaped as b3sum and sha256sum escape them; \
+         xxhsum cannot read such names.",
         "b3sum cannot represent names that are not UTF-8: with --algorithm b3, such bytes \
          become U+FFFD. Use --json or sha256 for them.",
         "Names on a terminal are escaped: control characters and bytes that are not UTF-8 \
@@ -37,6 +38,10 @@ pub const HELP: Help = Help {
         (
             "Check a directory against them",
             "cd forest && sha256sum --quiet --check ../SHA256SUMS",
+        ),
+        (
+            "Compare a directory with MD5 digests, as an old archive has them",
+            "weald sum -a md5 forest.weald > md5 && cd forest && md5sum --quiet -c ../md5",
         ),
         (
             "Write fs-verity digests of all files",
@@ -57,11 +62,17 @@ pub enum Word {
     B3,
     /// SHA-256, as sha256sum
     Sha256,
+    /// SHA-512, as sha512sum
+    Sha512,
+    /// MD5, as md5sum; against accidents only
+    Md5,
+    /// XXH3 with 128 bits, as xxhsum -H128; against accidents only
+    Xxh3,
     /// fs-verity with SHA-256, as fsverity digest
     Fsverity,
 }
 
-/// Print digests of files in the format of b3sum, sha256sum or fsverity
+/// Print digests of files in the format of b3sum, sha256sum, md5sum, xxhsum or fsverity
 #[derive(Args, Debug)]
 #[command(after_help = HELP.short(), after_long_help = HELP.long())]
 pub struct SumArgs {
@@ -116,6 +127,9 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
         algorithm: match args.word() {
             Word::B3 => Algorithm::Blake3,
             Word::Sha256 => Algorithm::Sha256,
+            Word::Sha512 => Algorithm::Sha512,
+            Word::Md5 => Algorithm::Md5,
+            Word::Xxh3 => Algorithm::Xxh3,
             Word::Fsverity => Algorithm::FsVerity,
         },
         thread_count: thread_count(args.threads),
@@ -172,7 +186,7 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
     Ok(exit_code(problem_count))
 }
 
-fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> io::Result<()> {
+fn print(args: &SumArgs, sum: &Sum, digest: &[u8], output: &mut Output) -> io::Result<()> {
     if args.json {
         let mut object = Object::new();
         put_name(&mut object, "path", &sum.path);
@@ -182,6 +196,9 @@ fn print(args: &SumArgs, sum: &Sum, digest: &[u8; 32], output: &mut Output) -> i
             match args.word() {
                 Word::B3 => "b3",
                 Word::Sha256 => "sha256",
+                Word::Sha512 => "sha512",
+                Word::Md5 => "md5",
+                Word::Xxh3 => "xxh3",
                 Word::Fsverity => "fsverity",
             }
             .into(),

@@ -14,7 +14,7 @@ use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
 use std::process::ExitCode;
-use weald_export::{TarOptions, write_cpio, write_tar};
+use weald_export::{LineFormat, TarOptions, write_cpio, write_lines, write_tar};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -25,6 +25,8 @@ pub const HELP: Help = Help {
          same bytes. Sockets have no form in tar; weald reports them and leaves them out.",
         "With --format cpio it is an archive of the kind newc, which the kernel unpacks as an \
          initramfs: no extended attributes, no holes, no nanoseconds, files below 4 GiB.",
+        "--format mtree and listing write lines of text about the entries: a description that \
+         mtree, bsdtar and weald build read, and what unsquashfs -llnumeric prints.",
         "GNU tar restores extended attributes with tar -xp --xattrs --xattrs-include='*'. Names \
          with '=' are written twice, for GNU tar and for bsdtar (LIBARCHIVE.xattr). GNU tar warns \
          that it ignores the second form; bsdtar also restores the first one, with '%3D' in the \
@@ -42,6 +44,10 @@ pub const HELP: Help = Help {
         (
             "Make an initramfs",
             "weald tar --format cpio forest.weald | zstd > initramfs.img",
+        ),
+        (
+            "Compare a directory with the attributes in an image",
+            "weald tar --format mtree forest.weald > spec && mtree -f spec -p forest",
         ),
         (
             "Write what a list names, without objects",
@@ -83,6 +89,10 @@ enum FormatWord {
     Pax,
     /// Cpio of the kind newc
     Cpio,
+    /// A description of mtree(5), without contents
+    Mtree,
+    /// Lines as unsquashfs -llnumeric prints them
+    Listing,
 }
 
 /// Runs the command.
@@ -105,6 +115,22 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     };
     let root = source.directory()?;
     let mut output = Output::new();
+    let lines = match args.format {
+        FormatWord::Pax | FormatWord::Cpio => None,
+        FormatWord::Mtree => Some(LineFormat::Mtree),
+        FormatWord::Listing => Some(LineFormat::Listing {
+            is_terminal: output.is_terminal(),
+        }),
+    };
+    if let Some(format) = lines {
+        let report = args.reading.during("lines", &[&source], false, || {
+            let chosen = (&options.choice, &options.attributes);
+            write_lines(&source, root, chosen, format, output.raw(), &Problems)
+        })?;
+        output.finish()?;
+        let unmatched_count = chosen.report(&report.unmatched);
+        return Ok(exit_code(report.problem_count + unmatched_count));
+    }
     if output.is_terminal() {
         bail!("an archive is not written to a terminal");
     }

@@ -123,11 +123,14 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
         "tar" => &[
             ("tar i@", Always),
             ("tar i@ @gone", Always),
+            ("tar --format mtree i@", Nothing),
+            ("tar --format listing i@", InPipes),
             ("tar @gone", Nothing),
         ],
         "sum" => &[
             ("sum i@", InPipes),
             ("sum --algorithm sha256 i@", InPipes),
+            ("sum --algorithm sha512 i@", InPipes),
             ("sum --json i@", Nothing),
             ("sum i@ @gone", InPipes),
             ("sum i@ @/link", InPipes),

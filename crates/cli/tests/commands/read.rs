@@ -283,6 +283,38 @@ fn find_filters() {
         .expect(2, "weald: pattern '[x': a '[' has no ']'\n");
 }
 
+/// Would catch: a digest that another program does not find, a hole that is read otherwise.
+#[test]
+fn other_sums_equal_those_of_their_programs() {
+    let bench = Bench::with_image();
+    // xxhsum escapes nothing.
+    let names = r"cd source && find . -type f -printf '%P\0' | grep -zav '[[:cntrl:]\]'";
+    for (algorithm, program) in [
+        ("sha512", "sha512sum"),
+        ("md5", "md5sum"),
+        ("xxh3", "xxhsum -q -H128"),
+    ] {
+        let ours = format!(
+            "$WEALD sum -a {algorithm} image | grep -av '^\\\\' | grep -av '[[:cntrl:]]' | sort"
+        );
+        let theirs = format!("({names} | xargs -0 {program}) | grep -av '^\\\\' | sort");
+        let ours = bench.sh(&ours);
+        assert!(ours.lines().count() > 5, "{ours}");
+        assert_eq!(ours, bench.sh(&theirs), "{algorithm}");
+        let json = bench
+            .weald(["sum", "--json", "-a", algorithm, "image"])
+            .expect(0, "")
+            .json();
+        assert_eq!(json[0]["algorithm"], algorithm);
+    }
+    for program in ["sha512sum", "md5sum"] {
+        let algorithm = program.trim_end_matches("sum");
+        bench.sh(&format!(
+            "$WEALD sum -a {algorithm} image > sums; cd source; {program} --quiet -c ../sums"
+        ));
+    }
+}
+
 #[test]
 fn sums_equal_b3sum_and_sha256sum() {
     let bench = Bench::with_image();

@@ -385,3 +385,38 @@ fn cpio_archives_unpack_to_the_same_tree() {
     let mode = bench.sh("$WEALD tar --format cpio --no-xattrs acl | bsdtar -tvf - | grep file");
     assert!(mode.starts_with("-rw------- "), "{mode}");
 }
+
+/// Would catch: a name, kind, attribute or target that is described otherwise than it is, or that
+/// other programs read as another.
+#[test]
+fn descriptions_are_read_by_mtree_bsdtar_and_weald() {
+    let bench = Bench::with_image();
+    bench.sh(
+        "$WEALD tar --format mtree image > spec; head -1 spec | grep -qx '#mtree'
+         $WEALD extract -q image tree
+         mtree -f spec -p tree > found || true; cat found >&2; [ ! -s found ]
+         [ $(bsdtar -tf spec | wc -l) = $($WEALD find --count image) ]
+         $WEALD build -q --from mtree --contents-root tree spec again
+         $WEALD diff --ignore xattrs,links image again
+         chmod 111 tree/empty; mtree -f spec -p tree > changed || true; [ -s changed ]
+         $WEALD tar --format mtree --exclude '*' image > one; [ $(wc -l < one) = 2 ]",
+    );
+}
+
+/// Would catch: a column that unsquashfs prints otherwise.
+#[test]
+fn listings_are_those_of_unsquashfs() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir -p src/d; echo a > src/d/f; ln -s f src/d/l; mknod src/n c 1 3; mkfifo src/p
+         mknod src/big b 259 17; chmod 4755 src/d/f; chmod 1777 src/d; chown 12345:678 src/d/f
+         truncate -s 5G src/holes; touch -d '1999-01-02 03:04:05Z' src/d/f; touch 'src/two words'
+         mksquashfs src by.sqfs -quiet -no-progress >&2
+         $WEALD build -q src image; $WEALD tar --format listing image > ours
+         TZ=UTC unsquashfs -llnumeric by.sqfs | sed 's, squashfs-root$, .,; s, squashfs-root/, ,' \
+         > theirs
+         # The size of a directory is that of its records there.
+         for l in ours theirs; do awk '/^d/ { $3 = \"\" } 1' $l > $l.same; done
+         diff theirs.same ours.same",
+    );
+}

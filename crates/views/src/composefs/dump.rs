@@ -134,7 +134,7 @@ fn inode_of(image: &Image, inode: &Inode, digester: &Digester<'_>) -> Result<Dum
             if found.size <= INLINE_FILE_LEN_MAX {
                 found.content = image.read(inode, 0, INLINE_FILE_LEN_MAX as usize)?.to_vec();
             } else {
-                let digest = digester.digest(inode)?;
+                let digest = digester.digest_of_32(inode)?;
                 found.payload = object_name(&digest).into_bytes();
                 found.digest = Some(digest);
             }
