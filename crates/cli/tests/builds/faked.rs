@@ -4,6 +4,7 @@ use crate::support::*;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::process::{Command, Output, Stdio};
+use weald_testkit::command::copy_weald;
 
 const NOBODY: u32 = 65_534;
 

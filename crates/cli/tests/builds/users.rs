@@ -5,6 +5,7 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
+use weald_testkit::command::copy_weald;
 
 const NOBODY: u32 = 65_534;
 

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-pub use weald_testkit::command::{copy_weald, weald_bin};
+pub use weald_testkit::command::weald_bin;
 
 /// A tmpfs on a temporary directory, unmounted on drop; `size` has the syntax of mount(8).
 pub struct Scratch(tempfile::TempDir);
