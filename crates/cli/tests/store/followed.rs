@@ -78,7 +78,9 @@ fn openers_get_the_new_image_and_open_files_keep_theirs() {
         "store", "import", "-q", "small", "v2.weald", "--name", "latest",
     ]);
     assert_same(&ground.at("v2"), &dir, &MOUNTED);
-    ground.weald(&["store", "rm", "small:other"]);
+    eventually("the end of the moved image", || {
+        ground.0.weald(["store", "rm", "small:other"]).code == Some(0)
+    });
     ground.assert_clean("small");
     ground.0.umount(&dir);
     ground.assert_clean("small");
