@@ -131,7 +131,7 @@ fn invalid_options_are_refused_with_one_line() {
     for args in [
         &["--codec", "gzip"][..],
         &["--memory", "much"],
-        &["--owner", "root"],
+        &["--owner", "no such user"],
         &["--mode", "u=q"],
         &["--mtime", "noon"],
     ] {

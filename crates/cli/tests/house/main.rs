@@ -152,10 +152,10 @@ fn the_c_library_is_unsafe_in_one_file() {
     let files = fs::read_dir(&dir).expect("the sources");
     let is_unsafe = |path: &PathBuf| {
         let source = fs::read_to_string(path).expect("a source");
-        let code = source
+        let mut code = source
             .lines()
             .filter(|line| !line.trim_start().starts_with("//"));
-        code.into_iter().any(|line| line.contains("unsafe"))
+        code.any(|line| line.contains("unsafe"))
     };
     let paths = files.map(|file| file.expect("a file").path());
     let found: Vec<PathBuf> = paths.filter(is_unsafe).collect();
