@@ -273,13 +273,14 @@ impl Volume {
         let mut committer = self.committer.lock();
         {
             let state = self.core.state.read();
-            if let Some(failure) = &state.failure {
-                return Err(failed(failure));
-            }
-            // Another caller's commit took the changes of this one, too.
+            // Another caller's commit took the changes of this one, too. After a failure, nothing
+            // is lost by it.
             let has_drops = state.active.is_changed && wanted == 0;
             if state.committed >= wanted && !has_drops {
                 return Ok(());
+            }
+            if let Some(failure) = &state.failure {
+                return Err(failed(failure));
             }
         }
         let mut writing = self.core.shared.writing.lock();
