@@ -7,7 +7,7 @@ mod imports;
 mod texts;
 
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
@@ -214,4 +214,57 @@ fn dependencies_and_their_lines_agree() {
         missing.is_empty() && stale.is_empty(),
         "docs/dependencies.md lacks {missing:?}, has {stale:?} too many"
     );
+}
+
+/// Names of the dependencies of each of our crates in a lock file.
+fn locked(file: &str) -> BTreeMap<String, BTreeSet<String>> {
+    let text = fs::read_to_string(root().join(file)).expect("a lock file");
+    let name_of = |line: &str| {
+        let quoted = line.split('"').nth(1).expect("a name");
+        quoted.split(' ').next().expect("a word").to_owned()
+    };
+    let mut found = BTreeMap::new();
+    for package in text.split("[[package]]").skip(1) {
+        let mut lines = package.lines();
+        let name = lines.find(|line| line.starts_with("name = "));
+        let name = name_of(name.expect("a name"));
+        let listed = lines.skip_while(|line| !line.starts_with("dependencies = ["));
+        let listed = listed.skip(1).take_while(|line| !line.starts_with(']'));
+        if name.starts_with("weald-") {
+            found.insert(name, listed.map(name_of).collect());
+        }
+    }
+    found
+}
+
+/// Would catch: a dependency that a crate got and the workspaces beside this one do not know, which
+/// then do not build with `--locked`.
+#[test]
+fn lock_files_of_other_workspaces_are_up_to_date() {
+    let all = locked("Cargo.lock");
+    let metadata = metadata();
+    for file in [
+        "crates/c/Cargo.lock",
+        "crates/python/Cargo.lock",
+        "fuzz/Cargo.lock",
+    ] {
+        let theirs = locked(file);
+        assert!(theirs.contains_key("weald-image"), "{file}");
+        for package in &metadata.packages {
+            let Some(listed) = theirs.get(package.name.as_str()) else {
+                continue;
+            };
+            let used = package.dependencies.iter().filter(|dependency| {
+                dependency.kind == DependencyKind::Normal && !dependency.optional
+            });
+            let used = used.map(|dependency| dependency.name.clone());
+            let missing: Vec<String> = used.filter(|name| !listed.contains(name)).collect();
+            let gone: Vec<&String> = listed.difference(&all[package.name.as_str()]).collect();
+            assert!(
+                missing.is_empty() && gone.is_empty(),
+                "{file}: {}: {missing:?} are missing, {gone:?} are gone: cargo update --workspace",
+                package.name
+            );
+        }
+    }
 }
