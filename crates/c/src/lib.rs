@@ -16,7 +16,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use weald_format::FileKind;
-use weald_image::{Image, Inode, OpenOptions, Place};
+use weald_image::{Image, Inode, OpenOptions, TreePlace};
 use weald_vfs::Follow;
 
 /// Version of the interface: `WEALD_C_VERSION`.
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn weald_open(path: *const c_char, image: *mut *mut WealdI
     small(|| {
         // SAFETY: a string of the caller.
         let path = unsafe { bytes_of(path) }?;
-        let place = Place::parse(Path::new(OsStr::from_bytes(path)));
+        let place = TreePlace::parse(Path::new(OsStr::from_bytes(path)));
         if !place.path.is_empty() {
             return Err(Failure::invalid("a directory of an image cannot be opened"));
         }
