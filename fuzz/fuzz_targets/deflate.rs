@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use weald_codec::deflate::{ARCHIVES, PNG, Recipe, analyze, inflate, recreate, recreate_part};
-use weald_format::recipes::{Method, DeflatePart, Zlib};
+use weald_format::recipes::{DeflatePart, Method, Zlib};
 
 /// Longer inputs would only slow down the fuzzer; levels are compared on 128 KiB.
 const PLAIN_LEN_MAX: usize = 160 << 10;

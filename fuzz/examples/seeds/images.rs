@@ -269,6 +269,7 @@ fn put_raw(corpus: &Corpus, record: &RecordRef, raw: &[u8]) {
         RecordType::Links => "links",
         RecordType::Times => "times",
         RecordType::Fsverity => "fsverity",
+        RecordType::Copies => "copies",
         RecordType::Index | RecordType::Data | RecordType::Dictionary => return,
     };
     corpus.put(target, raw);
