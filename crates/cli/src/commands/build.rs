@@ -59,7 +59,7 @@ pub const HELP: Help = Help {
          'n' applies the rules to this directory only.",
         "--list names the root as '.', and writes no image; no file is read, so that files that \
          cannot be read are in the list. A stream is read to its end. With --json, each path is an \
-         object.",
+         object. IMAGE may be left out where there is one SOURCE.",
         "--dereference follows symlinks; a directory that would contain itself ends the build, and \
          a symlink to nothing is a problem. --dereference-unsafe goes by the text of a symlink, as \
          rsync's --copy-unsafe-links does.",
@@ -328,18 +328,24 @@ pub struct BuildArgs {
 impl BuildArgs {
     /// What is packed.
     fn sources(&self) -> &[PathBuf] {
-        self.paths.split_last().map_or(&[], |(_, sources)| sources)
+        match &*self.paths {
+            [_] if self.list => &self.paths,
+            paths => paths.split_last().map_or(&[], |(_, sources)| sources),
+        }
     }
 
-    /// The image to write.
+    /// The image to write; a list of one source needs none.
     fn image(&self) -> &Path {
-        self.paths.last().map_or(Path::new(""), PathBuf::as_path)
+        match &*self.paths {
+            [_] if self.list => Path::new("-"),
+            paths => paths.last().map_or(Path::new(""), PathBuf::as_path),
+        }
     }
 }
 
 /// Runs the command.
 pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
-    if let [only] = &*args.paths {
+    if let ([only], false) = (&*args.paths, args.list) {
         bail!(
             "{}: expected a source and an image: weald build SOURCE... IMAGE",
             show_path(only)

@@ -61,6 +61,13 @@ fn a_list_has_the_paths_of_the_image_that_is_built() {
             let built = printed(scratch.path(), &built);
             assert_eq!(listed, built, "seed {seed}: {words}");
         }
+        // Without the word for the image.
+        printed(
+            scratch.path(),
+            "$WEALD build --list x none > with; $WEALD build --list x > without; cmp with without
+             $WEALD build --list - none < x.tar > with; $WEALD build --list - < x.tar > without
+             cmp with without; test ! -e none",
+        );
         // The image in its own source is none of its files.
         let listed = printed(
             scratch.path(),
