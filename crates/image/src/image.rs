@@ -665,7 +665,7 @@ impl Image {
 }
 
 /// The content of a regular file, if it is not empty.
-fn content_of(inode: &Inode) -> Result<Option<ContentId>> {
+pub(crate) fn content_of(inode: &Inode) -> Result<Option<ContentId>> {
     match inode.kind {
         FileKind::Regular => Ok(inode.content),
         kind => {

@@ -1,10 +1,12 @@
 //! Facts about an image for reports and for programs that write another image from it.
 //!
 //! `sections` counts stored bytes by section, `space` computes the savings of each step of the
-//! builder, `used` finds the contents that the tree uses, `raw_access` gives records, streams and
-//! templates as they are stored, `fsverity` the kept digests.
+//! builder, `used` finds the contents that the tree uses, `placed` where the bytes of a file lie,
+//! `raw_access` gives records, streams and templates as they are stored, `fsverity` the kept
+//! digests.
 
 mod fsverity;
+pub mod placed;
 pub mod raw_access;
 pub mod sections;
 pub mod space;

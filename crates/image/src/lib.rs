@@ -53,6 +53,7 @@ pub use cache::shared::SharedCache;
 pub use check::findings::{CheckOptions, CheckReport, Finding};
 pub use hotness::text::Hotness;
 pub use image::{Image, OpenedDirectory, Summary, VisitEntryBlock};
+pub use inspect::placed::{PlacedRange, RangePlace};
 pub use inspect::sections::{RecipeShare, SectionInfo, Share};
 pub use inspect::space::{SpaceUsage, StreamUsage};
 pub use open::bases::{bases_of, image_digests};

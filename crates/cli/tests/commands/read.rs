@@ -444,3 +444,76 @@ fn long_reads_show_their_progress_on_a_terminal() {
         assert_eq!(said, "", "{name}");
     }
 }
+
+/// Would catch: an extent at another place than its bytes, a range that is missing or twice, a hole
+/// with a place, an extent of a base image or of a recipe that is said to lie here.
+#[test]
+fn extents_lie_where_stat_says() {
+    let bench = Bench::new();
+    bench.sh(
+        "mkdir a b; head -c 3000000 /dev/urandom > a/noise; seq 200000 > a/text
+        head -c 100000 /dev/urandom > a/sparse; truncate -s 9M a/sparse
+        tail -c 70000 a/noise >> a/sparse; cp -r a/. b/; (cat a/noise; seq 3) > b/more
+        mkdir z; seq 90000 | gzip > z/zipped; $WEALD build -q z z.weald
+        $WEALD build -q -l 3 --block-size 64K a a.weald
+        $WEALD build -q --base a.weald -l 3 b b.weald",
+    );
+    let (mut compared, mut holes, mut bases, mut recipes) = (0, 0, 0, 0);
+    for (image, tree) in [("a.weald", "a"), ("b.weald", "b"), ("z.weald", "z")] {
+        let digest = bench.sh("$WEALD info --json a.weald | jq -r .image_digest");
+        for entry in std::fs::read_dir(bench.at(tree)).expect("list") {
+            let name = entry.expect("entry").file_name();
+            let name = name.to_str().expect("UTF-8");
+            let content = std::fs::read(bench.at(tree).join(name)).expect("read");
+            let words = ["stat", "--extents", "--json", image, name];
+            let said = bench.weald(words).expect(0, "").json();
+            let ranges = said[0]["extents"].as_array().expect("extents");
+            let lines = bench
+                .weald(["stat", "--extents", image, name])
+                .expect(0, "");
+            let shown = lines
+                .text()
+                .lines()
+                .filter(|line| line.contains("extent: "))
+                .count();
+            assert_eq!(shown, ranges.len());
+            let mut end = 0;
+            for range in ranges {
+                let number = |key: &str| range[key].as_u64().expect("a number") as usize;
+                assert_eq!(number("offset"), end, "{said:?}");
+                let bytes = &content[end..end + number("len")];
+                end += number("len");
+                let of_base = range["base"].as_str();
+                bases += usize::from(of_base.is_some());
+                match range["place"].as_str() {
+                    Some("hole") => {
+                        holes += 1;
+                        assert!(bytes.iter().all(|&byte| byte == 0));
+                        assert_eq!(range.as_object().expect("an object").len(), 3, "{range}");
+                    }
+                    Some("recipe") => recipes += 1,
+                    place => {
+                        assert_eq!(place, Some("block"));
+                        let file = match of_base {
+                            Some(found) => {
+                                assert_eq!(found, digest.trim());
+                                "a.weald"
+                            }
+                            None => image,
+                        };
+                        let stored = std::fs::read(bench.at(file)).expect("read");
+                        let stored = &stored[number("stored_at")..][..number("stored_len")];
+                        assert!(number("at") + bytes.len() <= number("block_len"));
+                        if range["codec"] == "none" {
+                            assert!(&stored[number("at")..][..bytes.len()] == bytes, "{range}");
+                            compared += 1;
+                        }
+                    }
+                }
+            }
+            assert_eq!(end, content.len(), "{name}");
+        }
+    }
+    println!("{compared} compared, {holes} holes, {bases} of the base, {recipes} recipes");
+    assert!(compared > 40 && holes > 1 && bases > 40 && recipes > 0);
+}
