@@ -31,7 +31,7 @@ unmount = "umount $MNT"
 name = "own-loop"
 create = "truncate -s $SIZE disk; mkfs.ext4 -q disk"
 mount = "mount -t ext4 -o loop disk $MNT"
-unmount = "cat /sys/block/loop*/loop/dio >> SEEN; umount $MNT"
+unmount = "cat /sys/block/$(basename $(findmnt -no SOURCE $MNT))/loop/dio >> SEEN; umount $MNT"
 """
 
 
