@@ -37,6 +37,7 @@ python3 python3
 pip3 python3-pip
 TABLE
     test) cat <<'TABLE' ;;
+c++ g++
 fusermount3 fuse3
 rsync rsync
 attr attr
