@@ -178,8 +178,9 @@ fn text(image: &Image, located: &Located, has_extents: bool) -> Result<String> {
         .collect())
 }
 
-/// Ranges of a file that are listed; a file of a hostile image may have one for each byte.
-const RANGES_MAX: usize = 1 << 20;
+/// Ranges of a file that are listed; a file of a hostile image may have one for each byte. As JSON,
+/// one takes about 1 KiB of memory.
+const RANGES_MAX: usize = 1 << 17;
 
 fn placed(image: &Image, inode: &Inode) -> Result<Vec<PlacedRange>> {
     let mut ranges = Vec::new();
