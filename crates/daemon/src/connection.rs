@@ -8,11 +8,13 @@ use crate::opened_request::OpenedRequest;
 use crate::report::ServerReport;
 use crate::served::Served;
 use crate::shared::{REQUEST_TIMEOUT, Shared};
-use crate::store_change::{collect, commit, move_tiers, remove_image, work_on_snapshots};
+use crate::store_change::{
+    collect, commit, move_tiers, remove_image, rename_image, work_on_snapshots,
+};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use weald_format::{Error, Result};
-use weald_store::CollectOptions;
+use weald_store::{CollectOptions, IfTaken};
 use weald_volume::{TierMove, VolumePart};
 
 /// A connection that is being answered.
@@ -98,6 +100,19 @@ impl Connection {
             Ok(Request::HoldStore) => hold(&self.shared, &self.stream, (None, None), &descriptors),
             Ok(Request::RemoveImage { name, is_forced }) => {
                 remove_image(&self.shared, &self.stream, (&name, is_forced), &descriptors)
+            }
+            Ok(Request::RenameImage {
+                name,
+                new,
+                replaces,
+            }) => {
+                let if_taken = if replaces {
+                    IfTaken::Replace
+                } else {
+                    IfTaken::Fail
+                };
+                let names = (name.as_str(), new.as_str(), if_taken);
+                rename_image(&self.shared, &self.stream, names, &descriptors)
             }
             Ok(Request::Commit) => commit(&self.shared, &self.stream, &descriptors),
             Ok(Request::Collect {

@@ -79,6 +79,8 @@ pub use server::Server;
 pub use shared::{ServerOptions, log_to};
 pub use snapshot_work::{SnapshotReport, SnapshotSpaceReport, SnapshotWork, work_alone};
 pub use store_owner::path_belongs_to_root_alone;
-pub use store_request::{collect, commit, move_tiers, remove_image, work_on_snapshots};
+pub use store_request::{
+    collect, commit, move_tiers, remove_image, rename_image, work_on_snapshots,
+};
 pub use volume_mount::is_volume;
 pub use volume_options::VolumeMountOptions;

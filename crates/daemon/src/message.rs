@@ -24,7 +24,7 @@ use weald_store::tier::TierReport;
 use weald_store::{Collected, Imported};
 
 /// Protocol version. Any change of a message increments it.
-pub const PROTOCOL: u32 = 11;
+pub const PROTOCOL: u32 = 12;
 
 /// Words of a refusal of another protocol, in all versions.
 const OTHER_PROTOCOL: &str = "speaks protocol";
@@ -90,6 +90,14 @@ pub(crate) enum Request {
     RemoveImage {
         name: String,
         is_forced: bool,
+    },
+    /// Sent with the same file: give the image `name` of a store of which a volume is mounted the
+    /// name `new`, and replace an image of that name if `replaces` says so. The answer is `Done`.
+    /// The server completes it without the client.
+    RenameImage {
+        name: String,
+        new: String,
+        replaces: bool,
     },
     /// Sent with the same file: write all mounted volumes of a store to disk. The answer is `Done`.
     Commit,

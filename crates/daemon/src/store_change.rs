@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 use weald_format::Result;
-use weald_store::CollectOptions;
+use weald_store::{CollectOptions, IfTaken};
 use weald_volume::{CollectStep, Removing, TierMove};
 
 /// Bytes of a part of a list of snapshots, from which on the next one begins. Bytes of text may
@@ -37,6 +37,27 @@ pub(crate) fn remove_image(
     };
     // The volume is not kept: it may be unmounted meanwhile.
     match begun.and_then(Removing::finish) {
+        Ok(()) => send(stream, &Reply::Done, &[]),
+        Err(error) => refuse(stream, &error),
+    }
+}
+
+/// Gives the image of the first name the second one, also if the client ends meanwhile.
+///
+/// # Errors
+/// `Io` of the connection.
+pub(crate) fn rename_image(
+    shared: &Shared,
+    stream: &UnixStream,
+    (name, new, if_taken): (&str, &str, IfTaken),
+    descriptors: &[OwnedFd],
+) -> Result<()> {
+    let volume = match volume_of_store(shared, descriptors) {
+        Ok(Some(volume)) => volume,
+        Ok(None) => return send(stream, &Reply::NotHere, &[]),
+        Err(error) => return refuse(stream, &error),
+    };
+    match volume.rename_image(name, new, if_taken) {
         Ok(()) => send(stream, &Reply::Done, &[]),
         Err(error) => refuse(stream, &error),
     }

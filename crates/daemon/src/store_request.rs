@@ -11,7 +11,7 @@ use std::os::fd::BorrowedFd;
 use std::os::unix::net::UnixStream;
 use weald_format::{Error, Result};
 use weald_store::tier::TierReport;
-use weald_store::{CollectOptions, Collected};
+use weald_store::{CollectOptions, Collected, IfTaken};
 use weald_volume::TierMove;
 
 /// Time between two looks whether the user has interrupted.
@@ -71,6 +71,31 @@ pub fn remove_image(
     let request = Request::RemoveImage {
         name: name.to_owned(),
         is_forced,
+    };
+    match ask(runtime_dir, lock, &request)? {
+        Some((_, Reply::Done)) => Ok(true),
+        Some(_) => Err(unexpected()),
+        None => Ok(false),
+    }
+}
+
+/// Lets the server that has a volume of the store mounted give the image `name` the name `new`.
+/// `lock` is the file that the writer of the store locks, open for writing. Returns whether there
+/// is such a server. The server completes it also if this process ends.
+///
+/// # Errors
+/// Those of [`weald_volume::Volume::rename_image`]; `Io`.
+pub fn rename_image(
+    runtime_dir: &RuntimeDir,
+    lock: BorrowedFd<'_>,
+    name: &str,
+    new: &str,
+    if_taken: IfTaken,
+) -> Result<bool> {
+    let request = Request::RenameImage {
+        name: name.to_owned(),
+        new: new.to_owned(),
+        replaces: if_taken == IfTaken::Replace,
     };
     match ask(runtime_dir, lock, &request)? {
         Some((_, Reply::Done)) => Ok(true),

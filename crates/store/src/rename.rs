@@ -21,13 +21,28 @@ impl StoreWriter {
     /// The map is hidden before the commit that moves the row, and shown under the new name after
     /// it: [`crate::recover`] shows a hidden map under the name of its row. So for a moment readers
     /// do not find the image under `old` nor `new`; what `new` meant before, they find until then.
-    /// Readers that have one of the images open go on.
+    /// Readers that have one of the images open go on. Replaced images that nobody reads are
+    /// removed, before and after.
     ///
     /// # Errors
     /// `NotFound` if there is no such image; `Busy` if `new` is taken; `Limit` if too many replaced
     /// images are read; `Invalid` for a name that no image can have, and for the name that it has;
     /// `Corrupt`, `Io`, `Full`.
     pub fn rename(&mut self, old: &str, new: &str, if_taken: IfTaken) -> Result<()> {
+        self.release_replaced()?;
+        self.rename_only(old, new, if_taken)?;
+        match if_taken {
+            IfTaken::Replace => self.release_replaced(),
+            IfTaken::Fail => Ok(()),
+        }
+    }
+
+    /// As [`StoreWriter::rename`], and replaced images stay: a server removes them in steps,
+    /// between the commits of its volumes.
+    ///
+    /// # Errors
+    /// As [`StoreWriter::rename`].
+    pub fn rename_only(&mut self, old: &str, new: &str, if_taken: IfTaken) -> Result<()> {
         layout::check_name(old)?;
         layout::check_name(new)?;
         if old == new {
@@ -35,7 +50,6 @@ impl StoreWriter {
         }
         let image_no = self.store().map(old)?.image_no;
         let row = self.present_row(old)?;
-        self.release_replaced()?;
         let is_over = if_taken == IfTaken::Replace && self.image_row(new)?.is_some();
         let replaced = if is_over {
             Some(self.replaceable(new)?)
@@ -67,10 +81,6 @@ impl StoreWriter {
                 hidden
             };
             disk.switch(&from, &new_map)
-        })?;
-        match replaced {
-            Some(_) => self.release_replaced(),
-            None => Ok(()),
-        }
+        })
     }
 }

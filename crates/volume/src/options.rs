@@ -231,6 +231,9 @@ pub enum PlantedBug {
     ImageBeforeReferences,
     /// The row of an image that is being removed does not say which references are dropped.
     RemovalNotNoted,
+    /// A renamed image keeps its old name until the new one is committed, so that a power cut leaves
+    /// a name that no row has.
+    RenamedMapNotHidden,
     /// A collection goes on while a seal reads blocks that it moves.
     HeldBlocksMoved,
     /// A collection removes the file of a segment before the rows of its blocks have moved.
@@ -276,7 +279,7 @@ impl PlantedBug {
     }
 
     /// All of them.
-    pub const ALL: [Self; 46] = [
+    pub const ALL: [Self; 47] = [
         Self::MetadataBeforeData,
         Self::FreedBeforeCommit,
         Self::LostIncrement,
@@ -306,6 +309,7 @@ impl PlantedBug {
         Self::ImageBeforeData,
         Self::ImageBeforeReferences,
         Self::RemovalNotNoted,
+        Self::RenamedMapNotHidden,
         Self::HeldBlocksMoved,
         Self::SegmentRemovedEarly,
         Self::MovedBeforeData,

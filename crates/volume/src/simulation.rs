@@ -6,6 +6,7 @@
 //! its seed and the fewest steps that still fail.
 
 mod perform;
+mod rename_steps;
 mod run;
 mod scrub_steps;
 mod sealed;

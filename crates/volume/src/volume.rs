@@ -571,6 +571,7 @@ mod file_system;
 mod hold;
 mod idle_collection;
 mod removing;
+mod renaming;
 mod settling;
 mod snapshot_policy;
 mod snapshots;

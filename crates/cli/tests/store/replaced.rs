@@ -159,3 +159,86 @@ fn the_server_of_a_volume_releases_replaced_images() {
     ground.0.umount(&home);
     ground.assert_clean("small");
 }
+
+/// Would catch: a name that cannot move while a volume of the store is mounted, a volume that loses
+/// what was written meanwhile, a mount that loses the replaced image, and space that stays.
+#[test]
+fn names_move_beside_a_mounted_volume() {
+    let ground = with_latest();
+    let (dir, home) = (ground.0.dir("mnt"), ground.0.dir("home"));
+    ground.weald(&["volume", "create", "-q", "small:home"]);
+    ground.0.mount(Path::new("small:home"), &home, &[]);
+    ground.sh("seq 10000 > home/first");
+    ground
+        .0
+        .mount(Path::new("small:latest"), &dir, &["--isolated"]);
+    ground.weald(&["store", "mv", "small:v2", "second"]);
+    ground.refused(
+        &["store", "mv", "small:second", "latest"],
+        &["latest: an image of this name exists"],
+    );
+    ground.sh("cp -a v2 v3; echo three > v3/usr/version");
+    ground.weald(&[
+        "store",
+        "add",
+        "-q",
+        "small",
+        "v3",
+        "--name",
+        "latest",
+        "--replace",
+    ]);
+    let version = |name: &str| ground.weald(&["cat", &format!("small:{name}"), "usr/version"]);
+    assert_eq!(version("latest"), "three\n");
+    ground.weald(&[
+        "store",
+        "import",
+        "-q",
+        "--replace",
+        "small",
+        "v1.weald",
+        "--name",
+        "latest",
+    ]);
+    ground.weald(&["diff", "small:latest", "v1"]);
+    // The one that was latest between has no readers.
+    assert_eq!(replaced_count(&ground), 1);
+    ground.sh("seq 20000 > home/second");
+    ground.weald(&["store", "mv", "--replace", "small:second", "latest"]);
+    ground.weald(&["diff", "small:latest", "v2"]);
+    collect(&ground);
+    assert_same(&ground.at("v1"), &dir, &MOUNTED);
+    ground.0.umount(&dir);
+    collect(&ground);
+    assert_eq!(replaced_count(&ground), 0);
+    ground.sh("seq 10000 | cmp - home/first; seq 20000 | cmp - home/second");
+    assert_eq!(ground.sh("ls small/images"), "latest\n");
+    ground.0.umount(&home);
+    ground.assert_clean("small");
+}
+
+/// Would catch: an image that replaces its own base image, which goes when nobody reads it.
+#[test]
+fn an_image_does_not_replace_its_base() {
+    let ground = with_latest();
+    ground.weald(&["build", "-q", "--base", "v1.weald", "v2", "delta.weald"]);
+    let home = ground.0.dir("home");
+    for is_mounted in [false, true] {
+        if is_mounted {
+            ground.weald(&["volume", "create", "-q", "small:home"]);
+            ground.0.mount(Path::new("small:home"), &home, &[]);
+        }
+        let import = "store import -q --replace small delta.weald --name latest";
+        ground.refused(
+            &import.split(' ').collect::<Vec<_>>(),
+            &["latest: stays as it was; the new image is called latest~new"],
+        );
+        ground.weald(&["diff", "small:latest", "v1"]);
+        ground.weald(&["diff", "small:latest~new", "v2"]);
+        let mv = ["store", "mv", "--replace", "small:latest~new", "latest"];
+        ground.refused(&mv, &["is the base image of latest~new"]);
+        ground.weald(&["store", "rm", "small:latest~new"]);
+    }
+    ground.0.umount(&home);
+    ground.assert_clean("small");
+}

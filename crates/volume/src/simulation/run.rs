@@ -2,11 +2,13 @@
 
 mod collecting;
 mod images;
+mod renames;
 mod scrubbing;
 mod snapshots;
 mod world;
 
 use super::perform::{Difference, compare, compare_with_unnamed};
+use super::rename_steps::with_renames;
 use super::scrub_steps::with_scrubs;
 use super::sealed::Sealing;
 use super::snapshot_steps::with_snapshots;
@@ -34,6 +36,8 @@ const TWO_RARITY: u64 = 4;
 
 /// One of so many runs has scrubs.
 const SCRUBS_RARITY: u64 = 4;
+/// One run in so many has images that get other names.
+const RENAMES_RARITY: u64 = 4;
 /// One run in so many has snapshots.
 const SNAPSHOTS_RARITY: u64 = 2;
 
@@ -67,6 +71,10 @@ impl Plan {
         let mut random = Random::new(seed ^ 0x0004_0005);
         if random.is_one_in(SCRUBS_RARITY) {
             steps = with_scrubs(steps, &mut random);
+        }
+        let mut random = Random::new(seed ^ 0x0005_0005);
+        if random.is_one_in(RENAMES_RARITY) {
+            steps = with_renames(steps, &mut random);
         }
         Self {
             seed,
@@ -304,6 +312,7 @@ impl VolumeRun {
             Step::Hold { is_late } => self.begin_seal(*is_late),
             Step::Seal(image) => self.end_seal(image.as_ref()),
             Step::RemoveImage(removal) => self.remove_image(removal),
+            Step::RenameImage(rename) => self.rename_image(rename),
             Step::Collect(collect) => self.collect(collect),
             Step::Fail(fault, count) => {
                 self.disk.fail_after(*count, *fault);

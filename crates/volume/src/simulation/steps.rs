@@ -204,6 +204,17 @@ pub struct RemoveImage {
     pub cut_after: Option<u64>,
 }
 
+/// An image that gets another name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenameImage {
+    /// Chooses it among those that are there.
+    pub which: u64,
+    /// The new name, which another image may have.
+    pub number: u64,
+    /// Whether an image of that name is replaced.
+    pub replaces: bool,
+}
+
 /// Something that happens between two steps of a collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Between {
@@ -246,6 +257,7 @@ pub enum Step {
     /// The seal reads everything, and ends. It may add an image to the store.
     Seal(Option<AddImage>),
     RemoveImage(RemoveImage),
+    RenameImage(RenameImage),
     Collect(Collect),
     /// The call of the disk after this many others fails.
     Fail(Fault, u64),

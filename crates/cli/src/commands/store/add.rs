@@ -42,7 +42,7 @@ pub const HELP: Help = Help {
          newest.",
         "With --replace, a name can move, as that of the latest version: readers find the old \
          image until the new one is complete. Mounts of the old image go on with it, and it keeps \
-         its space until they end. No image is replaced in a store of which a volume is mounted.",
+         its space until they end.",
         "A stream, or an image of EROFS, is first packed into a temporary file in the store's \
          directory.",
         "If a volume of the store is mounted, by the same user, add builds the image in a \
@@ -195,16 +195,16 @@ type Pack<'a> = dyn Fn(StoreTarget<'_>, &dyn Observer) -> anyhow::Result<Added> 
 
 impl Adding<'_> {
     /// Adds the image and prints the report.
-    pub fn run(&self, mut target: ImportTarget, args: &DisplayArgs) -> anyhow::Result<ExitCode> {
+    pub fn run(&self, target: ImportTarget, args: &DisplayArgs) -> anyhow::Result<ExitCode> {
         let (store, dir, name) = (self.store, self.dir, self.name);
         let mut replaces = false;
         if self.replaces {
-            target.own_writer()?;
             replaces = names::prepare_to_replace(store, name)?;
         } else if matches!(target, ImportTarget::Mounted(_)) {
             refuse_taken(store, name)?;
         }
         let before = names::name_before(name);
+        let new = if replaces { &before } else { name };
         let display = args.display()?;
         let start = Instant::now();
         let added = match target {
@@ -212,28 +212,29 @@ impl Adding<'_> {
                 let target = StoreTarget {
                     writer,
                     dir,
-                    name: if replaces { &before } else { name },
+                    name: new,
                     like: self.like,
                 };
                 (self.pack)(target, &display)
             }
-            mounted => self.add_to_mounted(mounted, &display),
+            mounted => self.add_to_mounted(mounted, new, &display),
         };
         display.finish();
         let added = added?;
         if replaces {
             let options = WriteOptions::new(writer_name("store add"));
-            names::replace(&mut store.write(options)?, name)?;
+            names::replace(store, &mut ImportTarget::open(store, dir, options)?, name)?;
         }
         print(args, name, &added, start)?;
         Ok(exit_code(added.report.problem_count))
     }
 
     /// Builds the image in a temporary store, which has the image that it continues. The server of
-    /// a mounted volume stores the blocks that the store lacks.
+    /// a mounted volume stores the blocks that the store lacks, as the image `new`.
     fn add_to_mounted(
         &self,
         mut mounted: ImportTarget,
+        new: &str,
         observer: &dyn Observer,
     ) -> anyhow::Result<Added> {
         let (store, name) = (self.store, self.name);
@@ -268,11 +269,11 @@ impl Adding<'_> {
         let target = StoreTarget {
             writer,
             dir: &dir,
-            name,
+            name: new,
             like: like.as_deref(),
         };
         let mut added = (self.pack)(target, observer)?;
-        added.imported = mounted.import(name, &StoredImage::open(own, name)?)?;
+        added.imported = mounted.import(new, &StoredImage::open(own, new)?)?;
         added.report.problem_count += problem_count;
         drop(continued);
         Ok(added)

@@ -126,8 +126,8 @@ pub const IMPORT_HELP: Help = Help {
          image until the new one is complete. Mounts of the old image go on with it, and it keeps \
          its space until they end.",
         "If a volume of the store is mounted, by the same user, its server stores the image while \
-         the volume goes on. --verify-duplicates and --replace are then refused, and \
-         --index-memory is without effect.",
+         the volume goes on. --verify-duplicates is then refused, and --index-memory is without \
+         effect.",
     ],
     examples: &[
         (
@@ -242,7 +242,6 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
     let mut target = ImportTarget::open(&store, &dir, options)?;
     let mut taken = Vec::new();
     if args.replace {
-        target.own_writer()?;
         for image in &incoming {
             if names::prepare_to_replace(&store, &image.name)? {
                 taken.push(image.name.clone());
@@ -259,7 +258,7 @@ pub(super) fn import(args: &ImportArgs) -> anyhow::Result<ExitCode> {
         }
         let imported = if taken.contains(&image.name) {
             let imported = import_image(&mut target, image, &names::name_before(&image.name))?;
-            names::replace(target.own_writer()?, &image.name)?;
+            names::replace(&store, &mut target, &image.name)?;
             imported
         } else {
             import_image(&mut target, image, &image.name)?

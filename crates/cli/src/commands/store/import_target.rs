@@ -1,5 +1,6 @@
 //! The writer of a store that takes images: this process, or the server of a mounted volume.
 
+use super::names_writer::rename_by_server;
 use crate::commands::sent_image::SentImage;
 use crate::runtime_dir::runtime_dir_path;
 use anyhow::bail;
@@ -9,7 +10,7 @@ use std::path::Path;
 use weald_daemon::{HeldVolume, RuntimeDir};
 use weald_format::{Error, ErrorKind, Result};
 use weald_io::ReadAt;
-use weald_store::{Imported, LOCK_FILE, Store, StoreWriter, WriteOptions, read_parts};
+use weald_store::{IfTaken, Imported, LOCK_FILE, Store, StoreWriter, WriteOptions, read_parts};
 
 /// The writer of a store.
 #[allow(clippy::large_enum_variant)] // one for each command
@@ -44,17 +45,23 @@ impl ImportTarget {
         }
     }
 
-    /// The writer of this process.
-    ///
-    /// # Errors
-    /// If a volume of the store is mounted.
-    pub(super) fn own_writer(&mut self) -> anyhow::Result<&mut StoreWriter> {
+    /// Gives the image `name` of `store`, whose writer this is, the name `new`.
+    pub(super) fn rename(
+        &mut self,
+        store: &Store,
+        name: &str,
+        new: &str,
+        if_taken: IfTaken,
+    ) -> Result<()> {
         match self {
-            Self::Own(writer) => Ok(writer),
-            Self::Mounted(_) => bail!(
-                "a volume of the store is mounted: --replace needs a store of which none is, or \
-                 add the image under another name"
-            ),
+            Self::Own(writer) => writer.rename(name, new, if_taken),
+            Self::Mounted(_) => {
+                if rename_by_server(store, name, new, if_taken)? {
+                    return Ok(());
+                }
+                let what = "the volume was unmounted meanwhile: 'weald store mv' moves the name";
+                Err(Error::new(ErrorKind::Busy, what))
+            }
         }
     }
 

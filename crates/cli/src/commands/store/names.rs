@@ -1,6 +1,7 @@
 //! `weald store rm`, `forget` and `mv`.
 
-use super::remover::Remover;
+use super::import_target::ImportTarget;
+use super::names_writer::NamesWriter;
 use super::views;
 use super::wait::WaitArgs;
 use crate::help::{DONE_OR_FAILED, Help};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use weald_format::ErrorKind;
 use weald_image::Members;
-use weald_store::{IfTaken, Removal, Store, StoreWriter, WriteOptions};
+use weald_store::{IfTaken, Removal, Store, WriteOptions};
 use weald_vfs::{Glob, safe_line};
 use weald_volume::retention::Dated;
 
@@ -147,7 +148,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
         }
     }
     args.wait.until_free(&store)?;
-    let remover = remover_of(&store, args.dry_run)?;
+    let writer = writer_of(&store, args.dry_run)?;
     let members = Members::read(&store)?;
     if !args.force {
         members.refuse_needed(&store, &names)?;
@@ -160,17 +161,17 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     } else {
         Told::Nothing
     };
-    remove((&store, remover), &names, told, args.json, args.force)
+    remove((&store, writer), &names, told, args.json, args.force)
 }
 
 /// What removes images, unless nothing is removed.
-fn remover_of(store: &Store, is_dry_run: bool) -> anyhow::Result<Option<Remover>> {
+fn writer_of(store: &Store, is_dry_run: bool) -> anyhow::Result<Option<NamesWriter>> {
     if is_dry_run {
         return Ok(None);
     }
     store.release_reserve()?;
     let options = WriteOptions::new(writer_name("store rm"));
-    Ok(Some(Remover::open(store, options)?))
+    Ok(Some(NamesWriter::open(store, options)?))
 }
 
 /// What is said of each image.
@@ -184,9 +185,9 @@ enum Told {
     WouldBe,
 }
 
-/// Removes the images `names`, in this order, if there is a remover.
+/// Removes the images `names`, in this order, if there is a writer.
 fn remove(
-    (store, mut remover): (&Store, Option<Remover>),
+    (store, mut writer): (&Store, Option<NamesWriter>),
     names: &[String],
     told: Told,
     is_json: bool,
@@ -194,8 +195,8 @@ fn remove(
 ) -> anyhow::Result<ExitCode> {
     let mut output = Output::new();
     for name in names {
-        if let Some(remover) = &mut remover {
-            remover.remove(store, name, is_forced)?;
+        if let Some(writer) = &mut writer {
+            writer.remove(store, name, is_forced)?;
         }
         let (key, word) = match told {
             Told::Nothing => continue,
@@ -308,7 +309,7 @@ pub(super) fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
         leaving.extend(rules.unkept(&dated).into_iter().map(str::to_owned));
     }
     args.wait.until_free(&store)?;
-    let remover = remover_of(&store, args.dry_run)?;
+    let writer = writer_of(&store, args.dry_run)?;
     let members = Members::read(&store)?;
     let stay = leave_out_used(&store, &members, &mut leaving)?;
     if !args.quiet && !args.json {
@@ -325,7 +326,7 @@ pub(super) fn forget(args: &ForgetArgs) -> anyhow::Result<ExitCode> {
         (false, false) => Told::Removed,
     };
     let leaving = members.in_order(&leaving);
-    remove((&store, remover), &leaving, told, args.json, false)
+    remove((&store, writer), &leaving, told, args.json, false)
 }
 
 /// `name` with one mark in place of each run of numbers with dots and the like between them.
@@ -409,9 +410,12 @@ pub(super) fn prepare_to_replace(store: &Store, name: &str) -> anyhow::Result<bo
 }
 
 /// Gives the image that is called [`name_before`] the name `name`, in place of the one that has it.
-pub(super) fn replace(writer: &mut StoreWriter, name: &str) -> anyhow::Result<()> {
+pub(super) fn replace(store: &Store, target: &mut ImportTarget, name: &str) -> anyhow::Result<()> {
     let before = name_before(name);
-    let renamed = writer.rename(&before, name, IfTaken::Replace);
+    // The new image itself may need the old one.
+    let renamed = Members::read(store)
+        .and_then(|members| members.refuse_needed(store, &[name.to_owned()]))
+        .and_then(|()| target.rename(store, &before, name, IfTaken::Replace));
     renamed.with_context(|| format!("{name}: stays as it was; the new image is called {before}"))
 }
 
@@ -420,12 +424,13 @@ pub const MV_HELP: Help = Help {
     lists: &[],
     notes: &[
         "An image that is mounted or being read goes on under its mount. What mounts it by the old \
-         name, such as a line of fstab, must be changed. In a store of which a volume is mounted, \
-         names stay.",
+         name, such as a line of fstab, must be changed.",
         "With --replace, NEW may be the name of an image: at any moment it means the old image or \
          the moved one. Mounts of the old image go on with it; it keeps its space until a command \
          that writes to the store, such as weald store gc, finds that nobody reads it. A store has \
          at most 64 such images.",
+        "If a volume of the store is mounted, by the same user, its server moves the name while \
+         the volume goes on, also if this command is interrupted.",
     ],
     examples: &[
         (
@@ -467,13 +472,14 @@ pub(super) fn mv(args: &MvArgs) -> anyhow::Result<ExitCode> {
         );
     }
     args.wait.until_free(&store)?;
-    let mut writer = store.write(WriteOptions::new(writer_name("store mv")))?;
+    let options = WriteOptions::new(writer_name("store mv"));
+    let mut writer = NamesWriter::open(&store, options)?;
     let mut if_taken = IfTaken::Fail;
     if args.replace && store.names()?.contains(&args.new) && name != args.new {
         Members::read(&store)?.refuse_needed(&store, std::slice::from_ref(&args.new))?;
         if_taken = IfTaken::Replace;
     }
-    writer.rename(&name, &args.new, if_taken)?;
+    writer.rename(&store, &name, &args.new, if_taken)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -3,7 +3,7 @@
 use super::change::left_out_json;
 use crate::commands::build::{json as build_json, summary};
 use crate::commands::sent_image::SentImage;
-use crate::commands::store::remover::remove_image;
+use crate::commands::store::names_writer::remove_image;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::messages;
 use crate::named_volume::{Named, VolumePath};

@@ -180,6 +180,9 @@ impl VolumeRun {
                     world.doubtful = None;
                 }
             }
+            if !self.has_failed() {
+                world.settle_renaming(&store, &names)?;
+            }
             let is_known = |name: &&String| world.images.contains_key(*name) || self.has_failed();
             if let Some(other) = names.iter().find(|name| !is_known(name)) {
                 return Err(Error::not_found(format!("{other} was not added")));

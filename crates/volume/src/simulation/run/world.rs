@@ -40,6 +40,19 @@ pub struct World {
     pub doubtful_snapshot: Option<(String, ModelFs)>,
     /// An image that may be in the store, because a failure came while it was added.
     pub doubtful: Option<(String, Vec<RecordRef>)>,
+    /// An image that has one of two names, because a failure came while it was renamed.
+    pub renaming: Option<Renaming>,
+}
+
+/// A rename of which nobody knows yet whether it was done.
+#[derive(Debug, Clone)]
+pub struct Renaming {
+    pub old: String,
+    pub new: String,
+    /// The image.
+    pub records: Vec<RecordRef>,
+    /// The image that had the new name.
+    pub replaced: Option<Vec<RecordRef>>,
 }
 
 impl World {
@@ -63,6 +76,7 @@ impl World {
             snapshots: BTreeMap::new(),
             doubtful_snapshot: None,
             doubtful: None,
+            renaming: None,
         }
     }
 
