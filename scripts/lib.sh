@@ -53,10 +53,10 @@ timed() {
     say "   took $(since "$start") s"
 }
 
-# Every unit test. The crate of volumes comes alone: its simulations turn on faults of the store, which
+# Every unit test, those of programs, too. The crate of volumes comes alone: its simulations turn on faults of the store, which
 # the program that other tests run must not have.
 unit_tests() {
-    cargo test --workspace --exclude weald-volume --locked --no-fail-fast --lib
+    cargo test --workspace --exclude weald-volume --locked --no-fail-fast --lib --bins
     cargo test -p weald-volume --locked --no-fail-fast --lib
 }
 

@@ -1,6 +1,6 @@
 //! The options with which commands that read a tree choose entries of it.
 
-use crate::rules::RuleArgs;
+use crate::rules::{RuleArgs, tell_idle};
 use crate::shape::SELECTION;
 use crate::{messages, parse};
 use anyhow::{Context, bail};
@@ -91,8 +91,10 @@ impl ChoiceArgs {
 }
 
 impl Chosen {
-    /// Reports the patterns and the listed paths that selected nothing; returns their number.
+    /// Reports the patterns and the listed paths that selected nothing; returns their number. Rules
+    /// that decided about nothing are named.
     pub fn report(&self, unmatched: &Unmatched) -> u64 {
+        tell_idle(&self.choice.filter);
         for pattern in unmatched
             .patterns
             .iter()

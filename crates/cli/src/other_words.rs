@@ -22,7 +22,7 @@ const COMMANDS: &[(&[&str], &str)] = &[
          by 'weald volume rm'",
     ),
     (
-        &["commit", "append", "update"],
+        &["append", "update"],
         "'weald build --append SOURCE IMAGE' adds a generation, 'weald volume seal' makes an image \
          of a volume",
     ),

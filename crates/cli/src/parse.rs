@@ -420,6 +420,7 @@ mod tests {
     fn owners() {
         assert_eq!(owner("0"), Ok((0, None)));
         assert_eq!(owner("1:2"), Ok((1, Some(2))));
-        assert!(owner("root").is_err() && owner("1:").is_err() && owner("-1").is_err());
+        assert_eq!(owner("root:1"), Ok((0, Some(1))));
+        assert!(owner("nobody at all").is_err() && owner("1:").is_err() && owner("-1").is_err());
     }
 }

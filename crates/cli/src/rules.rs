@@ -7,6 +7,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weald_filter::{Filter, Verdict};
+use weald_vfs::shown;
 
 /// One rule option of the command line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,6 +78,20 @@ impl RuleArgs {
             }
         }
         Ok(filter)
+    }
+}
+
+/// Names the rules of the command line that have decided about no path.
+pub fn tell_idle(filter: &Filter) {
+    for rule in filter.idle_rules() {
+        let option = match rule.verdict {
+            Verdict::Excluded => "exclude",
+            Verdict::Included => "include",
+        };
+        log::warn!(
+            "--{option} {}: decides about nothing: no path matches, or an earlier rule does",
+            shown(&rule.text)
+        );
     }
 }
 

@@ -288,11 +288,14 @@ mod tests {
         }
     }
 
+    /// Takes so much of a processor, however many others want it.
     fn burn(time: Duration) {
-        let start = Instant::now();
-        while start.elapsed() < time {
-            std::hint::black_box(start);
-        }
+        let taken = || {
+            let clock = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+            Duration::try_from(clock).expect("a time from 0 on")
+        };
+        let start = taken();
+        while taken() - start < time {}
     }
 
     /// Would catch: times that are counted for another stage or thread, or not at all.
@@ -322,8 +325,7 @@ mod tests {
             panic!("{table}")
         };
         let number = |word: &str| word.parse::<f64>().expect("a number");
-        // The machine may be busy.
-        assert!((0.1..0.7).contains(&number(cpu)), "{table}");
+        assert!((0.4..0.8).contains(&number(cpu)), "{table}");
         assert!(number(waiting) > 0.4, "{table}");
         assert!(
             (write..tree).contains(&table.find("burning").expect("it")),

@@ -25,6 +25,8 @@ use rule::{lines, split_word};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use weald_format::{Error, ErrorKind, Result};
 pub use xattr_rules::XattrRules;
 
@@ -34,9 +36,17 @@ const MERGE_DEPTH_MAX: usize = 16;
 /// An item in the list of a filter.
 #[derive(Debug, Clone)]
 enum Item {
-    Rule(Rule),
+    Rule(ListedRule),
     /// Rules from files in the directories themselves.
     Dirs(DirMerge),
+}
+
+/// A rule of the list.
+#[derive(Debug, Clone)]
+struct ListedRule {
+    rule: Rule,
+    /// Whether it has decided about a path; clones of the filter share this.
+    has_decided: Arc<AtomicBool>,
 }
 
 /// Decision about one component of a path.
@@ -46,6 +56,21 @@ pub struct Reason<'a> {
     pub path: &'a [u8],
     /// The first rule that matches; `None` if no rule matches, and the path is included.
     pub rule: Option<Rule>,
+}
+
+impl ListedRule {
+    /// The rule, which has decided about a path.
+    fn decided(&self) -> &Rule {
+        // Most paths meet the same few rules: a write would take the line from other threads.
+        if !self.has_decided.load(Ordering::Relaxed) {
+            self.has_decided.store(true, Ordering::Relaxed);
+        }
+        &self.rule
+    }
+
+    fn is_idle(&self) -> bool {
+        self.rule.place.is_none() && !self.has_decided.load(Ordering::Relaxed)
+    }
 }
 
 impl Reason<'_> {
@@ -118,15 +143,17 @@ impl Filter {
 
     /// Appends a rule whose pattern has no prefix.
     fn push_plain(&mut self, pattern: &[u8], verdict: Verdict) -> Result<()> {
-        self.items
-            .push(Item::Rule(Rule::below(b"", pattern, verdict)?));
+        self.items.push(Item::Rule(ListedRule {
+            rule: Rule::below(b"", pattern, verdict)?,
+            has_decided: Arc::default(),
+        }));
         Ok(())
     }
 
     /// Sets the place of the rules from item `from` on that have none yet.
     fn set_places(&mut self, from: usize, place: impl Fn() -> String) {
         for item in self.items.iter_mut().skip(from) {
-            if let Item::Rule(rule) = item {
+            if let Item::Rule(ListedRule { rule, .. }) = item {
                 rule.place.get_or_insert_with(&place);
             }
         }
@@ -316,8 +343,18 @@ impl Filter {
     fn deciding<'a>(&'a self, rules: &'a DirRules, path: &[u8], is_dir: bool) -> Option<&'a Rule> {
         let is_match = |rule: &Rule| rule.pattern.matches(path, is_dir);
         self.items.iter().find_map(|item| match item {
-            Item::Rule(rule) => is_match(rule).then_some(rule),
+            Item::Rule(listed) => is_match(&listed.rule).then(|| listed.decided()),
             Item::Dirs(merge) => rules.find(merge, &is_match),
+        })
+    }
+
+    /// The rules that have decided about no path so far, in this filter and its clones: nothing
+    /// matches, or earlier rules do. Rules from files are left out: lists of what may be there are
+    /// made for many trees.
+    pub fn idle_rules(&self) -> impl Iterator<Item = &Rule> {
+        self.items.iter().filter_map(|item| match item {
+            Item::Rule(listed) if listed.is_idle() => Some(&listed.rule),
+            Item::Rule(_) | Item::Dirs(_) => None,
         })
     }
 

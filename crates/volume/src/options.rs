@@ -231,8 +231,8 @@ pub enum PlantedBug {
     ImageBeforeReferences,
     /// The row of an image that is being removed does not say which references are dropped.
     RemovalNotNoted,
-    /// A renamed image keeps its old name until the new one is committed, so that a power cut leaves
-    /// a name that no row has.
+    /// A renamed image keeps its old name until the new one is committed: a power cut leaves a name
+    /// that no row has.
     RenamedMapNotHidden,
     /// A collection goes on while a seal reads blocks that it moves.
     HeldBlocksMoved,

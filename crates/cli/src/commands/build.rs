@@ -16,6 +16,7 @@ use crate::open::{TrustArgs, refuse_stored_target, thread_count};
 use crate::open_store::show_path;
 use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
+use crate::rules::tell_idle;
 use crate::self_mounting;
 use crate::shape::{INPUT, OUTPUT, SELECTION};
 use crate::stages::Stages;
@@ -51,7 +52,8 @@ pub const HELP: Help = Help {
          lead from --root, or begin with it. A path that is not there is a problem, with exit \
          status 1.",
         "Filter rules are rsync's. Weald tries them in the order of the command line, and the \
-         first rule that matches a path decides. A leading '/' anchors a pattern at the source; a \
+         first rule that matches a path decides. Those that decide about no path are named; rules \
+         from files are not. A leading '/' anchors a pattern at the source; a \
          trailing '/' matches directories only. --filter 'dir-merge .rules' reads more rules from \
          the file .rules of each directory, for this directory and everything below it. Modifiers \
          follow the comma in 'dir-merge,en'. '-' or '+' means a file of plain patterns, 'w' \
@@ -369,13 +371,10 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
             (false, true) => Form::Zeros,
             (false, false) => Form::Lines,
         };
-        return list(
-            input,
-            args.image(),
-            form,
-            &options,
-            &args.display.display()?,
-        );
+        let image = args.image();
+        let listed = list(input, image, form, &options, &args.display.display()?)?;
+        tell_idle(&options.filter);
+        return Ok(listed);
     }
     let parity = parity_target(args)?;
     weald_sys::want_large_pages();
@@ -400,6 +399,7 @@ pub fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
         Err(error) => return Err(explain_inputs(args, error)),
         Ok(report) => report,
     };
+    tell_idle(&options.filter);
     let layout = match (args.parity, &parity) {
         (Some(share), Some(path)) => {
             let target = parity::Target {

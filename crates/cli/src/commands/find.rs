@@ -5,6 +5,7 @@ use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
+use crate::rules::tell_idle;
 use crate::{json, messages, parse, printf, status::exit_code};
 use anyhow::anyhow;
 use clap::{Args, ValueHint};
@@ -196,6 +197,7 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     } else {
         let walk = SelectedWalk::new(&image, start, &choice);
         search_walk(walk, &query, options.is_counted, &write, &mut take);
+        tell_idle(&choice.filter);
     }
     result?;
     if args.count {

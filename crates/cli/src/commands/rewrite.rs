@@ -11,7 +11,7 @@ use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, automatic_limit_len, memory_len_max, set_memory};
 use crate::parse;
 use crate::progress::bytes;
-use crate::rules::RuleArgs;
+use crate::rules::{RuleArgs, tell_idle};
 use crate::script_args::ScriptArgs;
 use crate::shape::{self, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
 use crate::status::exit_code;
@@ -188,6 +188,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         display.finish();
         match built {
             Ok(report) => {
+                tell_idle(&options.filter);
                 let counts = (generation_count, kept_count(args)?);
                 Ok(Rewritten::packed(&image, &report, counts))
             }

@@ -11,6 +11,7 @@ mod probe;
 mod salvage;
 mod scrub;
 mod show;
+pub(super) mod store_lock;
 mod views;
 pub(super) mod wait;
 

@@ -8,6 +8,7 @@ use crate::open::{SourceArgs, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
 use crate::parse;
 use crate::reading::ReadingArgs;
+use crate::rules::tell_idle;
 use crate::status::exit_code;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::{OsStr, OsString};
@@ -182,6 +183,7 @@ pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
         });
         result?;
     }
+    tell_idle(&choice.filter);
     output.finish()?;
     Ok(exit_code(problem_count))
 }

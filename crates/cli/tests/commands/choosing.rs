@@ -204,3 +204,45 @@ fn depths_and_directories() {
         .weald(["extract", "image:/top.c", "out2"])
         .expect(2, "weald: top.c: is no directory\n");
 }
+
+/// Would catch: a mistyped rule that nobody hears of, or one that is named although it decides; a
+/// file of rules for many trees of which each line is named.
+#[test]
+fn rules_that_decide_about_nothing_are_named() {
+    let bench = bench();
+    bench.sh("printf '*.gone\n*.so\n' >ignore; $WEALD store create -q store");
+    let rules = "--exclude '*.o' --include two.o --exclude-from ignore --exclude /nothing \
+                 --filter '- five.*' --filter '+ top.c' --exclude 'top.*'";
+    let idle = [
+        "--include two.o",
+        "--exclude /nothing",
+        "--exclude five.*",
+        "--exclude top.*",
+    ];
+    let wanted: String = idle
+        .iter()
+        .map(|rule| {
+            format!(
+                "weald: {rule}: decides about nothing: no path matches, or an earlier rule does\n"
+            )
+        })
+        .collect();
+    for command in [
+        "build --force RULES source built",
+        "build --list RULES source",
+        "store add RULES store source",
+        "rewrite --force RULES image again",
+        "extract RULES image out",
+        "tar RULES image",
+        "find RULES image",
+        "sum RULES image",
+    ] {
+        let command = command.replace("RULES", rules);
+        let told = bench.sh(&format!(
+            "$WEALD {command} 2>&1 >/dev/null | grep -a decides"
+        ));
+        assert_eq!(told, wanted, "{command}");
+    }
+    let told = bench.sh("$WEALD build -q --force --exclude '*.o' source built 2>&1");
+    assert_eq!(told, "");
+}

@@ -1,7 +1,7 @@
 //! `weald replica send`, and `weald store backup`.
 
 use super::manage::{add_replica, location_of};
-use crate::commands::store::import_target::open_lock;
+use crate::commands::store::store_lock::open_lock;
 use crate::help::{DONE_OR_DAMAGED, Help};
 use crate::json::{self, Object};
 use crate::messages;

@@ -1,7 +1,7 @@
 //! The snapshot that a command line names, by `STORE:VOLUME@NAME`, and who does the work: the
 //! server that has the store open, or this process.
 
-use crate::commands::store::import_target::open_lock;
+use crate::commands::store::store_lock::open_lock;
 use crate::named_volume::Named;
 use crate::open_store::show_path;
 use crate::runtime_dir::runtime_dir_path;

@@ -11,6 +11,7 @@ use crate::open_store::{new_image_at, open_dir, show_path};
 use crate::output::Output;
 use crate::pack::{DisplayArgs, PackArgs, ResourceArgs};
 use crate::progress::{bytes, count};
+use crate::rules::tell_idle;
 use crate::shape::{OUTPUT, RESOURCES};
 use crate::status::exit_code;
 use crate::uuid::random_uuid;
@@ -169,7 +170,9 @@ pub(super) fn run(args: &AddArgs) -> anyhow::Result<ExitCode> {
         replaces: args.replace,
         pack: &|target, observer| add(args, target, &options, observer),
     };
-    adding.run(target, &args.display)
+    let done = adding.run(target, &args.display)?;
+    tell_idle(&options.filter);
+    Ok(done)
 }
 
 /// An image that is to be added to a store.

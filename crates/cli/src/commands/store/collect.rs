@@ -1,7 +1,7 @@
 //! `weald store gc`.
 
-use super::import_target::open_lock;
 use super::show::allocated_len;
+use super::store_lock::open_lock;
 use super::views;
 use super::wait::WaitArgs;
 use crate::commands::mount_kernel::STORE_VIEWS;

@@ -1,16 +1,16 @@
 //! The writer of a store that takes images: this process, or the server of a mounted volume.
 
 use super::names_writer::rename_by_server;
+use super::store_lock::open_lock;
 use crate::commands::sent_image::SentImage;
 use crate::runtime_dir::runtime_dir_path;
 use anyhow::bail;
-use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::Path;
 use weald_daemon::{HeldVolume, RuntimeDir};
 use weald_format::{Error, ErrorKind, Result};
 use weald_io::ReadAt;
-use weald_store::{IfTaken, Imported, LOCK_FILE, Store, StoreWriter, WriteOptions, read_parts};
+use weald_store::{IfTaken, Imported, Store, StoreWriter, WriteOptions, read_parts};
 
 /// The writer of a store.
 #[allow(clippy::large_enum_variant)] // one for each command
@@ -87,13 +87,6 @@ fn send(held: &HeldVolume, name: &str, source: &dyn ReadAt) -> Result<Imported> 
     let sent = SentImage::begin(held, name)?;
     let (image_digest, tree_digest) = read_parts(source, &mut sent.sink())?;
     sent.finish(image_digest, tree_digest)
-}
-
-/// The lock of the store in `dir`, as proof that this process may write to the store.
-pub(in crate::commands) fn open_lock(dir: &Path) -> Result<File> {
-    let path = dir.join(LOCK_FILE);
-    let opened = File::options().read(true).write(true).open(&path);
-    opened.map_err(|error| Error::io(path.display().to_string(), error))
 }
 
 /// A connection to the server that has a volume of the store in `dir` mounted, if there is one.

@@ -1,7 +1,7 @@
 //! The writer of a store that removes and renames images: this process, or the server of a mounted
 //! volume.
 
-use super::import_target::open_lock;
+use super::store_lock::open_lock;
 use crate::runtime_dir::runtime_dir_path;
 use std::fs::File;
 use std::os::fd::AsFd;

@@ -1,6 +1,6 @@
 //! `weald tier plan`, `run`, `move` and `drain`.
 
-use crate::commands::store::import_target::open_lock;
+use crate::commands::store::store_lock::open_lock;
 use crate::help::{DONE_OR_FAILED, Help, Item};
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
