@@ -1,15 +1,17 @@
 //! The options with which commands that read a tree choose entries of it.
 
+use crate::looks::Looks;
 use crate::rules::{RuleArgs, tell_idle};
 use crate::shape::SELECTION;
 use crate::{messages, parse};
 use anyhow::{Context, bail};
 use clap::{Args, ValueHint};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use weald_vfs::{Choice, PathList, Selection, Unmatched, shown};
+use weald_volume::Levels;
 
 /// Longest list of paths, bytes: a device without an end fills no memory.
 const LIST_LEN_MAX: u64 = 256 << 20;
@@ -91,6 +93,18 @@ impl ChoiceArgs {
 }
 
 impl Chosen {
+    /// Where the selected entries are, with all that is below them.
+    pub fn looks(&self) -> Looks {
+        let listed = self.listed().map(|path| OsStr::from_bytes(path).to_owned());
+        let paths: Vec<OsString> = self.patterns.iter().cloned().chain(listed).collect();
+        if paths.is_empty() && !self.choice.selection.is_everything() {
+            // An empty list.
+            Looks::at(&[], Levels(0))
+        } else {
+            Looks::at(&paths, Levels::ALL)
+        }
+    }
+
     /// Reports the patterns and the listed paths that selected nothing; returns their number. Rules
     /// that decided about nothing are named.
     pub fn report(&self, unmatched: &Unmatched) -> u64 {

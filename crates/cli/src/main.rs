@@ -18,6 +18,7 @@ mod input_args;
 mod interrupt;
 mod json;
 mod keep_args;
+mod looks;
 mod messages;
 mod metrics;
 mod named_volume;

@@ -1,5 +1,6 @@
 //! Arguments that all reading commands share, and how these open the image.
 
+use crate::looks::Looks;
 use crate::{foreign, volume_state};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
@@ -65,24 +66,27 @@ impl ImageArgs {
 }
 
 impl SourceArgs {
-    /// Opens the tree for a few lookups.
-    pub fn open(&self) -> anyhow::Result<OpenTree> {
-        self.open_with(self.trust.options(0))
+    /// Opens the tree for a few lookups, of `looks` at most.
+    pub fn open(&self, looks: &Looks) -> anyhow::Result<OpenTree> {
+        self.open_with(self.trust.options(0), looks)
     }
 
-    /// Opens the tree for long sequential reads, with prefetch threads.
-    pub fn open_for_reading(&self, thread_count: usize) -> anyhow::Result<OpenTree> {
-        self.open_with(self.trust.options(thread_count))
+    /// Opens the tree for long sequential reads of `looks`, with prefetch threads.
+    pub fn open_for_reading(&self, looks: &Looks, threads: usize) -> anyhow::Result<OpenTree> {
+        self.open_with(self.trust.options(threads), looks)
     }
 
     /// Opens the tree to read everything in it, with prefetch threads.
     pub fn open_for_everything(&self, thread_count: usize) -> anyhow::Result<OpenTree> {
-        self.open_with(self.trust.for_everything(thread_count))
+        self.open_with(
+            self.trust.for_everything(thread_count),
+            &Looks::everything(),
+        )
     }
 
-    fn open_with(&self, options: OpenOptions) -> anyhow::Result<OpenTree> {
+    fn open_with(&self, options: OpenOptions, looks: &Looks) -> anyhow::Result<OpenTree> {
         let place = TreePlace::parse(&self.image);
-        let image = self.trust.open_place_with(&place, options)?;
+        let image = self.trust.open_place_with(&place, options, looks)?;
         Ok(OpenTree {
             image,
             place,
@@ -202,7 +206,12 @@ impl TrustArgs {
     }
 
     /// Opens the tree of a place: an image, a volume, or a snapshot of a volume.
-    fn open_place_with(&self, place: &TreePlace, options: OpenOptions) -> anyhow::Result<Image> {
+    fn open_place_with(
+        &self,
+        place: &TreePlace,
+        options: OpenOptions,
+        looks: &Looks,
+    ) -> anyhow::Result<Image> {
         let named = place.generation()?;
         if named.is_some() && self.generation.is_some() {
             anyhow::bail!(
@@ -215,7 +224,18 @@ impl TrustArgs {
             generation,
             ..options
         };
-        self.open_tree_with(&place.image, options)
+        let error = match Image::open_path(&place.image, self.offset, &options) {
+            Ok(image) => return Ok(image),
+            Err(error) => error,
+        };
+        let shown = looks.shown(place);
+        if error.kind() == ErrorKind::NotFound
+            && let Some(image) =
+                volume_state::image::open(&place.image, &options, shown.as_deref())?
+        {
+            return Ok(image);
+        }
+        Err(foreign::explain(&place.image, self.offset, error))
     }
 
     /// Opens what differs between two states of a volume, if the paths name such.
@@ -244,19 +264,6 @@ impl TrustArgs {
     fn open_with(&self, path: &Path, options: OpenOptions) -> anyhow::Result<Image> {
         let opened = Image::open_path(path, self.offset, &options);
         opened.map_err(|error| foreign::explain(path, self.offset, error))
-    }
-
-    fn open_tree_with(&self, path: &Path, options: OpenOptions) -> anyhow::Result<Image> {
-        let error = match Image::open_path(path, self.offset, &options) {
-            Ok(image) => return Ok(image),
-            Err(error) => error,
-        };
-        if error.kind() == ErrorKind::NotFound
-            && let Some(image) = volume_state::image::open(path, &options)?
-        {
-            return Ok(image);
-        }
-        Err(foreign::explain(path, self.offset, error))
     }
 }
 

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use weald_format::store::{ImageMap, Location, MAP_LEN_MAX, Part};
-use weald_format::{Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
+use weald_format::{BlockId, Digest, Error, ErrorKind, ImageNo, Result, SegmentNo};
 use weald_io::ReadAt;
 
 /// How often an image is opened again whose name moves to another one meanwhile.
@@ -61,6 +61,22 @@ impl Parts {
     }
 }
 
+/// Finds where blocks lie now, in the order of their numbers.
+pub type FindBlocks = dyn Fn(&[BlockId]) -> Result<Vec<Location>> + Send + Sync;
+
+/// The blocks of an image without a name whose blocks may move.
+struct Moving {
+    /// The part, and its block.
+    blocks: Vec<(usize, BlockId)>,
+    find: Box<FindBlocks>,
+}
+
+impl std::fmt::Debug for Moving {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} blocks that may move", self.blocks.len())
+    }
+}
+
 /// Open segments; the most recently used one is last.
 type OpenSegments = VecDeque<(SegmentNo, Arc<dyn Object>)>;
 
@@ -76,6 +92,7 @@ pub struct StoredImage {
     len: u64,
     parts: RwLock<Arc<Parts>>,
     segments: Mutex<OpenSegments>,
+    moving: Option<Moving>,
     /// Lock that prevents removal of the image; `None` if the image is not listed.
     _lock: Option<Box<dyn LocalFile>>,
 }
@@ -105,6 +122,7 @@ impl StoredImage {
                     parts: RwLock::new(Arc::new(Parts::of(&map))),
                     segments: Mutex::default(),
                     store,
+                    moving: None,
                     _lock: Some(lock),
                 });
             }
@@ -149,6 +167,20 @@ impl StoredImage {
         Self::unlisted(store, &map)
     }
 
+    /// As [`StoredImage::of_parts`], of blocks that can move: `find` says where they are then.
+    pub fn of_moving_parts(store: Store, parts: Vec<Part>, find: Box<FindBlocks>) -> Self {
+        let blocks = parts.iter().enumerate();
+        let blocks = blocks.filter_map(|(at, part)| match part {
+            Part::Block { id, .. } => Some((at, *id)),
+            Part::Inline(_) => None,
+        });
+        let blocks = blocks.collect();
+        Self {
+            moving: Some(Moving { blocks, find }),
+            ..Self::of_parts(store, parts)
+        }
+    }
+
     /// Opens the image of `map`, which is not listed yet. Its writer holds the writer's lock, so
     /// that no record moves.
     pub(crate) fn unlisted(store: Store, map: &ImageMap) -> Self {
@@ -159,6 +191,7 @@ impl StoredImage {
             parts: RwLock::new(Arc::new(Parts::of(map))),
             segments: Mutex::default(),
             store,
+            moving: None,
             _lock: None,
         }
     }
@@ -210,6 +243,25 @@ impl StoredImage {
             at = at.saturating_add(len as u64);
         }
         Ok(())
+    }
+
+    /// Looks for the blocks of an image without a name, after the collector moved some.
+    fn find_moved(&self, moving: &Moving) -> Result<Arc<Parts>> {
+        let ids: Vec<BlockId> = moving.blocks.iter().map(|(_, id)| *id).collect();
+        let locations = (moving.find)(&ids)?;
+        let before = self.parts.read().clone();
+        let mut parts = Parts {
+            starts: before.starts.clone(),
+            sources: before.sources.clone(),
+        };
+        for ((at, _), location) in moving.blocks.iter().zip(locations) {
+            if let Some(source) = parts.sources.get_mut(*at) {
+                *source = StoredAt::Record(location);
+            }
+        }
+        let parts = Arc::new(parts);
+        *self.parts.write() = parts.clone();
+        Ok(parts)
     }
 
     /// Reads the map again, after the collector moved blocks.
@@ -287,8 +339,9 @@ impl ReadAt for StoredImage {
                 // the segment. If the map is as before, the segment is lost.
                 Err(error) if error.kind() == ErrorKind::Lost => {
                     // An image without a name is that of its writer, and nothing moves.
-                    let again = match self.name.as_str() {
-                        "" => parts.clone(),
+                    let again = match (&self.moving, self.name.as_str()) {
+                        (Some(moving), _) => self.find_moved(moving)?,
+                        (None, "") => parts.clone(),
                         _ => self.reload()?,
                     };
                     if again == parts {

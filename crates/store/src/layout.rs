@@ -1,7 +1,7 @@
 //! Names of the files of a store.
 
 use std::fmt::{Display, Formatter};
-use weald_format::{CommitNo, Error, ImageNo, Result, SegmentNo, VolumeNo};
+use weald_format::{CommitNo, Error, ImageNo, Result, SegmentNo, SnapshotNo, VolumeNo};
 
 /// What an object is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +86,9 @@ pub const IMAGES: &str = "images";
 pub const VOLUMES: &str = "volumes";
 /// A reader of image *n* locks the byte of [`SUPERBLOCK`] at this offset plus *n*.
 const IMAGE_LOCKS: u64 = 1 << 40;
+/// A reader of snapshot *s* of volume *v* locks the byte of [`SUPERBLOCK`] at this offset plus
+/// *v* * 2^24 + *s*. No image has so high a number.
+const SNAPSHOT_LOCKS: u64 = 1 << 62;
 /// Directory of what the store remembers of its replicas.
 pub const REPLICAS: &str = "replicas";
 /// Most bytes of what a store remembers of a replica: 10 million segments.
@@ -144,6 +147,11 @@ pub fn image_lock(image_no: ImageNo) -> u64 {
     IMAGE_LOCKS
         .saturating_add(image_no.0)
         .min(i64::MAX as u64 - 1)
+}
+
+/// Offset of the byte of [`SUPERBLOCK`] that readers of a snapshot lock.
+pub fn snapshot_lock(volume_no: VolumeNo, no: SnapshotNo) -> u64 {
+    SNAPSHOT_LOCKS | u64::from(volume_no.0) << 24 | u64::from(no.0 & 0xff_ffff)
 }
 
 /// Parses the file name of a segment; `None` if `name` is not one.

@@ -73,7 +73,7 @@ pub use check::{BlockStates, Checked, CheckedLog, Finding};
 pub use collect::{CollectOptions, Collected};
 pub use collection::{Collection, NextCopy, Sorting};
 pub use held_blocks::HeldBlocks;
-pub use image::StoredImage;
+pub use image::{FindBlocks, StoredImage};
 pub use import::read_parts;
 pub use incoming::{Imported, Incoming, PartSink, PartsInMemory};
 pub use layout::{LOCK as LOCK_FILE, ObjectKind, ObjectName, check_name};
@@ -93,8 +93,8 @@ pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
 };
 pub use snapshot::{
-    Snapshot, SnapshotSpace, SnapshotStep, SnapshotView, changed_rows, check_snapshot_name,
-    removed_snapshot_count, snapshot, snapshots,
+    Snapshot, SnapshotLock, SnapshotSpace, SnapshotStep, SnapshotView, changed_rows,
+    check_snapshot_name, removed_snapshot_count, snapshot, snapshots,
 };
 pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};

@@ -14,25 +14,30 @@ const NAMED_MAX: usize = 4;
 /// `advice` says what to do.
 pub(crate) fn in_use(disk: &dyn Disk, name: &str, image_no: ImageNo, advice: &str) -> Error {
     let shown = disk.shown();
-    let files = [layout::SUPERBLOCK, layout::SUPERBLOCK_COPY].into_iter();
-    let holders = files.flat_map(|name| disk.holders_of_lock(name, layout::image_lock(image_no)));
-    let pids: BTreeSet<u32> = holders.collect();
     let source = std::fs::canonicalize(&shown).map(|dir| format!("{}:{name}", dir.display()));
-    let source = source.unwrap_or_default();
-    let mut users: Vec<String> = pids.iter().map(|pid| describe(*pid, &source)).collect();
+    let offset = layout::image_lock(image_no);
+    let by = readers_of(disk, offset, &source.unwrap_or_default());
+    let what = format!("{shown}:{name}: is in use{by}: {advice}");
+    Error::new(ErrorKind::Busy, what)
+}
+
+/// The words ` by PROCESS, PROCESS` about those that have locked the byte `offset`; nothing if none
+/// is seen: only root sees the files of other users' processes.
+pub(crate) fn readers_of(disk: &dyn Disk, offset: u64, source: &str) -> String {
+    let files = [layout::SUPERBLOCK, layout::SUPERBLOCK_COPY].into_iter();
+    let holders = files.flat_map(|name| disk.holders_of_lock(name, offset));
+    let pids: BTreeSet<u32> = holders.collect();
+    let mut users: Vec<String> = pids.iter().map(|pid| describe(*pid, source)).collect();
     let more = users.len().saturating_sub(NAMED_MAX);
     users.truncate(NAMED_MAX);
     if more > 0 {
         users.push(format!("{more} more"));
     }
-    let by = if users.is_empty() {
-        // Only root sees the files of other users' processes.
+    if users.is_empty() {
         String::new()
     } else {
         format!(" by {}", users.join(", "))
-    };
-    let what = format!("{shown}:{name}: is in use{by}: {advice}");
-    Error::new(ErrorKind::Busy, what)
+    }
 }
 
 /// A process: its number, name and user, and where it has `source` mounted.

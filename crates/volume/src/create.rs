@@ -217,11 +217,12 @@ pub fn list(store: &Store) -> Result<Vec<VolumeInfo>> {
 ///
 /// # Errors
 /// `NotFound`, `Io`, `Full`; `Busy` if the store is being written, or if the volume has snapshots
-/// that are to stay, or that are held.
+/// that are to stay, that are held, or that are being read.
 pub fn remove(store: &Store, name: &str, takes_snapshots: bool) -> Result<()> {
     store.release_reserve()?;
     let mut writer = writer(store)?;
-    let snapshots = snapshots(&*writer.engine(), writer.volume_row(name)?.volume_no);
+    let volume_no = writer.volume_row(name)?.volume_no;
+    let snapshots = snapshots(&*writer.engine(), volume_no);
     let snapshots = match snapshots {
         // What cannot be read goes with the volume, if the user says so.
         Err(error) if takes_snapshots && error.kind() == ErrorKind::Corrupt => Vec::new(),
@@ -237,6 +238,10 @@ pub fn remove(store: &Store, name: &str, takes_snapshots: bool) -> Result<()> {
     }
     for snapshot in &snapshots {
         snapshot.refuse_held()?;
+        if store.is_snapshot_read(volume_no, snapshot.no)? {
+            let what = format!("@{}: the snapshot is being read", snapshot.name);
+            return Err(Error::new(ErrorKind::Busy, what));
+        }
     }
     writer.remove_volume(name)?;
     let options = weald_store::CollectOptions {

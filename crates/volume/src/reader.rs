@@ -5,6 +5,7 @@ use crate::changes::changed_states;
 use crate::create::codec_spec;
 use crate::index::BlockPlace;
 use crate::layer::RangeContent;
+use crate::part::{Levels, ShownNames, ShownPart, ShownPath, Way};
 use crate::tables::Tables;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use weald_format::{
     BlockId, Cookie, Digest, Error, ErrorKind, FileKind, Ino, Result, Xattr, XattrSet,
 };
 use weald_store::engine::{Engine, Table};
-use weald_store::{BlockReader, Store, StoreWriter, snapshot};
+use weald_store::{BlockReader, Snapshot, Store, StoreWriter, snapshot};
 
 /// Decoded blocks that a reader keeps, bytes.
 const READER_CACHE_LEN: u64 = 64 << 20;
@@ -58,6 +59,8 @@ pub struct VolumeReader {
     tables: Tables,
     blocks: Blocks,
     row: VolumeRow,
+    /// What of the tree is shown; `None` for all of it.
+    part: Option<ShownPart>,
 }
 
 impl VolumeReader {
@@ -84,16 +87,33 @@ impl VolumeReader {
         Ok(Self::of(writer.engine(), writer.block_reader(), row))
     }
 
+    /// Opens the snapshot `of` of the volume `volume` in the tables `engine` of `store`, which may
+    /// change meanwhile. The snapshot must not be removed as long as it is read, and blocks of it
+    /// can move.
+    ///
+    /// # Errors
+    /// `NotFound`, `Io`, `Corrupt`.
+    pub fn open_snapshot(
+        store: &Store,
+        engine: &Arc<dyn Engine>,
+        (volume, of): (&str, &str),
+    ) -> Result<(Self, Snapshot)> {
+        let row = volume_row(&**engine, volume)?;
+        let found = snapshot(&**engine, row.volume_no, of)?;
+        let view = Arc::new(found.view(engine.clone()));
+        let blocks = BlockReader::of_rows(store.clone(), engine.clone());
+        Ok((Self::of(view, blocks, found.volume.clone()), found))
+    }
+
     /// Opens the volume `name` in `rows`, a copy of the tables that [`crate::Hold::copy_rows`] of
     /// its server made. The server holds the state meanwhile.
     ///
     /// # Errors
     /// `NotFound`, `Io`, `Corrupt`.
     pub fn of_rows(store: &Store, rows: Arc<dyn Engine>, name: &str) -> Result<Self> {
-        let value = rows.get(Table::Volumes, name.as_bytes())?;
-        let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
+        let row = volume_row(&*rows, name)?;
         let blocks = BlockReader::of_rows(store.clone(), rows.clone());
-        Ok(Self::of(rows, blocks, VolumeRow::parse(&value)?))
+        Ok(Self::of(rows, blocks, row))
     }
 
     /// Opens the states `names` of the volume `volume`, each a snapshot or, without a name, the
@@ -111,11 +131,75 @@ impl VolumeReader {
         Ok(states.map(|state| Self::of(state.engine, writer.block_reader(), state.row)))
     }
 
+    /// As [`VolumeReader::open_changed`] of two snapshots, in tables that may change meanwhile, as
+    /// for [`VolumeReader::open_snapshot`].
+    ///
+    /// # Errors
+    /// As [`VolumeReader::open_snapshot`].
+    pub fn open_changed_snapshots(
+        store: &Store,
+        engine: &Arc<dyn Engine>,
+        (volume, names): (&str, [&str; 2]),
+    ) -> Result<[Self; 2]> {
+        let newest = volume_row(&**engine, volume)?;
+        let states = changed_states(engine, &newest, names.map(Some))?;
+        Ok(states.map(|state| {
+            let blocks = BlockReader::of_rows(store.clone(), engine.clone());
+            Self::of(state.engine, blocks, state.row)
+        }))
+    }
+
+    /// Shows what lies at `paths`, and the way there. Reads what is on the way; a path that is not
+    /// there, or that leads through damage, is shown as far as it goes.
+    ///
+    /// # Errors
+    /// `Io`.
+    /// # Cost
+    /// A few rows for each name of the paths.
+    #[must_use = "the reader shows all of the tree without it"]
+    pub fn showing(mut self, paths: &[ShownPath]) -> Result<Self> {
+        let part = ShownPart::default();
+        for shown in paths {
+            match self.show(&part, shown) {
+                Err(error) if !error.is_unreadable() => return Err(error),
+                _ => {}
+            }
+        }
+        self.part = Some(part);
+        Ok(self)
+    }
+
+    fn show(&self, part: &ShownPart, shown: &ShownPath) -> Result<()> {
+        let mut way = Way::new(self.root(), &shown.path);
+        while let Some(name) = way.next_name() {
+            let found = self.find(way.dir(), &name);
+            if found.is_err() {
+                // Whoever reads all its names tells what is wrong with them.
+                part.add_levels(way.dir(), Levels::NAMES);
+            }
+            let Some(row) = found? else { return Ok(()) };
+            part.add_name(way.dir(), row.clone());
+            match row.kind {
+                FileKind::Directory => way.enter(row.ino),
+                FileKind::Symlink if way.follow(&self.inode(row.ino)?.target) => {}
+                _ => return Ok(()),
+            }
+        }
+        part.add_levels(way.dir(), shown.levels);
+        Ok(())
+    }
+
+    /// Whether parts of the tree are not shown, so that inodes may have names besides those.
+    pub fn is_part(&self) -> bool {
+        self.part.is_some()
+    }
+
     fn of(engine: Arc<dyn Engine>, blocks: BlockReader, row: VolumeRow) -> Self {
         Self {
             tables: Tables::new(engine, row.volume_no, row.chunk_len, row.next_ino),
             blocks: Blocks::new(Arc::new(blocks), READER_CACHE_LEN),
             row,
+            part: None,
         }
     }
 
@@ -135,17 +219,26 @@ impl VolumeReader {
         })
     }
 
-    /// The names in a directory, in byte order.
+    /// The names in a directory that are shown, in byte order.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
     pub fn names(&self, dir: Ino) -> Result<Vec<Arc<NameRow>>> {
+        let shown = self.part.as_ref().map(|part| part.names(dir));
+        match shown {
+            None | Some(ShownNames::All) => {}
+            Some(ShownNames::Nothing) => return Ok(Vec::new()),
+            Some(ShownNames::Few(names)) => return Ok(names),
+        }
         let mut names = Vec::new();
         self.tables.each_name(dir, Cookie::START, &mut |_, row| {
             names.push(row);
             ControlFlow::Continue(())
         })?;
-        names.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+        names.sort_unstable_by(|a: &Arc<NameRow>, b| a.name.cmp(&b.name));
+        if let Some(part) = &self.part {
+            part.enter(dir, &names);
+        }
         Ok(names)
     }
 
@@ -294,6 +387,16 @@ impl VolumeReader {
         };
         Ok((record, stored))
     }
+}
+
+/// The row of the volume `name`.
+///
+/// # Errors
+/// `NotFound`, `Io`, `Corrupt`.
+pub fn volume_row(engine: &dyn Engine, name: &str) -> Result<VolumeRow> {
+    let value = engine.get(Table::Volumes, name.as_bytes())?;
+    let value = value.ok_or_else(|| Error::not_found(format!("{name}: no such volume")))?;
+    VolumeRow::parse(&value)
 }
 
 fn past_end_of_block(id: BlockId) -> Error {

@@ -8,6 +8,7 @@ mod garbage;
 mod hostile;
 mod many;
 mod modes;
+mod part;
 mod properties;
 mod salvage;
 mod salvaged_logs;

@@ -1,6 +1,7 @@
 //! `weald cat`: writes contents to standard output.
 
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::looks::Looks;
 use crate::messages;
 use crate::open::{OpenTree, SourceArgs, thread_count};
 use crate::output::Output;
@@ -12,6 +13,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use weald_format::{Error, FileKind};
 use weald_vfs::{ContentPart, Follow, Located, each_part, shown_path};
+use weald_volume::Levels;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -43,7 +45,8 @@ pub struct CatArgs {
 
 /// Runs the command.
 pub fn run(args: &CatArgs) -> anyhow::Result<ExitCode> {
-    let image = args.image.open_for_reading(thread_count(0))?;
+    let looks = Looks::at(&args.paths, Levels(0));
+    let image = args.image.open_for_reading(&looks, thread_count(0))?;
     let mut output = Output::new();
     let mut problem_count = 0;
     for path in &image.expanded(image.paths_or_place(&args.paths)?)? {

@@ -6,6 +6,7 @@ use crate::choice_args::ChoiceArgs;
 use crate::entry;
 use crate::help::Help;
 use crate::json::{Object, put_name};
+use crate::looks::Looks;
 use crate::open::{OpenTree, SourceArgs, TrustArgs, thread_count};
 use crate::output::Output;
 use crate::reading::ReadingArgs;
@@ -143,7 +144,7 @@ impl Side {
             image: path.to_owned(),
             trust: trust.clone(),
         };
-        let source = args.open_for_reading(thread_count(0))?;
+        let source = args.open_for_reading(&Looks::everything(), thread_count(0))?;
         let root = source.directory()?;
         Ok(Self::Image(source, root))
     }

@@ -136,7 +136,7 @@ pub fn run(args: &ExtractArgs) -> anyhow::Result<ExitCode> {
     let source = if options.choice.is_everything() {
         args.image.open_for_everything(0)?
     } else {
-        args.image.open()?
+        args.image.open(&chosen.looks())?
     };
     let root = source.directory()?;
     if let Err(error) = weald_sys::raise_open_file_limit() {

@@ -3,6 +3,7 @@
 use crate::choice_args::RuleChoiceArgs;
 use crate::entry;
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::looks::Looks;
 use crate::open::{SourceArgs, thread_count};
 use crate::output::Output;
 use crate::rules::tell_idle;
@@ -14,10 +15,12 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
+use std::slice::from_ref;
 use weald_format::{FileKind, Timestamp};
 use weald_image::Image;
 use weald_vfs::{Choice, SelectedWalk, search, search_walk};
 use weald_vfs::{Comparison, Follow, Found, Hit, Permissions, Query, SearchOptions};
+use weald_volume::Levels;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -157,7 +160,11 @@ pub fn run(args: &FindArgs) -> anyhow::Result<ExitCode> {
     let parse = |text: &OsString| printf::Format::parse(text.as_bytes());
     let format = args.printf.as_ref().map(parse).transpose();
     let format = format.map_err(|what| anyhow!("--printf: {what}"))?;
-    let image = args.image.open()?;
+    // The size of a directory is the number of its names.
+    let levels = args
+        .max_depth
+        .map_or(Levels::ALL, |depth| Levels(depth.saturating_add(1)));
+    let image = args.image.open(&Looks::at(from_ref(&args.path), levels))?;
     let start = image.locate(&args.path, Follow::Yes)?;
     let options = SearchOptions {
         depth_max: args.max_depth,

@@ -2,6 +2,7 @@
 
 use crate::entry::{self, mode_letters, size_column};
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::looks::Looks;
 use crate::messages;
 use crate::open::SourceArgs;
 use crate::output::Output;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use weald_format::FileKind;
 use weald_image::{Image, Inode};
 use weald_vfs::{Follow, Located, Step, Walker, utc_nanoseconds, utc_seconds};
+use weald_volume::Levels;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -72,9 +74,23 @@ pub struct LsArgs {
     json: bool,
 }
 
+impl LsArgs {
+    /// Levels of names below each path that are listed. The size of a directory is the number of
+    /// its names.
+    fn levels(&self) -> Levels {
+        if self.recursive {
+            Levels::ALL
+        } else if self.long || self.json {
+            Levels(2)
+        } else {
+            Levels::NAMES
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: &LsArgs) -> anyhow::Result<ExitCode> {
-    let image = args.image.open()?;
+    let image = args.image.open(&Looks::at(&args.paths, args.levels()))?;
     let paths = image.expanded(image.paths_or_root(&args.paths))?;
     let mut lister = Lister {
         image: &image,

@@ -3,6 +3,7 @@
 use crate::entry::{self, mode_letters};
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::Object;
+use crate::looks::Looks;
 use crate::messages;
 use crate::open::SourceArgs;
 use crate::output::Output;
@@ -14,6 +15,7 @@ use std::process::ExitCode;
 use weald_format::{Error, FileKind, Result};
 use weald_image::{Image, Inode, PlacedRange, RangePlace};
 use weald_vfs::{Follow, Located, kind_word, shown, shown_path, utc_nanoseconds};
+use weald_volume::Levels;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -60,7 +62,7 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub fn run(args: &StatArgs) -> anyhow::Result<ExitCode> {
-    let image = args.image.open()?;
+    let image = args.image.open(&Looks::at(&args.paths, Levels::NAMES))?;
     let mut output = Output::new();
     let mut problem_count = 0;
     let follow = if args.dereference {

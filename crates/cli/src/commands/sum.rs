@@ -3,6 +3,7 @@
 use crate::choice_args::ChoiceArgs;
 use crate::help::{DONE_OR_PARTLY, Help};
 use crate::json::{Object, hex, put_name};
+use crate::looks::Looks;
 use crate::messages;
 use crate::open::{SourceArgs, thread_count};
 use crate::output::{Output, has_no_reader, is_closed};
@@ -18,6 +19,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use weald_format::FileKind;
 use weald_vfs::{Algorithm, Choice, Follow, Selection, Sum, SumOptions, sums};
+use weald_volume::Levels;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -112,12 +114,17 @@ impl SumArgs {
 
 /// Runs the command.
 pub fn run(args: &SumArgs) -> anyhow::Result<ExitCode> {
-    let image = args.image.open()?;
     let chosen = args.choice.chosen(&[])?;
     let listed: Vec<OsString> = chosen
         .listed()
         .map(|path| OsStr::from_bytes(path).to_owned())
         .collect();
+    let looked_at = if args.choice.has_list() {
+        &listed
+    } else {
+        &args.paths
+    };
+    let image = args.image.open(&Looks::at(looked_at, Levels::ALL))?;
     // Each listed path is a start of its own.
     let choice = Choice {
         selection: Selection::default(),

@@ -111,7 +111,7 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     let source = if options.choice.is_everything() {
         args.image.open_for_everything(threads)?
     } else {
-        args.image.open_for_reading(threads)?
+        args.image.open_for_reading(&chosen.looks(), threads)?
     };
     let root = source.directory()?;
     let mut output = Output::new();

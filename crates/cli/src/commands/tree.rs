@@ -1,6 +1,7 @@
 //! `weald tree`: draws the tree of an image.
 
 use crate::help::{DONE_OR_PARTLY, Help};
+use crate::looks::Looks;
 use crate::messages;
 use crate::open::SourceArgs;
 use crate::output::Output;
@@ -8,8 +9,10 @@ use crate::status::exit_code;
 use clap::{Args, ValueHint};
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::slice::from_ref;
 use weald_format::FileKind;
 use weald_vfs::{Follow, Step, Visit, Walker};
+use weald_volume::Levels;
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -47,7 +50,10 @@ pub struct TreeArgs {
 
 /// Runs the command.
 pub fn run(args: &TreeArgs) -> anyhow::Result<ExitCode> {
-    let image = args.image.open()?;
+    let levels = args
+        .level
+        .map_or(Levels::ALL, |level| Levels(level.saturating_add(1)));
+    let image = args.image.open(&Looks::at(from_ref(&args.path), levels))?;
     let start = image.locate(&args.path, Follow::Yes)?;
     let mut walker = Walker::new(&image, start);
     let mut drawing = Drawing {

@@ -5,26 +5,28 @@
 //! digests of contents are therefore not those of a sealed image, and commands that show or compare
 //! digests of images do not open one of these.
 
+use super::leased::LeasedTables;
 use super::mounted::MountedState;
+use super::own_writer::writer_of_newest;
 use super::source::{Identity, SealSource};
 use crate::messages;
 use crate::named_volume::Named;
 use crate::reported_mounts::Ask;
-use crate::writer_name::writer_name;
 use anyhow::{Context, bail};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use weald_builder::stream::{EncodedBlock, build_of_parts};
 use weald_builder::{BuildOptions, Silent};
 use weald_daemon::HeldVolume;
 use weald_format::store::Part;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{BlockId, Error, ErrorKind, Result};
 use weald_image::{Image, OpenOptions};
 use weald_io::ReadAt;
-use weald_store::{PartsInMemory, READER_OF_VOLUME, Store, StoreWriter, StoredImage, WriteOptions};
-use weald_volume::VolumeReader;
+use weald_store::engine::Engine;
+use weald_store::{PartsInMemory, SnapshotLock, Store, StoreWriter, StoredImage};
+use weald_volume::{ShownPath, VolumeReader};
 
 /// Whether damaged parts of a volume are missing in what this process opened.
 static HAS_LEFT_OUT: AtomicBool = AtomicBool::new(false);
@@ -35,14 +37,22 @@ pub fn has_left_out() -> bool {
 }
 
 /// Opens the volume or the snapshot that `path` names as `STORE:VOLUME` or `STORE:VOLUME@NAME`;
-/// returns `None` if it names neither. Damaged parts are left out and told of.
+/// returns `None` if it names neither. Damaged parts are left out and told of. With `shown`, it has
+/// what lies at these paths, and the way there.
+///
+/// A volume that is not mounted does not change as long as it is read: writers wait. Those beside a
+/// reader of a snapshot go on; it cannot be removed.
 ///
 /// # Errors
 /// A store that another process writes; a volume whose rows cannot be read.
 /// # Cost
-/// Reads all names and attributes. Of a mounted volume, a copy of the tables goes to a temporary
-/// file, about 150 bytes for a file.
-pub fn open(path: &Path, options: &OpenOptions) -> anyhow::Result<Option<Image>> {
+/// Reads the names and attributes that are shown. Of a mounted volume, a copy of the tables goes to
+/// a temporary file, about 150 bytes for a file.
+pub fn open(
+    path: &Path,
+    options: &OpenOptions,
+    shown: Option<&[ShownPath]>,
+) -> anyhow::Result<Option<Image>> {
     if weald_store::split(path).is_none() {
         return Ok(None);
     }
@@ -58,10 +68,10 @@ pub fn open(path: &Path, options: &OpenOptions) -> anyhow::Result<Option<Image>>
             return Ok(None);
         }
     }
-    let shown = format!("{}:{state}", named.store.shown());
+    let words = format!("{}:{state}", named.store.shown());
     if options.expected_digest.is_some() || options.generation.is_some() {
         bail!(
-            "{shown}: a volume has no image digest and no generations: 'weald volume seal {shown} \
+            "{words}: a volume has no image digest and no generations: 'weald volume seal {words} \
              --image FILE' makes an image of it"
         );
     }
@@ -69,12 +79,12 @@ pub fn open(path: &Path, options: &OpenOptions) -> anyhow::Result<Option<Image>>
         let cause = error.downcast_ref::<Error>();
         cause.is_some_and(|cause| cause.kind() == ErrorKind::NotFound)
     };
-    match open_named(&named, &state, options) {
+    match open_named(&named, &state, (options, shown)) {
         Err(error) if state != named.name && is_missing(&error) => bail!(
-            "{shown}: no such snapshot: 'weald snapshot ls {}' lists them",
+            "{words}: no such snapshot: 'weald snapshot ls {}' lists them",
             named.shown()
         ),
-        image => image.map(Some).context(shown),
+        image => image.map(Some).context(words),
     }
 }
 
@@ -132,16 +142,19 @@ fn open_changed_of(
             let keeper = || Keeper::Server(held.clone());
             (named.store.clone(), [keeper(), keeper()], readers)
         }
-        None => {
-            let writer = writer_of(named)?;
-            let (store, readers) = {
-                let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-                let readers = VolumeReader::open_changed(&writer, &named.name, states)?;
-                (writer.store().clone(), readers)
-            };
-            let keeper = || Keeper::Writer(writer.clone());
-            (store, [keeper(), keeper()], readers)
-        }
+        None => match states {
+            [Some(left), Some(right)] => return open_leased_changes(named, [left, right], options),
+            _ => {
+                let writer = writer_of_newest(named)?;
+                let (store, readers) = {
+                    let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+                    let readers = VolumeReader::open_changed(&writer, &named.name, states)?;
+                    (writer.store().clone(), readers)
+                };
+                let keeper = || Keeper::Writer(writer.clone());
+                (store, [keeper(), keeper()], readers)
+            }
+        },
     };
     let [left, right] = readers;
     let [left_keeper, right_keeper] = keepers;
@@ -149,6 +162,43 @@ fn open_changed_of(
         image_of(store.clone(), tree_of(&left)?, left_keeper, options)?,
         image_of(store, tree_of(&right)?, right_keeper, options)?,
     ])
+}
+
+/// Opens what differs between two snapshots of a volume that is not mounted.
+fn open_leased_changes(
+    named: &Named,
+    states: [&str; 2],
+    options: &OpenOptions,
+) -> anyhow::Result<[Image; 2]> {
+    let opened = states.map(|of| {
+        let tables = LeasedTables::new(named, &format!("{}@{of}", named.name));
+        let lock = lock_snapshot(named, &tables, of);
+        tables.give_back();
+        anyhow::Ok((tables, lock?))
+    });
+    let [left, right] = opened;
+    let (left, right) = (left?, right?);
+    let engine: Arc<dyn Engine> = left.0.clone();
+    let store = &named.store;
+    let read = || {
+        let what = (named.name.as_str(), states);
+        let [older, newer] = VolumeReader::open_changed_snapshots(store, &engine, what)?;
+        anyhow::Ok([tree_of(&older)?, tree_of(&newer)?])
+    };
+    let parts = read();
+    left.0.give_back();
+    let [left_parts, right_parts] = parts?;
+    Ok([
+        image_of(store.clone(), left_parts, Keeper::of_lease(left), options)?,
+        image_of(store.clone(), right_parts, Keeper::of_lease(right), options)?,
+    ])
+}
+
+/// Keeps a snapshot of `named` from being removed.
+fn lock_snapshot(named: &Named, tables: &LeasedTables, of: &str) -> anyhow::Result<SnapshotLock> {
+    let row = weald_volume::volume_row(tables, &named.name)?;
+    let locked = named.store.lock_snapshot(tables, (row.volume_no, of));
+    Ok(locked?.1)
 }
 
 /// Calls `read` with the volume, mounted or not, as it is now.
@@ -161,6 +211,7 @@ pub fn with_reader<T>(
 ) -> anyhow::Result<T> {
     match Holder::of(named, &named.name)? {
         Holder::Server(held) => read(held.reader()),
+        Holder::Leased(_) => bail!("{}: names a snapshot", named.shown()),
         Holder::Own(writer) => {
             let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
             read(&VolumeReader::open(&writer, &named.name)?)
@@ -180,6 +231,8 @@ enum Holder {
     Server(Box<MountedState>),
     /// This process, as the writer of the store.
     Own(Arc<Mutex<StoreWriter>>),
+    /// This process, for a snapshot, and the others in turn.
+    Leased(Arc<LeasedTables>),
 }
 
 impl Holder {
@@ -193,7 +246,10 @@ impl Holder {
             if let Some(held) = MountedState::find(named, state)? {
                 return Ok(Self::Server(Box::new(held)));
             }
-            match writer_of(named) {
+            if state != named.name {
+                return Ok(Self::Leased(LeasedTables::new(named, state)));
+            }
+            match writer_of_newest(named) {
                 Err(error) if is_of_mount(&error) && start.elapsed() < MOUNTING_PATIENCE => {
                     std::thread::sleep(INTERVAL);
                 }
@@ -211,43 +267,46 @@ fn is_of_mount(error: &anyhow::Error) -> bool {
     })
 }
 
-fn open_named(named: &Named, state: &str, options: &OpenOptions) -> anyhow::Result<Image> {
-    let writer = match Holder::of(named, state)? {
+fn open_named(
+    named: &Named,
+    state: &str,
+    (options, shown): (&OpenOptions, Option<&[ShownPath]>),
+) -> anyhow::Result<Image> {
+    let showing = |reader: VolumeReader| match shown {
+        Some(paths) => reader.showing(paths),
+        None => Ok(reader),
+    };
+    match Holder::of(named, state)? {
         Holder::Server(held) => {
-            let parts = tree_of(held.reader())?;
-            return image_of(
-                named.store.clone(),
-                parts,
-                Keeper::Server(Arc::new(held.into_held())),
-                options,
-            );
+            let (held, reader) = held.into_parts();
+            let parts = tree_of(&showing(reader)?)?;
+            let keeper = Keeper::Server(Arc::new(held));
+            image_of(named.store.clone(), parts, keeper, options)
         }
-        Holder::Own(writer) => writer,
-    };
-    let (store, parts) = {
-        let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let parts = tree_of(&VolumeReader::open(&writer, state)?)?;
-        (writer.store().clone(), parts)
-    };
-    image_of(store, parts, Keeper::Writer(writer), options)
-}
-
-/// The writer of the store, which nothing else changes meanwhile. Two trees of one store have the
-/// same one.
-fn writer_of(named: &Named) -> anyhow::Result<Arc<Mutex<StoreWriter>>> {
-    static WRITERS: Mutex<Vec<(PathBuf, Weak<Mutex<StoreWriter>>)>> = Mutex::new(Vec::new());
-    let mut writers = WRITERS.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut known = writers.iter().filter(|(dir, _)| *dir == named.dir);
-    if let Some(writer) = known.find_map(|(_, writer)| writer.upgrade()) {
-        return Ok(writer);
+        Holder::Own(writer) => {
+            let (store, parts) = {
+                let writer = writer.lock().unwrap_or_else(PoisonError::into_inner);
+                let reader = showing(VolumeReader::open(&writer, state)?)?;
+                (writer.store().clone(), tree_of(&reader)?)
+            };
+            image_of(store, parts, Keeper::Writer(writer), options)
+        }
+        Holder::Leased(tables) => {
+            let read = || {
+                let of = weald_store::split_state(state).map_or("", |(_, of)| of);
+                let lock = lock_snapshot(named, &tables, of)?;
+                let engine: Arc<dyn Engine> = tables.clone();
+                let place = (named.name.as_str(), of);
+                let (reader, _) = VolumeReader::open_snapshot(&named.store, &engine, place)?;
+                anyhow::Ok((lock, tree_of(&showing(reader)?)?))
+            };
+            let read = read();
+            tables.give_back();
+            let (lock, parts) = read?;
+            let keeper = Keeper::of_lease((tables, lock));
+            image_of(named.store.clone(), parts, keeper, options)
+        }
     }
-    let store = named.store.for_reading();
-    let own_name = writer_name(READER_OF_VOLUME);
-    weald_volume::apply_sync_log(&store, &named.name, &own_name)?;
-    let writer = store.write(WriteOptions::new(own_name))?;
-    let writer = Arc::new(Mutex::new(writer));
-    writers.push((named.dir.clone(), Arc::downgrade(&writer)));
-    Ok(writer)
 }
 
 /// The parts of an image of what `reader` reads, which the files of the store do not have.
@@ -271,10 +330,15 @@ fn image_of(
     keeper: Keeper,
     options: &OpenOptions,
 ) -> anyhow::Result<Image> {
-    let source = StateSource {
-        image: StoredImage::of_parts(store.clone(), parts),
-        keeper,
+    let image = match &keeper {
+        Keeper::Lock { tables, .. } => {
+            let tables = tables.clone();
+            let find = Box::new(move |ids: &[BlockId]| tables.locations(ids));
+            StoredImage::of_moving_parts(store.clone(), parts, find)
+        }
+        _ => StoredImage::of_parts(store.clone(), parts),
     };
+    let source = StateSource { image, keeper };
     let options = OpenOptions {
         store: Some(store),
         ..options.clone()
@@ -288,6 +352,18 @@ enum Keeper {
     /// Held, so that nothing else changes the store meanwhile.
     #[expect(dead_code, reason = "its lock ends with it")]
     Writer(Arc<Mutex<StoreWriter>>),
+    /// The snapshot stays, and its blocks can move: the tables say whereto.
+    Lock {
+        tables: Arc<LeasedTables>,
+        #[expect(dead_code, reason = "it ends with the image")]
+        lock: SnapshotLock,
+    },
+}
+
+impl Keeper {
+    fn of_lease((tables, lock): (Arc<LeasedTables>, SnapshotLock)) -> Self {
+        Self::Lock { tables, lock }
+    }
 }
 
 /// The bytes of the image.

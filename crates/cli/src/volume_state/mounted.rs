@@ -10,12 +10,13 @@ use std::sync::Arc;
 use weald_daemon::{HeldVolume, RuntimeDir};
 use weald_io::Spool;
 use weald_store::LOCK_FILE;
-use weald_store::engine::RowsFile;
+use weald_store::engine::{Engine, RowsFile};
 use weald_volume::VolumeReader;
 
 /// A state that the server of a volume keeps.
 pub struct MountedState {
     held: HeldVolume,
+    rows: Arc<RowsFile>,
     reader: VolumeReader,
     shown: String,
 }
@@ -59,9 +60,10 @@ impl MountedState {
             return Ok(None);
         };
         let rows = Arc::new(RowsFile::open(Box::new(rows))?);
-        let reader = VolumeReader::of_rows(&named.store, rows, state)?;
+        let reader = VolumeReader::of_rows(&named.store, rows.clone(), state)?;
         Ok(Some(Self {
             held,
+            rows,
             reader,
             shown: named.shown(),
         }))
@@ -102,9 +104,14 @@ impl MountedState {
         &self.reader
     }
 
-    /// The connection alone, which keeps the blocks of the state.
-    pub fn into_held(self) -> HeldVolume {
-        self.held
+    /// The connection, which keeps the blocks of the state, and the state.
+    pub fn into_parts(self) -> (HeldVolume, VolumeReader) {
+        (self.held, self.reader)
+    }
+
+    /// The rows of the state.
+    pub fn rows(&self) -> Arc<dyn Engine> {
+        self.rows.clone()
     }
 
     /// The connection to the server.

@@ -27,6 +27,13 @@ struct LinkedName {
     dir_no: u64,
 }
 
+/// The names that are known of an inode, and how many it has.
+#[derive(Debug, Default)]
+struct Linked {
+    names: Vec<LinkedName>,
+    nlink: u64,
+}
+
 /// What two contents must have in common to be one in the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Identity {
@@ -45,7 +52,7 @@ pub struct SealSource<'a> {
     left_out: LeftOut,
     size: StreamSize,
     /// The names of inodes with several, in order.
-    linked: HashMap<Ino, Vec<LinkedName>>,
+    linked: HashMap<Ino, Linked>,
     contents: HashMap<Ino, ContentId>,
 }
 
@@ -86,7 +93,7 @@ impl<'a> SealSource<'a> {
             entry_count: 1,
             ..StreamSize::default()
         };
-        let (mut linked, mut data_len): (HashMap<Ino, Vec<_>>, u64) = (HashMap::new(), 0);
+        let (mut linked, mut data_len): (HashMap<Ino, Linked>, u64) = (HashMap::new(), 0);
         self.each_directory(&mut |dir| {
             let (names, first_no) = (dir.names, dir.first_no);
             size.entry_count += names.len() as u64;
@@ -99,8 +106,13 @@ impl<'a> SealSource<'a> {
                 let row = self.reader.inode(name.ino)?;
                 if row.nlink > 1 {
                     let dir_no = first_no;
-                    let names = linked.entry(name.ino).or_default();
-                    names.push(LinkedName { no, dir_no });
+                    let inode = linked.entry(name.ino).or_default();
+                    inode.names.push(LinkedName { no, dir_no });
+                    inode.nlink = if self.reader.is_part() {
+                        row.nlink.into()
+                    } else {
+                        inode.names.len() as u64
+                    };
                 }
                 data_len = data_len.saturating_add(row.allocated);
             }
@@ -144,13 +156,14 @@ impl<'a> SealSource<'a> {
     }
 
     fn link_info(&self, ino: Ino, no: u64) -> LinkInfo {
-        let Some(names) = self.linked.get(&ino).filter(|names| names.len() > 1) else {
+        let Some(inode) = self.linked.get(&ino).filter(|inode| inode.nlink > 1) else {
             return LinkInfo::Single;
         };
-        let first = names[0];
-        if names.iter().all(|name| name.dir_no == first.dir_no) {
+        let first = inode.names[0];
+        let is_inside = inode.names.iter().all(|name| name.dir_no == first.dir_no);
+        if is_inside && inode.nlink == inode.names.len() as u64 {
             LinkInfo::Inside {
-                nlink: names.len() as u64,
+                nlink: inode.nlink,
                 back: no - first.no,
             }
         } else {
@@ -296,16 +309,16 @@ impl TreeSource for SealSource<'_> {
 
     fn links(&mut self, sink: &mut dyn FnMut(&Link) -> Result<()>) -> Result<()> {
         let mut links = BTreeMap::new();
-        for (ino, names) in &self.linked {
-            let first_no = names[0].no;
+        for (ino, inode) in &self.linked {
+            let first_no = inode.names[0].no;
             if !matches!(self.link_info(*ino, first_no), LinkInfo::Across) {
                 continue;
             }
-            for name in names {
+            for name in &inode.names {
                 let link = Link {
                     name_no: name.no,
                     first_no,
-                    nlink: names.len() as u64,
+                    nlink: inode.nlink,
                 };
                 links.insert(name.no, link);
             }

@@ -2,6 +2,7 @@
 #![allow(missing_docs)]
 
 mod adding;
+mod beside_readers;
 mod block;
 mod case;
 mod collecting;

@@ -124,10 +124,12 @@ impl StoreWriter {
     /// [`StoreWriter::snapshot_step`] does the rest.
     ///
     /// # Errors
-    /// `NotFound`; `Busy` if it is held; `Io`, `Full`, `Corrupt`.
+    /// `NotFound`; `Busy` if it is held, or being read; `Io`, `Full`, `Corrupt`.
     pub fn remove_snapshot(&mut self, volume_no: VolumeNo, name: &str) -> Result<Snapshot> {
         let found = snapshot(self.tables(), volume_no, name)?;
         found.refuse_held()?;
+        // Until the row says that it is gone.
+        let _locked = self.store().lock_out_readers_of(volume_no, &found)?;
         self.refuse_after_failure(|writer| {
             let row = SnapshotRow {
                 removed_to: Some(Vec::new()),

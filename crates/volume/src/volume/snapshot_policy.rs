@@ -6,8 +6,8 @@ use crate::properties::SNAPSHOTS;
 use crate::retention::{Dated, NAME_PREFIX, PolicyLooks, SnapshotPolicy, Time, name_at};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
-use weald_format::{Error, Ino, Result};
-use weald_store::removed_snapshot_count;
+use weald_format::{Error, ErrorKind, Ino, Result};
+use weald_store::{Snapshot, removed_snapshot_count};
 
 /// No snapshot is taken while more than this many are still being removed.
 const REMOVALS_MAX: u64 = 2;
@@ -30,7 +30,7 @@ pub enum PolicyStep {
 impl Volume {
     /// Takes the snapshot that is due by the policy of the volume at `now`, in nanoseconds since
     /// 1970, and removes those of the policy that it does not keep. Snapshots with other names than
-    /// the policy gives, and those that are held or mounted, stay.
+    /// the policy gives, and those that are held, mounted or read, stay.
     ///
     /// # Errors
     /// As [`Volume::take_snapshot`] and [`Volume::remove_snapshot`].
@@ -69,7 +69,11 @@ impl Volume {
             })
             .collect();
         for name in policy.retention().unkept(&own) {
-            self.remove_snapshot(name)?;
+            match self.remove_snapshot(name) {
+                // A later look removes it, when it is not read any more.
+                Err(error) if error.kind() == ErrorKind::Busy && self.is_read(&all, name)? => {}
+                removed => removed?,
+            }
         }
         Ok(step)
     }
@@ -81,6 +85,15 @@ impl Volume {
     pub fn removed_snapshots(&self) -> Result<u64> {
         let engine = self.core.shared.reader.engine();
         removed_snapshot_count(engine, self.core.tables.volume_no())
+    }
+
+    /// Whether a command reads the snapshot `name`.
+    fn is_read(&self, all: &[Snapshot], name: &str) -> Result<bool> {
+        let Some(found) = all.iter().find(|found| found.name == name) else {
+            return Ok(false);
+        };
+        let store = &self.core.shared.store;
+        store.is_snapshot_read(self.core.tables.volume_no(), found.no)
     }
 
     fn snapshot_policy(&self) -> Result<Option<SnapshotPolicy>> {

@@ -2,6 +2,7 @@
 
 use crate::help::Help;
 use crate::json::{Object, put_name};
+use crate::looks::Looks;
 use crate::open::{SourceArgs, keep_private, thread_count};
 use crate::output::Output;
 use crate::pack::DisplayArgs;
@@ -156,7 +157,9 @@ pub(super) fn run(args: &OciArgs) -> anyhow::Result<ExitCode> {
         temp_dir: std::env::temp_dir(),
         ..TarOptions::default()
     };
-    let source = args.image.open_for_reading(thread_count(0))?;
+    let source = args
+        .image
+        .open_for_reading(&Looks::everything(), thread_count(0))?;
     let root = source.directory()?;
     let display = args.display.display()?;
     let exported = export_layout(&layout, &options, |out| {
