@@ -78,7 +78,7 @@ impl Core {
     pub fn read(&self, ino: Ino, offset: u64, len: usize, out: &mut Vec<u8>) -> Outcome<()> {
         let _gate = self.shared.gate.read();
         let mut segments = Vec::new();
-        self.prefetch_content(ino, &(offset..offset.saturating_add(len as u64)));
+        let _ahead = self.prefetch_content(ino, &(offset..offset.saturating_add(len as u64)));
         {
             let state = self.state.read();
             let row = self.regular(&state, ino)?;

@@ -1,8 +1,8 @@
 //! Volumes: trees that can change, in a store, which lose nothing that was synced.
 //!
 //! Modules from bottom to top: `options`, `layer` (changes in memory), `state` (all layers),
-//! `tables` (committed rows), `cache` (decoded blocks) → `open_store` (parts that the volumes
-//! of a store share) → `core` (how a row is found) → `climb` (walks along parents),
+//! `ahead`, `tables` (committed rows), `cache` (decoded blocks) → `open_store` (parts that the
+//! volumes of a store share) → `core` (how a row is found) → `climb` (walks along parents),
 //! `properties`, `quotas` → `namespace`, `content`, `xattr` (operations), `trim` → `index`,
 //! `parallel`, `cut` (where runs begin), `rebuild`, `garbage` (blocks that are used in part),
 //! `commit` (a layer becomes durable), `delta` and `logger` (the sync log) → `create`, `check`
@@ -13,6 +13,7 @@
 //! mounts it.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod background;
 mod cache;
 mod changes;
@@ -70,7 +71,8 @@ pub use import::{ImportObserver, ImportSource, VolumeImport, create_from};
 pub use index::BlockPlace;
 pub use open_store::OpenStore;
 pub use options::PlantedBug;
-pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode, VolumeOptions};
+pub use options::{CHUNK_LEN_MAX, CHUNK_LEN_MIN, Chunking, OpenOptions, SyncMode};
+pub use options::{VolumeOptions, WindowSteps};
 pub use part::{Levels, ShownPath};
 pub use pins::{VolumePart, blocks_of, pin_all};
 pub use reader::{FileExtent, VolumeReader, volume_row};

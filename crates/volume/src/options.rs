@@ -131,6 +131,8 @@ pub struct OpenOptions {
     pub epoch: Option<u64>,
     /// Sizes of the steps in which images are added and removed and space is collected.
     pub steps: Steps,
+    /// Sizes of the steps in which rows of long ranges of files are read.
+    pub windows: WindowSteps,
     /// A deliberate bug, if a simulation must find it.
     pub faults: Faults<PlantedBug>,
     /// Holds up reads of rows.
@@ -163,9 +165,44 @@ impl Default for OpenOptions {
             } else {
                 Steps::default()
             },
+            windows: if cfg!(test) {
+                WindowSteps::small()
+            } else {
+                WindowSteps::default()
+            },
             faults: Faults::default(),
             #[cfg(test)]
             gate: None,
+        }
+    }
+}
+
+/// How many windows of a range of a file are read in which way.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowSteps {
+    /// Windows of a range that are read one by one, and kept in the caches. Those of a longer range
+    /// are not: it is read once.
+    pub kept_max: u64,
+    /// Windows of a longer range that are read before the lock is taken.
+    pub ahead_max: usize,
+}
+
+impl Default for WindowSteps {
+    /// As many are read ahead as one change removes: their rows take some 20 MB.
+    fn default() -> Self {
+        Self {
+            kept_max: 64,
+            ahead_max: 1 << 16,
+        }
+    }
+}
+
+impl WindowSteps {
+    /// For volumes of small files.
+    fn small() -> Self {
+        Self {
+            kept_max: 4,
+            ahead_max: 6,
         }
     }
 }
@@ -193,6 +230,8 @@ pub enum PlantedBug {
     SyncReturnsEarly,
     /// Bytes of the layer that is being committed win over newer ones.
     StaleOverlay,
+    /// Rows that were read ahead in part are taken for all rows of the range.
+    WindowsAheadCut,
     /// A run that is cut again because its file grew loses its first bytes.
     TailOfRunLost,
     /// A run that crosses the border of a window begins anew behind it.
@@ -290,6 +329,7 @@ impl PlantedBug {
         Self::OrphanNotRecorded,
         Self::SyncReturnsEarly,
         Self::StaleOverlay,
+        Self::WindowsAheadCut,
         Self::TailOfRunLost,
         Self::RunBeginsAnew,
         Self::LogUnsynced,

@@ -3,14 +3,15 @@
 //!
 //! These functions fill the caches of the tables and tell no errors: under the lock the operation
 //! looks again. There it finds the rows in the caches, except in the rare case that a commit
-//! changed one meanwhile or that the cache had no place for it, and then it reads with the lock. It
-//! also does so where the number of rows has no bound: in truncating and in seeking through files
-//! of more than [`WINDOWS_KEPT_MAX`] windows, in counting the members of a new quota.
+//! changed one meanwhile or that the cache had no place for it, and then it reads with the lock.
+//! Rows of long ranges of files are no matter for caches: the operation keeps them ([`Kept`]). It
+//! reads with the lock where the number of rows has no bound: behind the first 65,536 windows of
+//! a range, and in counting the members of a new quota.
 
+use crate::ahead::Kept;
 use crate::climb::Climb;
 use crate::core::Core;
 use crate::properties::INHERITED;
-use crate::tables::WINDOWS_KEPT_MAX;
 use std::ops::Range;
 use std::sync::Arc;
 use weald_format::volume::{NAME_LEN_MAX, NameRow, WindowPlace};
@@ -85,24 +86,28 @@ impl Core {
         }
     }
 
-    /// Reads the row of an inode and those of its windows in `range`, if they are few.
-    pub fn prefetch_content(&self, ino: Ino, range: &Range<u64>) {
+    /// Reads the row of an inode and those of its windows in `range`. If these are many, the
+    /// operation keeps the result until it has released the lock.
+    pub fn prefetch_content(&self, ino: Ino, range: &Range<u64>) -> Option<Kept<'_>> {
         // The tables have no window behind the end that they know.
-        let Ok(Some(row)) = self.tables.inode(ino) else {
-            return;
-        };
+        let row = self.tables.inode(ino).ok()??;
         let range = range.start..range.end.min(row.size);
         if range.is_empty() {
-            return;
+            return None;
         }
         let window_len = self.tables.chunk_len();
         let first = WindowNo::of(range.start, window_len);
         let last = WindowNo::of(range.end - 1, window_len);
-        if last.0 - first.0 < WINDOWS_KEPT_MAX {
-            for window in first.through(last) {
-                let _ = self.tables.window(WindowPlace { ino, window });
-            }
+        if !self.tables.are_few(first, last) {
+            // That there is nothing behind the end is known then, too.
+            let is_rest = range.end == row.size;
+            let last = if is_rest { WindowNo::MAX } else { last };
+            return self.tables.read_ahead(ino, first, last).ok();
         }
+        for window in first.through(last) {
+            let _ = self.tables.window(WindowPlace { ino, window });
+        }
+        None
     }
 
     /// Reads the row of an inode and an extended attribute of it.

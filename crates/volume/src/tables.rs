@@ -4,7 +4,9 @@
 //! that need it (`prefetch.rs`). A commit changes rows while they are read; [`Tables::committed`],
 //! which runs under the lock, then makes the caches refuse what was read before.
 
+use crate::ahead::{Kept, Shelf, WindowsAhead};
 use crate::layer::{ContentRange, Layer, RangeContent, XattrChange};
+use crate::options::{PlantedBug, WindowSteps};
 use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
@@ -16,6 +18,7 @@ use weald_format::volume::{
 };
 use weald_format::{BlockId, Cookie, Ino, Result, VolumeNo, WindowNo};
 use weald_store::engine::{Engine, Table};
+use weald_store::faults::Faults;
 use weald_store::row_cache::{CacheSize, RowCache};
 
 /// Memory of the inodes that are kept, bytes; that of names and that of windows of files is the
@@ -23,9 +26,6 @@ use weald_store::row_cache::{CacheSize, RowCache};
 const CACHE_LEN: u64 = 24 << 20;
 /// Memory of the extended attributes that are kept, bytes.
 const XATTR_CACHE_LEN: u64 = 4 << 20;
-/// Windows of a range that are read one by one, and kept. Those of a longer range are not: it is
-/// read once.
-pub const WINDOWS_KEPT_MAX: u64 = 64;
 /// Names of a directory that are kept to see whether it is empty.
 const FIRST_NAMES_MAX: usize = 4;
 
@@ -69,6 +69,9 @@ pub struct Tables {
     extents: RowCache<WindowPlace, Window>,
     xattrs: RowCache<XattrPlace, XattrChange>,
     xattr_names: RowCache<Ino, Arc<Vec<Vec<u8>>>>,
+    ahead: Shelf,
+    windows: WindowSteps,
+    faults: Faults<PlantedBug>,
 }
 
 /// Size of a cache of rows with `len_max` bytes in all.
@@ -122,7 +125,54 @@ impl Tables {
                 let lens = names.iter().map(|name| size_of_val(name) + name.capacity());
                 lens.sum()
             }),
+            ahead: Shelf::default(),
+            windows: WindowSteps::default(),
+            faults: Faults::default(),
         }
+    }
+
+    /// The same rows, read in other steps, with deliberate bugs.
+    #[must_use]
+    pub fn in_steps(self, windows: WindowSteps, faults: Faults<PlantedBug>) -> Self {
+        Self {
+            windows,
+            faults,
+            ..self
+        }
+    }
+
+    /// Whether the windows from `first` to `last` are read one by one.
+    pub fn are_few(&self, first: WindowNo, last: WindowNo) -> bool {
+        last.0.saturating_sub(first.0) < self.windows.kept_max
+    }
+
+    /// Reads the rows of the windows from `first` to `last` of a file, or the first of them, for an
+    /// operation that takes the lock then. [`Tables::each_segment`] uses them as long as the result
+    /// exists and nothing is committed.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn read_ahead(&self, ino: Ino, first: WindowNo, last: WindowNo) -> Result<Kept<'_>> {
+        let mut ahead = WindowsAhead {
+            first,
+            end: last.next(),
+            version: self.version(),
+            rows: Vec::new(),
+        };
+        self.each_window(WindowPlace { ino, window: first }, &mut |window, row| {
+            if window > last {
+                return ControlFlow::Break(());
+            }
+            if ahead.rows.len() == self.windows.ahead_max {
+                if !self.faults.has(PlantedBug::WindowsAheadCut) {
+                    ahead.end = window;
+                }
+                return ControlFlow::Break(());
+            }
+            ahead.rows.push((window, row));
+            ControlFlow::Continue(())
+        })?;
+        Ok(self.ahead.keep(ino, ahead))
     }
 
     /// Length of a window.
@@ -435,8 +485,20 @@ impl Tables {
         let last = WindowNo::of(range.end - 1, len);
         let mut at = range.start;
         let mut flow = ControlFlow::Continue(());
-        if last.0 - first.0 < WINDOWS_KEPT_MAX {
-            for window in first.through(last) {
+        let mut next = first;
+        if let Some(ahead) = self.ahead.find(ino, first, self.version()) {
+            for (window, row) in ahead.rows_from(first) {
+                if *window > last || flow.is_break() {
+                    break;
+                }
+                flow = each_piece(row, window.start(len), &range, &mut at, visit);
+            }
+            next = ahead.end;
+        }
+        if next > last || flow.is_break() {
+            // Nothing is left to read.
+        } else if self.are_few(next, last) {
+            for window in next.through(last) {
                 if let Some(row) = self.window(WindowPlace { ino, window })?
                     && flow.is_continue()
                 {
@@ -444,8 +506,8 @@ impl Tables {
                 }
             }
         } else {
-            let first = WindowPlace { ino, window: first };
-            self.each_window(first, &mut |window, row| {
+            let next = WindowPlace { ino, window: next };
+            self.each_window(next, &mut |window, row| {
                 if window > last {
                     return ControlFlow::Break(());
                 }

@@ -182,6 +182,7 @@ impl Volume {
     ) -> Result<Arc<Self>> {
         let workers = Workers::new(options.threads, codec_spec(&row)?, row.chunk_len.into())?;
         let tables = Tables::new(engine, row.volume_no, row.chunk_len, row.next_ino);
+        let tables = tables.in_steps(options.windows, options.faults);
         let blocks = Blocks::new(shared.reader.clone(), options.cache_len / 2);
         let mut state = State::new(row.next_ino, tables.quotas()?);
         state.knows_flags = row.has_flags;

@@ -1,6 +1,7 @@
 //! Operations do not wait for the rows of others.
 
 use super::*;
+use crate::WindowSteps;
 use parking_lot::{Condvar, Mutex};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -158,8 +159,12 @@ struct Owned {
     link: Ino,
 }
 
+/// Files are of more windows than the caches are filled with.
 fn place() -> (TestStore, Vec<Owned>) {
-    let place = TestStore::new();
+    let place = TestStore::with(&VolumeOptions {
+        chunk_len: 4096,
+        ..VolumeOptions::default()
+    });
     let volume = place.open();
     let content: Vec<u8> = (0..300_000u32).map(|n| (n / 7) as u8).collect();
     let owned = (0..CLIENT_COUNT).map(|n| {
@@ -194,6 +199,7 @@ fn open_behind(place: &TestStore, gate: &Arc<Gate>) -> Arc<Volume> {
     let options = OpenOptions {
         background: false,
         gate: Some(gate.clone()),
+        windows: WindowSteps::default(),
         ..OpenOptions::default()
     };
     Volume::open(&place.store(), "v", options).expect("open")
@@ -201,7 +207,7 @@ fn open_behind(place: &TestStore, gate: &Arc<Gate>) -> Arc<Volume> {
 
 type Operation = fn(&Volume, &Owned) -> Outcome<()>;
 
-const OPERATIONS: [(&str, Operation); 21] = [
+const OPERATIONS: [(&str, Operation); 24] = [
     ("stat", |v, o| v.stat(o.file).map(drop)),
     ("lookup", |v, o| v.lookup(o.dir, b"file").map(drop)),
     ("parent", |v, o| v.parent(o.sub_dir).map(drop)),
@@ -209,6 +215,7 @@ const OPERATIONS: [(&str, Operation); 21] = [
     ("read", |v, o| v.read(o.file, 0, 1 << 20, &mut Vec::new())),
     ("read_link", |v, o| v.read_link(o.link).map(drop)),
     ("seek", |v, o| v.seek(o.file, 0, true).map(drop)),
+    ("seek_data", |v, o| v.seek(o.file, 4096, false).map(drop)),
     ("xattr", |v, o| v.xattr(o.file, b"user.a").map(drop)),
     ("xattr_names", |v, o| v.xattr_names(o.file).map(drop)),
     ("write", |v, o| v.write(o.file, 100_000, &[1; 100_000], 20)),
@@ -222,11 +229,17 @@ const OPERATIONS: [(&str, Operation); 21] = [
     ("punch", |v, o| {
         v.allocate(o.file, AllocateMode::PunchHole, 100, 200_000, 20)
     }),
+    ("collapse", |v, o| {
+        v.allocate(o.file, AllocateMode::Collapse, 4096, 8192, 20)
+    }),
+    ("insert", |v, o| {
+        v.allocate(o.file, AllocateMode::Insert, 4096, 8192, 20)
+    }),
     ("copy_range", |v, o| {
         v.copy_range(
             FilePlace::new(o.file, 0),
             FilePlace::new(o.other, 0),
-            200_000,
+            300_000,
             20,
         )
         .map(drop)
@@ -322,4 +335,48 @@ fn slow_rows_are_read_at_once() {
         // One after the other, they would take 32 times as long.
         assert!(seconds[1] < 8.0 * seconds[0], "{name}: {seconds:?}");
     }
+}
+
+/// Would catch: rows that were read before the lock was taken and that are used although a commit
+/// has changed them; a range that is not read behind those that were read ahead.
+#[test]
+fn rows_read_ahead_are_those_of_the_last_commit() {
+    let place = TestStore::with(&VolumeOptions {
+        chunk_len: 4096,
+        ..VolumeOptions::default()
+    });
+    // Six windows are read ahead, of 100.
+    let volume = place.open();
+    let ino = file(&volume, Ino::ROOT, "long").ino;
+    let mut content = noise(100 * 4096, 1);
+    volume.write(ino, 0, &content, 1).expect("write");
+    volume.commit().expect("commit");
+    for round in 0..20 {
+        let at = round * 4096 * 5;
+        let _ahead = volume.core.prefetch_content(ino, &(at as u64..u64::MAX));
+        assert!(read(&volume, ino) == content, "round {round}");
+        let new = noise(4096 * 3, 2 + round as u64);
+        let end = content.len().min(at + new.len());
+        content[at..end].copy_from_slice(&new[..end - at]);
+        volume
+            .write(ino, at as u64, &content[at..end], 2)
+            .expect("write");
+        assert!(read(&volume, ino) == content, "round {round}, written");
+        volume.commit().expect("commit");
+        assert!(read(&volume, ino) == content, "round {round}, committed");
+    }
+    let hole = AllocateMode::PunchHole;
+    let ahead = volume.core.prefetch_content(ino, &(0..u64::MAX));
+    volume.allocate(ino, hole, 0, 90 * 4096, 3).expect("punch");
+    volume.commit().expect("commit");
+    assert_eq!(volume.seek(ino, 0, false).expect("data"), 90 * 4096);
+    assert_eq!(volume.seek(ino, 0, true).expect("a hole"), 0);
+    assert_eq!(
+        volume.seek(ino, 90 * 4096, true).expect("the end"),
+        100 * 4096
+    );
+    drop(ahead);
+    volume.close().expect("close");
+    drop(volume);
+    place.check();
 }

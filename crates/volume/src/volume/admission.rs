@@ -97,6 +97,7 @@ impl Volume {
     ) -> Outcome<()> {
         for part in self.core.trim_parts(ino, &range)? {
             self.admit_memory()?;
+            let _ahead = self.core.prefetch_content(ino, &part);
             self.change(now, |core, state| remove(core, state, part))?;
             self.commit().map_err(|e| refused(Errno::IO, e))?;
         }

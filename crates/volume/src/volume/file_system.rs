@@ -67,11 +67,14 @@ impl WritableFs for Volume {
             })?;
         }
         self.admit_memory()?;
-        match new.size {
+        let _ahead = match new.size {
             // Of a file that becomes empty no window is looked at.
             Some(size) if size > 0 => self.core.prefetch_content(ino, &(size..u64::MAX)),
-            _ => self.core.prefetch_inode(ino),
-        }
+            _ => {
+                self.core.prefetch_inode(ino);
+                None
+            }
+        };
         self.change(now, |core, state| core.set_stat(state, ino, new, now))
     }
 
@@ -160,7 +163,7 @@ impl WritableFs for Volume {
         let segments = self.core.prepare(offset, bytes)?;
         self.admit(bytes.len() as u64)?;
         let range = offset..offset.saturating_add(bytes.len() as u64);
-        self.core.prefetch_content(ino, &range);
+        let _ahead = self.core.prefetch_content(ino, &range);
         self.change(now, |core, state| {
             core.write(state, ino, offset, segments, now)
         })
@@ -190,7 +193,11 @@ impl WritableFs for Volume {
             }
             AllocateMode::Collapse | AllocateMode::Insert => self.admit_memory()?,
         }
-        self.core.prefetch_content(ino, &range);
+        let tail = match mode {
+            AllocateMode::Collapse | AllocateMode::Insert => range.start..u64::MAX,
+            _ => range.clone(),
+        };
+        let _ahead = self.core.prefetch_content(ino, &tail);
         let moves_blocks = matches!(mode, AllocateMode::Collapse | AllocateMode::Insert);
         let _commit = moves_blocks.then(|| self.committer.lock());
         self.change(now, |core, state| {
@@ -206,26 +213,28 @@ impl WritableFs for Volume {
         now: Nanoseconds,
     ) -> Outcome<u64> {
         self.admit(0)?;
-        for place in [from, to] {
-            let range = place.offset..place.offset.saturating_add(len);
-            self.core.prefetch_content(place.ino, &range);
-        }
         // A commit that runs beside this call may drop a block that the copy is about to share: it
         // writes windows of many pieces anew. So the call waits for it.
+        let read = || {
+            [from, to].map(|place| {
+                let range = place.offset..place.offset.saturating_add(len);
+                self.core.prefetch_content(place.ino, &range)
+            })
+        };
+        let before = (self.core.tables.version(), read());
         let _commit = self.committer.lock();
+        // Rows that a commit has changed meanwhile are read again, while no other one can.
+        let _ahead = match before {
+            (version, ahead) if version == self.core.tables.version() => ahead,
+            _ => read(),
+        };
         self.change(now, |core, state| {
             core.copy_range(state, from, to, len, now)
         })
     }
 
     fn seek(&self, ino: Ino, offset: u64, wants_hole: bool) -> Outcome<u64> {
-        // The end of data is sought, or its begin, which is here as a rule.
-        let end = if wants_hole {
-            u64::MAX
-        } else {
-            offset.saturating_add(1)
-        };
-        self.core.prefetch_content(ino, &(offset..end));
+        let _ahead = self.core.prefetch_content(ino, &(offset..u64::MAX));
         let state = self.core.state.read();
         self.core.seek(&state, ino, offset, wants_hole)
     }
