@@ -119,6 +119,8 @@ pub const COLLECT_PAUSED: &str = "collect.paused";
 pub const SCRUB: &str = "scrub";
 /// How far the scrub is, and what it has found.
 pub const SCRUB_REPORT: &str = "scrub.report";
+/// How often the store is scrubbed by itself.
+pub const SCRUB_POLICY: &str = "scrub.policy";
 /// In the directory of a tier: to which store it belongs.
 pub const TIER_MARK: &str = "tier";
 /// [`TIER_MARK`] once more.

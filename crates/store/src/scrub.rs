@@ -1,6 +1,7 @@
 //! The scrub: reads every byte of a store in steps, beside its volumes, and goes on where it was.
 //!
-//! `record` has the two files that say what is wanted and how far it is; `view` the tables of one
+//! `record` has the two files that say what is wanted and how far it is, `policy` the one that says
+//! how often; `view` the tables of one
 //! commit, for passes beside the writer; `blocks` chooses and reads blocks; `counts` recounts
 //! references; `steps` has the steps, and the trait of who performs them.
 //! `docs/design/0037-scrub.md` has the reasons.
@@ -10,10 +11,12 @@
 
 mod blocks;
 mod counts;
+mod policy;
 mod record;
 mod steps;
 mod view;
 
+pub use policy::{PolicyRun, ScrubPolicy};
 pub use record::{
     FINDINGS_MAX, LastScrub, ScrubFinding, ScrubPlace, ScrubReport, ScrubUser, ScrubWish, WHOLE,
 };

@@ -1,7 +1,9 @@
 //! `weald scrub`: every byte of a store is read, while its volumes are in use.
 
 mod change;
+mod due;
 mod perform;
+mod policy;
 mod show;
 
 use crate::help::{Help, SCRUBBED};
@@ -51,6 +53,8 @@ enum ScrubCommand {
     Pause(change::PauseArgs),
     Resume(change::ResumeArgs),
     Status(show::StatusArgs),
+    Set(policy::SetArgs),
+    RunDue(policy::RunDueArgs),
 }
 
 /// Runs the command.
@@ -61,6 +65,8 @@ pub fn run(args: &ScrubArgs) -> anyhow::Result<ExitCode> {
         ScrubCommand::Pause(args) => change::pause(args),
         ScrubCommand::Resume(args) => change::resume(args),
         ScrubCommand::Status(args) => show::status(args),
+        ScrubCommand::Set(args) => policy::set(args),
+        ScrubCommand::RunDue(args) => policy::run_due(args),
     }
 }
 
@@ -71,6 +77,8 @@ pub fn help_of(name: &str) -> Option<&'static Help> {
         "pause" => &change::PAUSE_HELP,
         "resume" => &change::RESUME_HELP,
         "status" => &show::STATUS_HELP,
+        "set" => &policy::SET_HELP,
+        "run-due" => &policy::RUN_DUE_HELP,
         _ => return None,
     })
 }

@@ -422,6 +422,16 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
             ("scrub resume --rate @ s@", Nothing),
             ("scrub resume @", Nothing),
         ],
+        "scrub set" => &[
+            ("scrub set s@ --every 30d --rate 5M --hours 1-5", Nothing),
+            ("scrub set s@ --every @", Nothing),
+            ("scrub set s@ --hours @", Nothing),
+            ("scrub set @gone --never", Nothing),
+        ],
+        "scrub run-due" => &[
+            ("scrub run-due s@", Nothing),
+            ("scrub run-due @gone", Nothing),
+        ],
         "scrub status" => &[
             ("scrub status s@", Nothing),
             ("scrub status --json s@", Nothing),

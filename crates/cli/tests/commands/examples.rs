@@ -183,6 +183,9 @@ pub fn set_up(bench: &Bench, command: &str) -> Option<S3Server> {
         let cut = "timeout -s KILL 1 weald scrub start --rate 1 srv/store || test $? = 137";
         must(bench, cut);
     }
+    if command == "scrub run-due" {
+        must(bench, "weald scrub set srv/store --every 30d");
+    }
     if ["scrub resume", "scrub status"].contains(&command) {
         must(bench, "weald scrub start -q srv/store");
     }

@@ -14,7 +14,7 @@ use weald_sys::{NewTimes, NodeKind};
 use weald_testkit::torture;
 
 /// Every command except `man`, which is hidden. The commands of a group follow it.
-pub const COMMANDS: [&str; 102] = [
+pub const COMMANDS: [&str; 104] = [
     "build",
     "mount",
     "umount",
@@ -89,6 +89,8 @@ pub const COMMANDS: [&str; 102] = [
     "scrub pause",
     "scrub resume",
     "scrub status",
+    "scrub set",
+    "scrub run-due",
     "volume",
     "volume create",
     "volume ls",

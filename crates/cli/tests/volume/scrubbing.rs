@@ -323,3 +323,80 @@ fn what_lies_on_a_tier_that_is_away_waits() {
     assert!(said.starts_with("clean; "), "{said}");
     assert!(read_len(&ground) >= 3_000_000);
 }
+
+/// Would catch: a policy that nobody obeys, that scrubs again before it is time, beside a pause or
+/// outside its hours, or that is shown otherwise than it is kept.
+#[test]
+fn a_policy_scrubs_what_is_due() {
+    let ground = Ground::new();
+    let line = || {
+        let text = ground.run("$WEALD scrub status store").text();
+        text.lines()
+            .find(|line| line.starts_with("policy: "))
+            .map(str::to_owned)
+    };
+    let figure = |name: &str| {
+        let text = ground.run("$WEALD scrub status --prometheus store").text();
+        let samples = exposition::samples(&text);
+        let sample = samples.iter().find(|sample| sample.name == name);
+        sample.map(|sample| sample.value as u64)
+    };
+    ground.refused(
+        &["scrub", "run-due", "store"],
+        &["has no policy", "scrub set"],
+    );
+    ground.refused(&["scrub", "set", "store"], &["--every"]);
+    for (option, words) in [
+        ("--every 5m", "an hour or more"),
+        ("--hours 7", "two full hours"),
+    ] {
+        let refused = ground.run(&format!("$WEALD scrub set store {option}"));
+        assert_eq!(refused.code, Some(2));
+        assert!(refused.stderr.contains(words), "{}", refused.stderr);
+    }
+    assert_eq!(line(), None);
+    ground.sh("$WEALD scrub set store --every 30d --rate 50M");
+    assert!(
+        line()
+            .expect("a policy")
+            .contains("every 30d, 50.0 MiB a second at most")
+    );
+    // The store was never read.
+    assert!(
+        ground
+            .weald(&["scrub", "run-due", "store"])
+            .starts_with("clean; read")
+    );
+    let whole = figure("weald_scrub_whole_time_seconds").expect("a time");
+    assert_eq!(
+        figure("weald_scrub_next_time_seconds"),
+        Some(whole + 30 * 86_400)
+    );
+    assert_eq!(status(&ground)["last_whole"].as_u64(), Some(whole));
+    let run = status(&ground)["run"].clone();
+    let said = ground.weald(&["scrub", "run-due", "store"]);
+    assert!(said.starts_with("nothing is due until 20"), "{said}");
+    // A part of the blocks is no whole pass.
+    ground.sh("$WEALD scrub start -q --since store; $WEALD scrub start -q --sample 50% store");
+    assert_eq!(figure("weald_scrub_whole_time_seconds"), Some(whole));
+    // The server of a mount begins what is due, once.
+    ground.sh("rm store/scrub store/scrub.report; $WEALD scrub set store --never");
+    assert_eq!(line(), None);
+    ground.mount(&[]);
+    ground.sh("$WEALD scrub set store --every 7d");
+    eventually("a scrub of the server", || {
+        status(&ground)["state"] == "complete"
+    });
+    assert_eq!(status(&ground)["run"], 1);
+    assert_eq!(run, 1);
+    ground.umount();
+    // At all hours but this and the next.
+    let hours = ground.sh("h=$(date +%-H); echo $(( (h + 2) % 24 ))-$h");
+    ground.sh("rm store/scrub store/scrub.report store/scrub.policy");
+    let set = format!("$WEALD scrub set store --every 7d --hours {}", hours.trim());
+    ground.sh(&set);
+    let said = ground.weald(&["scrub", "run-due", "store"]);
+    assert!(said.contains("or a later hour of"), "{said}");
+    assert_eq!(status(&ground)["state"], "none");
+    ground.sh("$WEALD store check --data store");
+}

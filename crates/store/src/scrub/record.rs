@@ -123,9 +123,37 @@ pub struct ScrubReport {
     pub error: Option<String>,
     /// The last complete run.
     pub last: Option<LastScrub>,
+    /// When the last run was complete that read every block, in seconds since 1970.
+    pub whole_s: Option<u64>,
 }
 
 impl ScrubReport {
+    /// The report of a run that begins at `now_s` and has nothing to read yet.
+    pub fn of(wish: &ScrubWish, now_s: u64) -> Self {
+        let nowhere = Location {
+            segment: SegmentNo(0),
+            offset: 0,
+        };
+        Self {
+            wish: *wish,
+            at: ScrubPlace::Tables,
+            from: nowhere,
+            end: nowhere,
+            total_len: 0,
+            read_len: 0,
+            block_count: 0,
+            worked_ms: 0,
+            begun_s: now_s,
+            time_s: now_s,
+            parked: Vec::new(),
+            findings: Vec::new(),
+            more_count: 0,
+            error: None,
+            last: None,
+            whole_s: None,
+        }
+    }
+
     /// Whether everything was read that can be read.
     pub fn is_done(&self) -> bool {
         self.at == ScrubPlace::End
@@ -306,6 +334,9 @@ impl ScrubReport {
             let (end, count) = (shown(last.end), last.finding_count);
             let _ = writeln!(text, "last {} {end} {count}", last.time_s);
         }
+        if let Some(whole_s) = self.whole_s {
+            let _ = writeln!(text, "whole {whole_s}");
+        }
         if let Some(error) = &self.error {
             let _ = writeln!(text, "error {}", word_of(error.as_bytes()));
         }
@@ -362,6 +393,7 @@ impl ScrubReport {
             findings: Vec::new(),
             error: None,
             last: None,
+            whole_s: None,
         };
         for line in lines {
             report.parse_line(&mut Words::new(line))?;
@@ -378,6 +410,7 @@ impl ScrubReport {
                     finding_count: words.number()?,
                 });
             }
+            "whole" => self.whole_s = Some(words.number()?),
             "error" => self.error = Some(text_of(words.next()?)?),
             "parked" => {
                 let number = match words.next()? {
@@ -524,6 +557,7 @@ mod tests {
                 end: at(4, 5),
                 finding_count: 6,
             }),
+            whole_s: Some(11),
         }
     }
 

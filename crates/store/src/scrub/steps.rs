@@ -124,21 +124,12 @@ impl Scrub {
             .scan_readable(Table::Segments, &[], visit, &mut |_, _| Ok(()))?;
         let total_len = u128::from(total_len) * u128::from(wish.share) / u128::from(WHOLE);
         let report = ScrubReport {
-            wish: *wish,
-            at: ScrubPlace::Tables,
             from,
             end,
             total_len: total_len as u64,
-            read_len: 0,
-            block_count: 0,
-            worked_ms: 0,
-            begun_s: now_s,
-            time_s: now_s,
-            parked: Vec::new(),
-            findings: Vec::new(),
-            more_count: 0,
-            error: None,
             last,
+            whole_s: before.and_then(|report| report.whole_s),
+            ..ScrubReport::of(wish, now_s)
         };
         let scrub = Self::resume(writer.store(), report);
         scrub.save(writer)?;
@@ -531,6 +522,9 @@ impl Scrub {
                 end: self.report.end,
                 finding_count: self.report.finding_count(),
             });
+            if !self.report.wish.is_since {
+                self.report.whole_s = Some(self.report.time_s);
+            }
         }
     }
 

@@ -1,6 +1,6 @@
 //! Scrubs a store while its volumes are open.
 
-use super::drive::{Driven, ScrubEnd, closed, drive, take_up};
+use super::drive::{Driven, ScrubEnd, closed, drive, now_s, take_up};
 use super::names::{Users, add, unopened_images, users_in_images, users_in_volumes};
 use crate::background;
 use crate::open_store::OpenStore;
@@ -8,7 +8,7 @@ use crate::state::State;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Weak};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use weald_format::{BlockId, ErrorKind, Result};
 use weald_store::StoreWriter;
 use weald_store::scrub::{Scrub, ScrubHost, ScrubReport, ScrubWish, TablesView};
@@ -17,6 +17,8 @@ use weald_store::scrub::{Scrub, ScrubHost, ScrubReport, ScrubWish, TablesView};
 const LOOK_TIME: Duration = Duration::from_millis(500);
 /// Time after which it is written down how far it is.
 const SAVE_TIME: Duration = Duration::from_secs(2);
+/// Time between two looks at the policy.
+const POLICY_TIME: Duration = Duration::from_secs(5);
 
 /// The writer of an open store, between commits.
 struct Host(Weak<OpenStore>);
@@ -96,6 +98,7 @@ pub(crate) fn start(shared: &Arc<OpenStore>) -> Result<()> {
 fn run(weak: &Weak<OpenStore>) {
     // The wish that there is nothing more to do about.
     let mut settled: Option<ScrubWish> = None;
+    let mut looked: Option<Instant> = None;
     loop {
         // Nothing of the store is held meanwhile: it may be closed.
         thread::sleep(LOOK_TIME);
@@ -104,10 +107,19 @@ fn run(weak: &Weak<OpenStore>) {
         };
         let store = shared.store.clone();
         drop(shared);
+        if looked.is_none_or(|at| at.elapsed() >= POLICY_TIME) {
+            looked = Some(Instant::now());
+            if let Err(error) = store.begin_due_scrub(now_s()) {
+                log::warn!("{}: no scrub is begun: {error}", store.shown());
+            }
+        }
         let wish = match store.scrub_wish() {
             Ok(Some(wish)) if settled != Some(wish) => wish,
             _ => continue,
         };
+        if store.scrub_rests(&wish, now_s()).unwrap_or(false) {
+            continue;
+        }
         let is_followed =
             |report: ScrubReport| report.wish == wish && (report.is_done() || wish.is_paused);
         if store
@@ -126,7 +138,7 @@ fn run(weak: &Weak<OpenStore>) {
         });
         settled = match ended {
             Ok(ScrubEnd::Done(_) | ScrubEnd::Paused) => store.scrub_wish().ok().flatten(),
-            Ok(ScrubEnd::Stopped) => None,
+            Ok(ScrubEnd::Stopped | ScrubEnd::Rested) => None,
             // It is parked until somebody asks again.
             Err(error) => {
                 if error.kind() != ErrorKind::Busy {

@@ -41,6 +41,8 @@ pub enum ScrubEnd {
     Done(Box<ScrubReport>),
     /// Somebody asked for a pause.
     Paused,
+    /// The policy has it read at other hours only.
+    Rested,
     /// It was asked to stop, or another run was asked for.
     Stopped,
 }
@@ -114,6 +116,9 @@ fn steps(
                     scrub.follow(&wish);
                     if wish.is_paused {
                         return Ok(ScrubEnd::Paused);
+                    }
+                    if store.scrub_rests(&wish, now_s())? {
+                        return Ok(ScrubEnd::Rested);
                     }
                     rate.set(wish.rate);
                 }

@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use std::process::ExitCode;
 use weald_store::Store;
-use weald_store::scrub::{ScrubReport, ScrubWish, WHOLE};
+use weald_store::scrub::{PolicyRun, ScrubPolicy, ScrubReport, ScrubWish, WHOLE};
 
 /// Sections of the help.
 pub const START_HELP: Help = Help {
@@ -220,6 +220,13 @@ pub(super) fn resume(args: &ResumeArgs) -> anyhow::Result<ExitCode> {
     };
     if let Some(report) = report.filter(|report| !is_open && report.parked.is_empty()) {
         return show(&report, args.waiting.shown());
+    }
+    // A user who goes on with a scrub of the policy means now, whatever its hours are.
+    if let Some(policy) = store.scrub_policy()?
+        && let Some(begun) = policy.begun.filter(|begun| begun.run == wish.run)
+    {
+        let begun = Some(PolicyRun { run: 0, ..begun });
+        store.put_scrub_policy(Some(&ScrubPolicy { begun, ..policy }))?;
     }
     let wish = ScrubWish {
         tries: wish.tries.saturating_add(1),

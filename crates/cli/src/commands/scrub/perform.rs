@@ -72,6 +72,7 @@ pub fn perform(store: &Store, wish: &ScrubWish, shown: Shown) -> anyhow::Result<
         match scrub_alone(store, &name, &flag, &mut |_| {}) {
             Ok(ScrubEnd::Done(report)) => return show(&report, shown),
             Ok(ScrubEnd::Paused) => return paused(shown),
+            Ok(ScrubEnd::Rested) => return rested(shown),
             Ok(ScrubEnd::Stopped) if flag.load(Ordering::Relaxed) => {
                 let now = store.scrub_wish()?.unwrap_or(*wish);
                 store.put_scrub_wish(&ScrubWish {
@@ -94,6 +95,13 @@ pub fn perform(store: &Store, wish: &ScrubWish, shown: Shown) -> anyhow::Result<
 fn paused(shown: Shown) -> anyhow::Result<ExitCode> {
     if !shown.is_quiet {
         messages::line("the scrub is paused: 'weald scrub resume' goes on");
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn rested(shown: Shown) -> anyhow::Result<ExitCode> {
+    if !shown.is_quiet {
+        messages::line("the scrub rests until the hours of its policy: 'weald scrub run-due'");
     }
     Ok(ExitCode::SUCCESS)
 }

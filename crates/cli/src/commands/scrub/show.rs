@@ -1,5 +1,6 @@
 //! `weald scrub status`.
 
+use super::due::line_of;
 use crate::help::{Help, SCRUBBED};
 use crate::json::{self, Object, put_name};
 use crate::messages;
@@ -69,8 +70,10 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             output.json(&json_of(None, &nothing(), "none").into())?;
         } else if args.prometheus {
             output.text(&metrics(None, "none", &args.location.store)?)?;
+            output.text(&policy_metrics(&store, None, &args.location.store)?)?;
         } else {
             output.text("never scrubbed\n")?;
+            output.text(&line_of(&store, None)?)?;
         }
         output.finish()?;
         return Ok(ExitCode::SUCCESS);
@@ -81,6 +84,8 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
         output.json(&json_of(report.as_ref(), &wish, state).into())?;
     } else if args.prometheus {
         output.text(&metrics(report.as_ref(), state, &args.location.store)?)?;
+        let policy = policy_metrics(&store, report.as_ref(), &args.location.store)?;
+        output.text(&policy)?;
     } else {
         let text = match &report {
             Some(report) if report.is_done() => text_of(report),
@@ -88,6 +93,7 @@ pub(super) fn status(args: &StatusArgs) -> anyhow::Result<ExitCode> {
             None => format!("{state}\n"),
         };
         output.text(&text)?;
+        output.text(&line_of(&store, report.as_ref())?)?;
     }
     output.finish()?;
     Ok(report.as_ref().map_or(ExitCode::SUCCESS, code_of))
@@ -307,6 +313,7 @@ pub fn json_of(report: Option<&ScrubReport>, wish: &ScrubWish, state: &str) -> O
     object.insert("seconds_left".into(), left_s(report).into());
     object.insert("error".into(), report.error.clone().into());
     object.insert("last".into(), report.last.map(|last| last.time_s).into());
+    object.insert("last_whole".into(), report.whole_s.into());
     let parked = report.parked.iter().map(|(_, why)| why.clone());
     object.insert("waiting_for".into(), parked.collect::<Vec<_>>().into());
     let findings: Vec<serde_json::Value> = report.findings.iter().map(finding_json).collect();
@@ -368,6 +375,40 @@ fn metrics(report: Option<&ScrubReport>, state: &str, store: &Path) -> anyhow::R
     for (head, figure) in figures {
         if let Some(figure) = figure {
             text.push_str(&of_store(head, figure));
+        }
+    }
+    Ok(text)
+}
+
+/// When the next scrub of the policy is due, and when the last one ended that read every block.
+fn policy_metrics(
+    store: &Store,
+    report: Option<&ScrubReport>,
+    dir: &Path,
+) -> anyhow::Result<String> {
+    let path = std::fs::canonicalize(dir)?;
+    let labels = format!("store=\"{}\"", label(&path.to_string_lossy()));
+    let policy = store.scrub_policy()?;
+    let figures = [
+        (
+            (
+                "weald_scrub_whole_time_seconds",
+                "When the last scrub ended that read every block.",
+            ),
+            report.and_then(|report| report.whole_s),
+        ),
+        (
+            (
+                "weald_scrub_next_time_seconds",
+                "When the next scrub is due by the policy.",
+            ),
+            policy.map(|policy| policy.next_s(report)),
+        ),
+    ];
+    let mut text = String::new();
+    for (head, figure) in figures {
+        if let Some(figure) = figure {
+            text.push_str(&gauge(head, &[(labels.clone(), figure as f64)]));
         }
     }
     Ok(text)
