@@ -3,9 +3,10 @@
 
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
-use weald_format::{Error, ErrorKind, Result};
-use weald_store::{Snapshot, SnapshotSpace, Store};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use weald_format::{Error, ErrorKind, Result, SnapshotNo};
+use weald_store::snapshots;
+use weald_store::{Snapshot, SnapshotSpace, SnapshotSpaces, Store, StoreWriter, WriteOptions};
 use weald_volume::{OpenOptions, OpenStore, Volume};
 
 /// Something to do with the snapshots of one volume.
@@ -140,6 +141,9 @@ pub fn work_alone(
         // Changes of a crash are older than the rollback.
         weald_volume::apply_sync_log(store, name, &options.writer_name)?;
     }
+    if let SnapshotWork::List(has_space) = work {
+        return list_alone(store, name, *has_space, &options.writer_name);
+    }
     let opened = OpenStore::open(store, &options)?;
     if !work.is_reading() {
         return work_in(&opened, name, None, work);
@@ -208,34 +212,85 @@ fn range(volume: &Volume, (first, last): (&str, &str)) -> Result<Vec<SnapshotRep
     let (Some(oldest), Some(newest)) = (all.get(from.min(to)), all.get(from.max(to))) else {
         return Ok(Vec::new());
     };
-    let space = volume.snapshot_space(oldest, newest)?;
+    let spaces = volume.snapshot_spaces(&[[oldest.no, newest.no]])?;
     Ok(vec![SnapshotReport {
         name: format!("{}..{}", oldest.name, newest.name),
-        space: Some(space.into()),
-        ..report_of(volume, oldest)
+        space: spaces.first().map(|space| (*space).into()),
+        ..report_of(oldest, volume.is_snapshot_mounted(oldest.no))
     }])
 }
 
 fn list(volume: &Volume, has_space: bool) -> Result<Vec<SnapshotReport>> {
+    let all = volume.snapshots()?;
+    let mut spaces = Vec::new();
+    if has_space {
+        let ranges: Vec<_> = all.iter().map(|found| [found.no; 2]).collect();
+        spaces = volume.snapshot_spaces(&ranges)?;
+    }
+    let reports = all.iter().enumerate().map(|(at, found)| SnapshotReport {
+        space: spaces.get(at).map(|space| (*space).into()),
+        ..report_of(found, volume.is_snapshot_mounted(found.no))
+    });
+    Ok(reports.collect())
+}
+
+/// How long a list keeps the store from others, and how long it lets them have it then. One
+/// snapshot is looked at as a whole.
+const LIST_TIME: Duration = Duration::from_millis(200);
+const LIST_PAUSE: Duration = Duration::from_millis(60);
+
+/// The snapshots of a volume of a store that no server has open. Others have the store in turn.
+fn list_alone(
+    store: &Store,
+    name: &str,
+    has_space: bool,
+    writer_name: &str,
+) -> Result<Vec<SnapshotReport>> {
     let mut reports = Vec::new();
-    for snapshot in volume.snapshots()? {
-        let space = if has_space {
-            Some(volume.snapshot_space(&snapshot, &snapshot)?.into())
-        } else {
-            None
-        };
-        reports.push(SnapshotReport {
-            space,
-            ..report_of(volume, &snapshot)
-        });
+    let mut next = Some(SnapshotNo::FIRST);
+    while let Some(from) = next {
+        let writer = store.write(WriteOptions::new(writer_name))?;
+        next = list_for_a_while(&writer, name, (from, has_space), &mut reports)?;
+        drop(writer);
+        if next.is_some() {
+            std::thread::sleep(LIST_PAUSE);
+        }
     }
     Ok(reports)
 }
 
+/// Adds the snapshots from `from` on to `reports`. Returns where to go on when others had their
+/// turn.
+fn list_for_a_while(
+    writer: &StoreWriter,
+    name: &str,
+    (from, has_space): (SnapshotNo, bool),
+    reports: &mut Vec<SnapshotReport>,
+) -> Result<Option<SnapshotNo>> {
+    let begun = Instant::now();
+    let volume_no = writer.volume_row(name)?.volume_no;
+    let engine = writer.engine();
+    let spaces = SnapshotSpaces::of(&*engine, volume_no)?;
+    let mut all = snapshots(&*engine, volume_no)?;
+    all.retain(|found| found.no >= from);
+    for found in &all {
+        let mut report = report_of(found, false);
+        if has_space {
+            report.space = Some(spaces.space((found.no, found.no))?.into());
+        }
+        reports.push(report);
+        let is_over = begun.elapsed() >= LIST_TIME;
+        if is_over && !writer.store().keeps_changes_in_memory() {
+            return Ok(Some(found.no.next()));
+        }
+    }
+    Ok(None)
+}
+
 /// The report of a snapshot, without its space.
-fn report_of(volume: &Volume, of: &Snapshot) -> SnapshotReport {
+fn report_of(of: &Snapshot, is_mounted: bool) -> SnapshotReport {
     SnapshotReport {
-        is_mounted: volume.is_snapshot_mounted(of.no),
+        is_mounted,
         name: of.name.clone(),
         created: i64::try_from(of.created).unwrap_or_default(),
         commit: of.volume.commit.0,

@@ -93,8 +93,8 @@ pub use salvage::{
     DamagedImage, DamagedVolume, LastCommit, Loss, Names, SalvageOptions, Salvaged, path_of,
 };
 pub use snapshot::{
-    Snapshot, SnapshotLock, SnapshotSpace, SnapshotStep, SnapshotView, changed_rows,
-    check_snapshot_name, removed_snapshot_count, snapshot, snapshots,
+    Snapshot, SnapshotLock, SnapshotSpace, SnapshotSpaces, SnapshotStep, SnapshotView,
+    changed_rows, check_snapshot_name, removed_snapshot_count, snapshot, snapshots,
 };
 pub use steps::Steps;
 pub use store::{ImageInfo, SEGMENT_LEN_DEFAULT, Store, StoreInfo};

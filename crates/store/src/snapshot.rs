@@ -16,6 +16,6 @@ mod view;
 
 pub use manage::{Snapshot, check_snapshot_name, removed_snapshot_count, snapshot, snapshots};
 pub use reading::SnapshotLock;
-pub use remove::{SnapshotSpace, SnapshotStep};
+pub use remove::{SnapshotSpace, SnapshotSpaces, SnapshotStep};
 pub use rows::changed_rows;
 pub use view::SnapshotView;

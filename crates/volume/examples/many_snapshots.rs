@@ -83,7 +83,9 @@ fn main() -> Outcome<()> {
         Ok(())
     };
     println!("{files} files, {changed} changed between two snapshots; milliseconds");
-    println!("snapshots take find list stat-in-oldest remove-in-the-middle meta-bytes");
+    println!(
+        "snapshots take find list list-with-space stat-in-oldest remove-in-the-middle meta-bytes"
+    );
     let mut shown = 1;
     for round in 1..=count {
         change(round)?;
@@ -109,6 +111,12 @@ fn main() -> Outcome<()> {
             volume.snapshots()?;
             Ok(())
         })?;
+        let all = volume.snapshots()?;
+        let ranges: Vec<_> = all.iter().map(|found| [found.no; 2]).collect();
+        let spaces = median(|_| {
+            volume.snapshot_spaces(&ranges)?;
+            Ok(())
+        })?;
         let stat = median(|no| {
             let oldest = volume.open_snapshot("s1")?;
             let at = (no + 1) * files / (TRIES + 1);
@@ -126,7 +134,7 @@ fn main() -> Outcome<()> {
             })?,
         };
         let meta = std::fs::metadata(Path::new(&dir).join("meta"))?.len();
-        println!("{round} {take:.2} {find:.2} {list:.2} {stat:.2} {remove:.2} {meta}");
+        println!("{round} {take:.2} {find:.2} {list:.2} {spaces:.2} {stat:.2} {remove:.2} {meta}");
     }
     volume.close()?;
     Ok(())

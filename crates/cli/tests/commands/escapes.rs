@@ -543,6 +543,7 @@ fn runs(command: &str) -> Vec<(&'static str, Raw)> {
         "snapshot ls" => &[
             ("snapshot ls s@:v2", Nothing),
             ("snapshot ls --json s@:v2", Nothing),
+            ("snapshot ls --prometheus s@:v2", Nothing),
             ("snapshot ls @", Nothing),
         ],
         "snapshot hold" => &[

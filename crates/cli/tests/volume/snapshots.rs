@@ -486,3 +486,46 @@ fn sixteen_damaged_bytes_cost_no_snapshot_its_truth() {
     }
     assert_ne!(salvaged.code, Some(0), "a salvage that lost rows says so");
 }
+
+/// Would catch: a figure for Prometheus that is not that of the list, mounted or not, and a name
+/// that leaves its label.
+#[test]
+fn figures_of_snapshots_are_those_of_the_list() {
+    let ground = Ground::new();
+    ground.mount(&[]);
+    ground.sh(
+        "for n in 1 2 3; do head -c 100000 /dev/urandom > mnt/f; sync mnt
+        $WEALD snapshot create -q \"store:v@s$n\"; done; rm mnt/f; sync mnt
+        $WEALD snapshot hold audit store:v@s2",
+    );
+    for is_mounted in [true, false] {
+        if !is_mounted {
+            ground.umount();
+        }
+        let listed = ground.weald(&["snapshot", "ls", "--json", VOLUME]);
+        let text = ground.weald(&["snapshot", "ls", "--prometheus", VOLUME]);
+        let samples = weald_testkit::exposition::samples(&text);
+        let figure = |name: &str, snapshot: &str| {
+            let mut found = samples.iter().filter(|sample| sample.name == name);
+            let found = found.find(|sample| sample.labels["snapshot"] == snapshot);
+            found.map(|sample| sample.value as u64)
+        };
+        let count = samples
+            .iter()
+            .find(|sample| sample.name == "weald_snapshots");
+        assert_eq!(count.map(|sample| sample.value as u64), Some(3), "{text}");
+        for line in listed.lines() {
+            let object: Value = serde_json::from_str(line).expect("JSON");
+            let name = object["name"].as_str().expect("a name");
+            for (of, key) in [
+                ("weald_snapshot_kept_rows", "kept_rows"),
+                ("weald_snapshot_own_bytes", "own_bytes"),
+            ] {
+                assert_eq!(figure(of, name), object[key].as_u64(), "{of}: {text}");
+            }
+            assert!(object["own_bytes"].as_u64() > Some(90_000), "{listed}");
+            let is_held = u64::from(name == "s2");
+            assert_eq!(figure("weald_snapshot_holds", name), Some(is_held));
+        }
+    }
+}

@@ -15,6 +15,7 @@ use crate::writer::StoreWriter;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use weald_format::snapshot::{KeptKey, SnapshotRow, snapshot_key};
+use weald_format::store::BlockRow;
 use weald_format::{BlockId, Result, SnapshotNo, VolumeNo};
 
 /// A step of a removal.
@@ -57,8 +58,9 @@ impl Between {
         volume_no: VolumeNo,
         (no, last): (SnapshotNo, SnapshotNo),
     ) -> Self {
-        let older = rows.iter().rev().find(|(other, _)| *other < no);
-        let newer = rows.iter().find(|(other, _)| *other > last);
+        let older = rows.partition_point(|(other, _)| *other < no);
+        let older = older.checked_sub(1).and_then(|at| rows.get(at));
+        let newer = rows.get(rows.partition_point(|(other, _)| *other <= last));
         Self {
             volume_no,
             no,
@@ -222,36 +224,57 @@ impl StoreWriter {
         step.dead = self.commit_counts(&counts, batch, before_commit)?;
         Ok(step)
     }
+}
 
-    /// What the removal of the snapshots of a volume from `first` to `last` would free.
+/// What removals of snapshots of a volume would free, each on its own.
+#[derive(Debug)]
+pub struct SnapshotSpaces<'a> {
+    engine: &'a dyn Engine,
+    volume_no: VolumeNo,
+    rows: Vec<(SnapshotNo, SnapshotRow)>,
+}
+
+impl<'a> SnapshotSpaces<'a> {
+    /// Of the volume `volume_no` in `engine`, whose rows stay the same, or only those of snapshots.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
+    /// # Cost
+    /// Reads the rows of all snapshots, once.
+    pub fn of(engine: &'a dyn Engine, volume_no: VolumeNo) -> Result<Self> {
+        Ok(Self {
+            engine,
+            volume_no,
+            rows: snapshots_of(engine, volume_no)?,
+        })
+    }
+
+    /// What the removal of the snapshots from `first` to `last` would free.
     ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
     /// # Cost
     /// Reads the rows that were kept for them.
-    pub fn snapshot_space(
-        &self,
-        volume_no: VolumeNo,
-        (first, last): (SnapshotNo, SnapshotNo),
-    ) -> Result<SnapshotSpace> {
-        let rows = snapshots_of(self.tables(), volume_no)?;
-        let between = Between::of(&rows, volume_no, (first, last));
-        let engine = self.tables();
+    pub fn space(&self, (first, last): (SnapshotNo, SnapshotNo)) -> Result<SnapshotSpace> {
+        let between = Between::of(&self.rows, self.volume_no, (first, last));
         let mut space = SnapshotSpace::default();
         let (mut batch, mut counts) = (Batch::default(), BTreeMap::new());
-        between.each_kept(engine, &between.first_key(), &mut |place, is_own| {
+        between.each_kept(self.engine, &between.first_key(), &mut |place, is_own| {
             space.kept_count += 1;
             if is_own {
                 space.own_count += 1;
                 batch.0.clear();
-                drop_kept(engine, &place, &mut batch, &mut counts)?;
+                drop_kept(self.engine, &place, &mut batch, &mut counts)?;
             }
             Ok(ControlFlow::Continue(()))
         })?;
         for (id, change) in counts {
-            let row = self.block_row(id)?;
-            if row.references.checked_add_signed(change) == Some(0) {
+            let value = self.engine.get(Table::Blocks, &id.key())?;
+            // One that went meanwhile frees nothing.
+            let row = value.map(|value| BlockRow::parse(&value)).transpose()?;
+            if let Some(row) = row
+                && row.references.checked_add_signed(change) == Some(0)
+            {
                 space.own_len += row.len();
             }
         }

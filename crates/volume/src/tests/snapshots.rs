@@ -110,7 +110,7 @@ fn snapshots_are_removed_in_every_order() {
             let name = format!("s{number}");
             let found = known.iter().find(|snapshot| snapshot.name == name);
             let found = found.expect("it");
-            let said = volume.snapshot_space(found, found).expect("space");
+            let said = volume.snapshot_spaces(&[[found.no; 2]]).expect("space")[0];
             let before = blocks(&volume).1;
             volume.remove_snapshot(&name).expect("remove");
             while volume.snapshot_step().expect("a step") {}
@@ -120,7 +120,7 @@ fn snapshots_are_removed_in_every_order() {
                 "{order:?}: {name}"
             );
             for left in volume.snapshots().expect("snapshots") {
-                let space = volume.snapshot_space(&left, &left).expect("space");
+                let space = volume.snapshot_spaces(&[[left.no; 2]]).expect("space")[0];
                 assert_ne!(space, SnapshotSpace::default(), "{order:?}: {}", left.name);
             }
         }
@@ -155,8 +155,8 @@ fn snapshots_that_follow_each_other_are_removed_together() {
             let disk = disk.restart();
             let volume = open(&disk);
             let known = volume.snapshots().expect("snapshots");
-            let said = volume.snapshot_space(&known[first], &known[last]);
-            let said = said.expect("space");
+            let said = volume.snapshot_spaces(&[[known[first].no, known[last].no]]);
+            let said = said.expect("space")[0];
             let before = blocks(&volume).1;
             let names = (first..=last).map(|number| format!("s{number}"));
             for name in names {

@@ -5,6 +5,7 @@
 //! the commits that follow (`weald_store`, `snapshot/keep.rs`).
 
 use super::{OpenSnapshot, Volume};
+use crate::changes::ViewEngine;
 use crate::core::stat_of;
 use crate::open_store::OpenStore;
 use crate::options::{OpenOptions, PlantedBug};
@@ -13,7 +14,7 @@ use std::sync::atomic::Ordering;
 use weald_format::volume::{InodeRow, inode_key};
 use weald_format::{Error, ErrorKind, Result, SnapshotNo, VolumeNo};
 use weald_store::engine::{Engine, Table};
-use weald_store::{Dead, Snapshot, SnapshotSpace, snapshot, snapshots};
+use weald_store::{Dead, Snapshot, SnapshotSpace, SnapshotSpaces, snapshot, snapshots};
 use weald_vfs::Stat;
 
 /// Memory for decoded blocks of a snapshot that is open, bytes.
@@ -47,16 +48,20 @@ impl Volume {
         snapshots(engine, self.core.tables.volume_no())
     }
 
-    /// What the removal of the snapshots from `first` to `last` would free.
+    /// What the removal of the snapshots of each range, from one to another, would free.
     ///
     /// # Errors
     /// `Io`, `Corrupt`.
-    pub fn snapshot_space(&self, first: &Snapshot, last: &Snapshot) -> Result<SnapshotSpace> {
-        let writing = self.core.shared.lock_writer()?;
-        let volume_no = self.core.tables.volume_no();
-        writing
-            .writer
-            .snapshot_space(volume_no, (first.no, last.no))
+    /// # Cost
+    /// Reads the rows that were kept for them, as of one commit; commits go on meanwhile.
+    pub fn snapshot_spaces(&self, ranges: &[[SnapshotNo; 2]]) -> Result<Vec<SnapshotSpace>> {
+        let view = self.core.shared.reader.shared_engine().read_view()?;
+        let view = ViewEngine::new(view);
+        let spaces = SnapshotSpaces::of(&view, self.core.tables.volume_no())?;
+        let each = ranges
+            .iter()
+            .map(|[first, last]| spaces.space((*first, *last)));
+        each.collect()
     }
 
     /// Removes the snapshot `name`. Its space comes back in steps, in the background or by

@@ -3,12 +3,13 @@
 use super::named::do_work;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::Object;
+use crate::metrics::{gauge, label};
 use crate::named_volume::{Named, VolumePath};
 use crate::output::Output;
 use crate::progress::{bytes, count};
 use clap::Args;
 use std::process::ExitCode;
-use weald_daemon::{SnapshotReport, SnapshotWork};
+use weald_daemon::{SnapshotReport, SnapshotSpaceReport, SnapshotWork};
 use weald_format::Timestamp;
 use weald_vfs::utc_seconds;
 
@@ -31,6 +32,10 @@ pub const LS_HELP: Help = Help {
             "weald snapshot ls --range monday before /srv/store:home",
         ),
         (
+            "Write figures for node_exporter",
+            "weald snapshot ls --prometheus /srv/store:home > /var/lib/node_exporter/home.prom",
+        ),
+        (
             "Print their names",
             "weald snapshot ls --json /srv/store:home | jq -r .name",
         ),
@@ -50,6 +55,9 @@ pub(super) struct LsArgs {
     /// Print one JSON object per snapshot
     #[arg(long)]
     json: bool,
+    /// Print figures for Prometheus
+    #[arg(long, conflicts_with_all = ["json", "range"])]
+    prometheus: bool,
 }
 
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
@@ -63,12 +71,18 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
         },
         _ => SnapshotWork::List(true),
     };
-    for snapshot in do_work(&volume, &work)? {
+    let found = do_work(&volume, &work)?;
+    if args.prometheus {
+        output.text(&metrics(&found, &volume)?)?;
+        output.finish()?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    for snapshot in found {
         if args.json {
             output.json(&json(&snapshot).into())?;
             continue;
         }
-        let space = snapshot.space.unwrap_or_default();
+        let space = space_of(&snapshot);
         write!(
             output,
             "{}  {:>9}  {:>10}  ",
@@ -90,6 +104,61 @@ pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+fn space_of(snapshot: &SnapshotReport) -> SnapshotSpaceReport {
+    snapshot.space.unwrap_or_default()
+}
+
+/// A figure of a snapshot.
+type Figure = dyn Fn(&SnapshotReport) -> f64;
+
+/// Figures of all snapshots of a volume.
+fn metrics(found: &[SnapshotReport], volume: &Named) -> anyhow::Result<String> {
+    let (store, name) = (volume.dir.to_string_lossy(), &volume.name);
+    let of_volume = format!("store=\"{}\",volume=\"{}\"", label(&store), label(name));
+    let of_each = |figure: &Figure| -> Vec<(String, f64)> {
+        let each = found.iter().map(|snapshot| {
+            let name = label(&snapshot.name);
+            (format!("{of_volume},snapshot=\"{name}\""), figure(snapshot))
+        });
+        each.collect()
+    };
+    let mut text = gauge(
+        ("weald_snapshots", "Snapshots of the volume."),
+        &[(of_volume.clone(), found.len() as f64)],
+    );
+    let figures: [(_, &Figure); 4] = [
+        (
+            ("weald_snapshot_created_seconds", "When it was taken."),
+            &|snapshot| time_of(snapshot).seconds as f64,
+        ),
+        (
+            (
+                "weald_snapshot_kept_rows",
+                "Rows that changed after it and are kept.",
+            ),
+            &|snapshot| space_of(snapshot).kept_count as f64,
+        ),
+        (
+            (
+                "weald_snapshot_own_bytes",
+                "Bytes that its removal would free.",
+            ),
+            &|snapshot| space_of(snapshot).own_len as f64,
+        ),
+        (
+            ("weald_snapshot_holds", "Tags that hold it."),
+            &|snapshot| snapshot.holds.len() as f64,
+        ),
+    ];
+    for (head, figure) in figures {
+        let samples = of_each(figure);
+        if !samples.is_empty() {
+            text.push_str(&gauge(head, &samples));
+        }
+    }
+    Ok(text)
+}
+
 /// When a snapshot was taken.
 fn time_of(snapshot: &SnapshotReport) -> Timestamp {
     Timestamp {
@@ -99,7 +168,7 @@ fn time_of(snapshot: &SnapshotReport) -> Timestamp {
 }
 
 fn json(snapshot: &SnapshotReport) -> Object {
-    let space = snapshot.space.unwrap_or_default();
+    let space = space_of(snapshot);
     let mut object = Object::new();
     object.insert("name".into(), snapshot.name.as_str().into());
     object.insert("created".into(), utc_seconds(time_of(snapshot)).into());
