@@ -46,6 +46,9 @@ setcap libcap2-bin
 mount mount
 unshare util-linux
 tar tar
+cpio cpio
+zip zip
+unzip unzip
 bsdtar libarchive-tools
 mtree mtree-netbsd
 xxhsum xxhash

@@ -18,7 +18,7 @@ type Magic = (usize, &'static [u8], &'static str);
 /// # Source
 /// magic(5) of file 5.45; the formats' own documents.
 const MAGICS: &[Magic] = &[
-    (0, b"hsqs", "a SquashFS image"),
+    (0, b"hsqs", SQUASHFS),
     (0, b"DWARFS", "a DwarFS image"),
     (1024, b"\xe2\xe1\xf5\xe0", EROFS),
     (0, b"\x45\x3d\xcd\x28", "a cramfs image"),
@@ -27,12 +27,14 @@ const MAGICS: &[Magic] = &[
     (0, b"XFSB", "an XFS file system"),
     (0x10040, b"_BHRfS_M", "a btrfs file system"),
     (257, b"ustar", TAR),
+    (0, b"070701", CPIO),
+    (0, b"070702", CPIO),
     (0, b"\x1f\x8b", "gzip data"),
     (0, b"\xfd7zXZ\0", "xz data"),
     (0, b"\x28\xb5\x2f\xfd", "zstd data"),
     (0, b"\x04\x22\x4d\x18", "lz4 data"),
     (0, b"BZh", "bzip2 data"),
-    (0, b"PK\x03\x04", "a zip archive"),
+    (0, b"PK\x03\x04", ZIP),
     (0, b"7z\xbc\xaf\x27\x1c", "a 7z archive"),
     (0, b"\x7fELF", "an ELF program"),
     (0, b"#!", "a script"),
@@ -42,10 +44,16 @@ const MAGICS: &[Magic] = &[
 ];
 
 const TAR: &str = "a tar archive";
+const CPIO: &str = "a cpio archive";
+const ZIP: &str = "a zip archive";
 const EROFS: &str = "an EROFS image";
+const SQUASHFS: &str = "a SquashFS image";
 
-/// Formats that `weald build` may read: the compressed ones may contain a tar archive.
-const STREAMS: &[&str] = &[TAR, "gzip data", "xz data", "zstd data"];
+/// Formats whose tree `weald build` packs.
+const TREES: &[&str] = &[TAR, CPIO, ZIP, EROFS, SQUASHFS];
+
+/// Formats that may contain a tar or cpio archive.
+const COMPRESSED: &[&str] = &["gzip data", "xz data", "zstd data"];
 
 /// Number of bytes to read so that every magic number is included.
 const FRONT_LEN: usize = 0x10040 + 8;
@@ -216,11 +224,11 @@ fn describe_front(front: &[u8]) -> String {
         0 => format!("it begins with \"{}\": {name}", magic.escape_ascii()),
         _ => format!("it is {name}"),
     };
-    if STREAMS.contains(&name) {
-        text.push_str("; \"weald build --from auto FILE IMAGE\" packs tar archives");
+    if TREES.contains(&name) {
+        text.push_str("; \"weald build FILE IMAGE\" packs its tree");
     }
-    if name == EROFS {
-        text.push_str("; \"weald build --from-image FILE IMAGE\" packs its tree");
+    if COMPRESSED.contains(&name) {
+        text.push_str("; \"weald build FILE IMAGE\" packs archives of tar and cpio in it");
     }
     text
 }

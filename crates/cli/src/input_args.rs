@@ -15,7 +15,8 @@ use weald_builder::{
 use weald_filter::PathList;
 use weald_format::{Error, Result};
 use weald_ingest::{
-    Format, InputStream, build_from_erofs, build_from_stream, list_erofs, list_stream,
+    FileForm, FileFormat, Format, InputStream, build_from_file, build_from_stream, detect,
+    list_file, list_stream,
 };
 use weald_vfs::shown;
 
@@ -30,7 +31,7 @@ pub struct InputArgs {
         help_heading = INPUT
     )]
     pub from: Option<FormatWord>,
-    /// Read the tree from SOURCE, an image file of EROFS, without mounting it
+    /// Read the tree from SOURCE, an image file of EROFS or SquashFS, without mounting it
     #[arg(
         long,
         conflicts_with_all = ["from", "contents_root"],
@@ -126,8 +127,8 @@ pub enum Input {
     Directories(Directories),
     /// A stream.
     Stream(InputStream, Format),
-    /// An EROFS image.
-    Erofs(PathBuf),
+    /// An archive or an image that is read at any place.
+    AnyPlace(PathBuf, FileFormat),
 }
 
 /// Directories, and their places in the tree.
@@ -159,7 +160,7 @@ impl Input {
     /// Builds an image of the source at `target`.
     ///
     /// # Errors
-    /// As [`build_layers`], [`build_from_stream`] and [`build_from_erofs`].
+    /// As [`build_layers`], [`build_from_stream`] and [`build_from_file`].
     pub fn build(
         self,
         target: &Path,
@@ -174,7 +175,9 @@ impl Input {
             Self::Stream(stream, format) => {
                 build_from_stream(stream, format, target, overwrite, options, observer)
             }
-            Self::Erofs(image) => build_from_erofs(&image, target, overwrite, options, observer),
+            Self::AnyPlace(path, format) => {
+                build_from_file((&path, format), target, overwrite, options, observer)
+            }
         }
     }
 }
@@ -183,7 +186,7 @@ impl Input {
     /// Calls `take` for each entry that [`Input::build`] would pack. Returns the count of problems.
     ///
     /// # Errors
-    /// As [`list_layers`], [`list_stream`] and [`list_erofs`].
+    /// As [`list_layers`], [`list_stream`] and [`list_file`].
     pub fn list(
         self,
         target: &Path,
@@ -196,22 +199,28 @@ impl Input {
             Self::Stream(stream, format) => {
                 list_stream(stream, format, target, options, observer, take)
             }
-            Self::Erofs(image) => list_erofs(&image, target, options, observer, take),
+            Self::AnyPlace(path, format) => {
+                list_file((&path, format), target, options, observer, take)
+            }
         }
     }
 }
 
 impl InputArgs {
-    /// Opens the sources: one stream (`-`, or a file if its format is given), one image of another
-    /// file system, or directories.
+    /// Opens the sources: one stream (`-`, or a file), one archive or image of another file system,
+    /// or directories.
     ///
     /// # Errors
     /// Streams that cannot be opened, lists that cannot be read, and options that do not fit.
     pub fn input(&self, sources: &[PathBuf]) -> anyhow::Result<Input> {
         let standard = Path::new("-");
         let is_stream = self.from_image || self.from.is_some();
+        let found = match sources {
+            [source] if source != standard => detect(source).ok().flatten(),
+            _ => None,
+        };
         let source = match sources {
-            [source] if is_stream || source == standard => source,
+            [source] if is_stream || found.is_some() || source == standard => source,
             [_] => return self.directories(sources),
             _ if is_stream || sources.iter().any(|source| source == standard) => {
                 bail!("several sources: only directories can be packed together")
@@ -225,8 +234,12 @@ impl InputArgs {
                  name a file"
             );
         }
+        let any_place = |format| Ok(Input::AnyPlace(source.clone(), format));
         if self.from_image {
-            return Ok(Input::Erofs(source.clone()));
+            return match found {
+                Some(FileForm::AnyPlace(FileFormat::Squashfs)) => any_place(FileFormat::Squashfs),
+                _ => any_place(FileFormat::Erofs),
+            };
         }
         let word = self.from.unwrap_or(FormatWord::Auto);
         if self.contents_root.is_some() && word != FormatWord::Mtree {
@@ -238,6 +251,15 @@ impl InputArgs {
         if self.root.is_some() {
             bail!("--root is for lists of files to pack: add --from paths, or leave it out");
         }
+        match (word, found) {
+            (FormatWord::Zip, _) if is_standard => bail!(
+                "a zip archive is read at any place, which standard input does not allow: name a \
+                 file"
+            ),
+            (FormatWord::Zip, _) => return any_place(FileFormat::Zip),
+            (FormatWord::Auto, Some(FileForm::AnyPlace(format))) => return any_place(format),
+            _ => {}
+        }
         let stream: InputStream = if is_standard {
             Box::new(std::io::stdin())
         } else {
@@ -245,8 +267,10 @@ impl InputArgs {
             Box::new(file.map_err(|e| Error::io(source.display().to_string(), e))?)
         };
         let format = match word {
-            FormatWord::Auto => Format::Auto,
+            // An archive was taken above.
+            FormatWord::Auto | FormatWord::Zip => Format::Auto,
             FormatWord::Tar => Format::Tar,
+            FormatWord::Cpio => Format::Cpio,
             FormatWord::Lines => Format::Lines,
             FormatWord::Listing | FormatWord::Paths => Format::Listing,
             FormatWord::Mtree => Format::Mtree {
@@ -319,10 +343,14 @@ fn placed(source: &Path) -> Result<(PathBuf, AddAt)> {
 /// Format of the input stream.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FormatWord {
-    /// Detect tar and mtree from the first bytes
+    /// Detect tar, cpio, zip and mtree, and images of EROFS and SquashFS, from the first bytes
     Auto,
     /// A tar archive: v7, ustar, GNU or pax
     Tar,
+    /// A cpio archive: newc or crc, such as an initramfs
+    Cpio,
+    /// A zip archive: a file, not standard input
+    Zip,
     /// Paths that end in zero bytes, as find -print0 writes them
     Listing,
     /// Paths, one per line

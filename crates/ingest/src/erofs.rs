@@ -1,21 +1,12 @@
 //! EROFS images as streams of members.
 
+use crate::first_names::FirstNames;
 use crate::member::{Member, MemberKind};
-use crate::members::{Layout, Members, Tell};
-use std::collections::HashMap;
+use crate::members::{DataBudget, Layout, Members, Tell};
 use std::path::{Path, PathBuf};
 use weald_erofs::reader::{FileReader, ImageStorage, Inode, Volume, Walker};
 use weald_format::{Attributes, Error, FileKind, Result};
 use weald_io::{FileSource, ReadAt};
-
-/// Bytes of memory for a file whose other names are still to come, besides its path.
-const LINK_MEMORY_LEN: u64 = 96;
-
-/// Data that an image may hold, in bytes, or in multiples of its length if that is more. Many files
-/// can name the same blocks, so that a small image could fill any disk. A chunk of 4 KiB takes 4
-/// bytes of an index, a packed index of compressed data takes 2: honest images stay far below.
-const IMAGE_DATA_LEN_MAX: u64 = 1 << 30;
-const DATA_RATIO_MAX: u64 = 4096;
 
 /// Xattr by which overlayfs finds the data of a file in another layer.
 const METACOPY: &[u8] = b"trusted.overlay.metacopy";
@@ -43,10 +34,8 @@ pub struct ErofsReader {
     layout: Option<Layout>,
     /// The run of the layout that is read next, and the offset in the file.
     place: (usize, u64),
-    links: Links,
-    /// Bytes of data that the rest of the image may have, and all of it.
-    remaining_len: u64,
-    data_len_max: u64,
+    links: FirstNames<u64>,
+    budget: DataBudget,
 }
 
 impl ErofsReader {
@@ -62,18 +51,17 @@ impl ErofsReader {
             let what = "not an EROFS image: the file is empty";
             return Err(named(Error::invalid(what)));
         }
-        let data_len_max = IMAGE_DATA_LEN_MAX.max(file.len().saturating_mul(DATA_RATIO_MAX));
+        let budget = DataBudget::of_image(file.len());
         let volume = Volume::open(ImageFile(file)).map_err(named)?;
         Ok(Self {
-            remaining_len: data_len_max,
-            data_len_max,
+            budget,
             path: path.to_owned(),
             walker: Walker::new(&volume),
             volume,
             reader: None,
             layout: None,
             place: (0, 0),
-            links: Links::new(links_len),
+            links: FirstNames::new(links_len),
         })
     }
 
@@ -117,7 +105,9 @@ impl ErofsReader {
         self.layout = None;
         member.target.clear();
         if inode.kind != FileKind::Directory
-            && let Some(first) = self.links.first_path(inode, &member.path)?
+            && let Some(first) = self
+                .links
+                .first_path(inode.nid, inode.nlink, &member.path)?
         {
             member.kind = MemberKind::HardLink;
             member.target = first;
@@ -162,14 +152,7 @@ impl ErofsReader {
             len: inode.size,
             runs: self.volume.data_runs(inode)?,
         };
-        let remaining_len = self.remaining_len.checked_sub(layout.data_len());
-        self.remaining_len = remaining_len.ok_or_else(|| {
-            Error::limit(format!(
-                "the image has more than {} bytes of data, many times its own length: unless it \
-                 is made to fill a disk, mount it and build from the mount",
-                self.data_len_max
-            ))
-        })?;
+        self.budget.take(layout.data_len())?;
         self.layout = Some(layout);
         Ok(())
     }
@@ -242,59 +225,10 @@ fn refuse_outside_data(member: &Member, layout: Option<&Layout>) -> Result<()> {
     }
 }
 
-/// First paths of files whose other names are still to come.
-pub struct Links {
-    first: HashMap<u64, (Vec<u8>, u32)>,
-    len: u64,
-    len_max: u64,
-}
-
-impl Links {
-    /// No paths; they may take `len_max` bytes.
-    pub fn new(len_max: u64) -> Self {
-        Self {
-            first: HashMap::new(),
-            len: 0,
-            len_max,
-        }
-    }
-
-    /// The first path of the file, if `path` is another one.
-    ///
-    /// # Errors
-    /// `Limit` for more paths than fit in memory.
-    pub fn first_path(&mut self, inode: &Inode, path: &[u8]) -> Result<Option<Vec<u8>>> {
-        if inode.nlink < 2 {
-            return Ok(None);
-        }
-        let Some((first, remaining)) = self.first.get_mut(&inode.nid) else {
-            self.len += LINK_MEMORY_LEN + path.len() as u64;
-            if self.len > self.len_max {
-                return Err(Error::limit(format!(
-                    "memory: more than {} files have several names, far apart; more memory takes \
-                     more of them",
-                    self.first.len()
-                )));
-            }
-            self.first
-                .insert(inode.nid, (path.to_vec(), inode.nlink - 1));
-            return Ok(None);
-        };
-        if *remaining > 1 {
-            *remaining -= 1;
-            return Ok(Some(first.clone()));
-        }
-        // The last name: the image may have more than it announces, and they become files of
-        // their own.
-        let first = self.first.remove(&inode.nid).map(|(first, _)| first);
-        self.len -= LINK_MEMORY_LEN + first.as_ref().map_or(0, |path| path.len() as u64);
-        Ok(first)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::members::{DATA_RATIO_MAX, IMAGE_DATA_LEN_MAX};
     use std::fs;
     use std::process::Command;
     use weald_format::ErrorKind;

@@ -63,6 +63,11 @@ impl Input {
             .any(|magic| front.starts_with(magic))
     }
 
+    /// Whether a stream that begins with `front` is compressed by bzip2, which is not read.
+    pub fn is_bzip2(front: &[u8]) -> bool {
+        front.starts_with(BZIP2_MAGIC) && front.get(4..10) == Some(b"1AY&SY")
+    }
+
     /// The bytes of `source`, decompressed if they are compressed, as for [`Input::new`].
     ///
     /// # Errors
@@ -88,7 +93,7 @@ impl Input {
             );
             let stream = stream.map_err(|e| failed(e.into()))?;
             buffered(liblzma::bufread::XzDecoder::new_stream(rewound, stream))
-        } else if is(BZIP2_MAGIC) && front.get(4..10) == Some(b"1AY&SY") {
+        } else if Self::is_bzip2(&front) {
             let what =
                 "a stream compressed by bzip2: decompress it on the way, bzip2 -dc | weald build -";
             return Err(Error::new(weald_format::ErrorKind::Unsupported, what));
@@ -172,6 +177,19 @@ impl Input {
     /// Whether the last piece of [`Input::read_until`] ended in its `end`, not with the stream.
     pub fn last_was_ended(&self) -> bool {
         self.had_separator
+    }
+
+    /// The rest of this stream with `unread` before it, as a stream of its own, which may be
+    /// compressed again. This one is empty then.
+    ///
+    /// # Errors
+    /// As [`Input::new`].
+    pub fn again_from(&mut self, unread: &[u8], memory_len: u64) -> Result<Self> {
+        let front = [unread, &self.front].concat();
+        self.front.clear();
+        let empty: Box<dyn BufRead + Send> = Box::new(std::io::empty());
+        let rest = std::mem::replace(&mut self.reader, empty);
+        Self::new(Box::new(Cursor::new(front).chain(rest)), memory_len)
     }
 
     /// Reads to the end, so that the program that writes the stream does not get a broken pipe.

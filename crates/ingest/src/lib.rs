@@ -1,11 +1,12 @@
-//! Builds images from streams: tar streams, mtree descriptions and listings, with members in any
-//! order, within the memory limit of the build.
+//! Builds images from streams: tar streams, cpio archives, mtree descriptions and listings, with
+//! members in any order, within the memory limit of the build.
 //!
 //! A stream is read once. Contents go into the image as they arrive. A short record of every member
 //! goes to an external sort by path. `assemble` makes a tree of the sorted records: the last member
 //! of each path, directories that the stream does not name, hard links. `weald_builder::stream`
-//! takes that tree. `docs/design/0014-streams.md` gives the reasons. Images of EROFS come the same
-//! way.
+//! takes that tree. `docs/design/0014-streams.md` gives the reasons. Images of EROFS and SquashFS,
+//! and zip archives, which are read at any place, come the same way
+//! (`docs/design/0047-archives.md`).
 //!
 //! Streams that describe no tree are refused with the path: absolute paths and paths with `..`,
 //! members below an entry that is no directory in the end, hard links to a path without an earlier
@@ -17,8 +18,12 @@ mod additions;
 mod assemble;
 mod blocks;
 mod composefs;
+mod cpio;
 mod erofs;
 mod excluded;
+mod fields;
+mod first_names;
+mod form;
 mod gather;
 mod input;
 mod links;
@@ -31,17 +36,21 @@ mod oci;
 mod path;
 mod sort;
 mod source;
+mod squashfs;
 mod tar;
+mod through;
 mod walk;
+mod zip;
 
 pub use additions::read_additions;
 pub use composefs::{ComposefsSource, import_composefs};
+pub use form::{FileForm, FileFormat, detect};
 pub use input::InputStream;
 pub use oci::{
     Choice as OciChoice, OciImport, OciScanned, Platform as OciPlatform, import_oci, scan_oci,
 };
 
-use erofs::ErofsReader;
+use cpio::CpioReader;
 use input::Input;
 use list::list_members;
 use listing::{ListingReader, Separator};
@@ -50,7 +59,8 @@ use members::{Layout, Members};
 use mtree::MtreeReader;
 use source::{DECODER_SHARE, build_members};
 use std::path::{Path, PathBuf};
-use tar::{Reach, TarReader};
+use tar::TarReader;
+use through::Reach;
 use walk::WalkSource;
 use weald_builder::stream::build_stream;
 use weald_builder::{
@@ -64,10 +74,12 @@ const SCAN_PIECE_LEN: usize = 64 << 10;
 /// Format of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Format {
-    /// Detected from the first bytes: tar, or mtree with a `#mtree` line.
+    /// Detected from the first bytes: tar, cpio, or mtree with a `#mtree` line.
     Auto,
     /// A tar stream.
     Tar,
+    /// A cpio archive: newc or crc.
+    Cpio,
     /// Paths that end in zero bytes. Each is an empty file, or a directory if it ends in a slash or
     /// another path lies below it.
     Listing,
@@ -121,27 +133,27 @@ pub fn build_from_stream(
             ..report
         });
     }
-    let members = open_members(input, format)?;
+    let members = open_members(input, format, options.source_len())?;
     build_members(members, target, overwrite, options, observer)
 }
 
-/// Builds an image of the tree in the EROFS image at `source`, without mounting it. The image
-/// appears at `target` when it is complete.
+/// Builds an image of the tree in the file at `source`, an archive or an image of another file
+/// system, without mounting it. The image appears at `target` when it is complete.
 ///
 /// # Errors
-/// As [`build_from_stream`]; `Invalid` for a damaged image, `Unsupported` for features and codecs
+/// As [`build_from_stream`]; `Invalid` for a damaged file, `Unsupported` for features and codecs
 /// that the reader lacks.
 /// # Cost
 /// As [`build_from_stream`].
-pub fn build_from_erofs(
-    source: &Path,
+pub fn build_from_file(
+    (source, format): (&Path, FileFormat),
     target: &Path,
     overwrite: bool,
     options: &BuildOptions,
     observer: &dyn Observer,
 ) -> Result<Report> {
     refuse_options(options)?;
-    let members = open_erofs(source, options)?;
+    let members = format.open(source, options.source_len())?;
     build_members(members, target, overwrite, options, observer)
 }
 
@@ -163,7 +175,7 @@ pub fn list_stream(
     refuse_options(options)?;
     let input = Input::new(source, options.source_len() / DECODER_SHARE)?;
     list_members(
-        open_members(input, format)?,
+        open_members(input, format, options.source_len())?,
         target,
         options,
         observer,
@@ -171,30 +183,30 @@ pub fn list_stream(
     )
 }
 
-/// The same for the tree of the EROFS image at `source`.
+/// The same for the tree in the file at `source`.
 ///
 /// # Errors
-/// As [`build_from_erofs`], and those of `take`.
-pub fn list_erofs(
-    source: &Path,
+/// As [`build_from_file`], and those of `take`.
+pub fn list_file(
+    (source, format): (&Path, FileFormat),
     target: &Path,
     options: &BuildOptions,
     observer: &dyn Observer,
     take: &mut TakePath<'_>,
 ) -> Result<u64> {
     refuse_options(options)?;
-    let members = open_erofs(source, options)?;
+    let members = format.open(source, options.source_len())?;
     list_members(members, target, options, observer, take)
 }
 
-fn open_erofs(source: &Path, options: &BuildOptions) -> Result<Box<dyn Members>> {
-    // The decoder of an extent takes 13 MiB at most.
-    let links_len = options.source_len() / DECODER_SHARE / 2;
-    Ok(Box::new(ErofsReader::open(source, links_len)?))
-}
-
-fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
+/// The members of a stream, with `memory_len` bytes of memory for its source.
+fn open_members(input: Input, format: Format, memory_len: u64) -> Result<Box<dyn Members>> {
+    let cpio = |input| {
+        let decoder_len = memory_len / DECODER_SHARE;
+        Box::new(CpioReader::new(input, decoder_len, decoder_len / 2))
+    };
     Ok(match format {
+        Format::Cpio => cpio(input),
         Format::Listing => Box::new(ListingReader::new(input, Separator::Zero)),
         Format::Lines => Box::new(ListingReader::new(input, Separator::Newline)),
         Format::Mtree { contents } => Box::new(MtreeReader::new(input, contents.as_deref())?),
@@ -202,6 +214,7 @@ fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
         Format::Auto if TarReader::is_tar(input.front()) => {
             Box::new(TarReader::new(input).following(Reach::Inside))
         }
+        Format::Auto if CpioReader::is_cpio(input.front()) => cpio(input),
         Format::Auto if MtreeReader::is_mtree(input.front()) => {
             Box::new(MtreeReader::new(input, None)?)
         }
@@ -210,8 +223,11 @@ fn open_members(input: Input, format: Format) -> Result<Box<dyn Members>> {
             return Err(Error::invalid(what));
         }
         Format::Auto => {
-            let what = "the stream is neither a tar archive nor an mtree description: name its \
-                        format with --from";
+            if let Some(format) = FileFormat::of_front(input.front()) {
+                return Err(form::not_a_stream(format));
+            }
+            let what = "the stream is neither a tar or cpio archive nor an mtree description: \
+                        name its format with --from";
             return Err(Error::invalid(what));
         }
     })
@@ -232,7 +248,8 @@ pub struct Scanned {
 /// `Io`; `Invalid`, `Limit` and `Unsupported` as [`build_from_stream`], as far as single members
 /// show them.
 pub fn scan_stream(source: InputStream, format: Format, decoder_len: u64) -> Result<Scanned> {
-    let mut members = open_members(Input::new(source, decoder_len)?, format)?;
+    let memory_len = decoder_len.saturating_mul(DECODER_SHARE);
+    let mut members = open_members(Input::new(source, decoder_len)?, format, memory_len)?;
     let (mut member, mut key, mut scanned) = (Member::default(), Vec::new(), Scanned::default());
     let mut piece = vec![0; SCAN_PIECE_LEN];
     while members.next(&mut member, &mut |_, _| {})? {

@@ -8,17 +8,15 @@ mod header;
 mod number;
 mod pax;
 mod sparse;
-mod through;
 
 use crate::input::Input;
 use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
+use crate::through::{Reach, Through};
 use header::Header;
 use number::TAR_BLOCK_LEN;
 use pax::Pax;
 use sparse::Map;
-pub use through::Reach;
-use through::Through;
 use weald_format::{Attributes, Error, ErrorKind, FileKind, Result, Timestamp, Xattr};
 
 /// Bytes of an extended header: xattrs of 4 MiB, a third longer in base64, and again under the

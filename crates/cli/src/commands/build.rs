@@ -1,4 +1,4 @@
-//! `weald build`: packs a directory, a stream or an EROFS image into an image.
+//! `weald build`: packs a directory, a stream, an archive or an image of another file system.
 
 mod chosen;
 mod summary;
@@ -40,9 +40,14 @@ use weald_parity::{Layout, Share};
 pub const HELP: Help = Help {
     lists: &[],
     notes: &[
-        "SOURCE is a directory, or '-' for a stream on standard input. With --from it is a file \
-         that holds a stream, with --from-image an EROFS image. Formats of streams are tar (gzip, \
-         zstd and xz are decompressed), lists of paths, and mtree(5).",
+        "SOURCE is a directory, an archive, an image of another file system, or '-' for a stream \
+         on standard input. Files are told by their first bytes: tar and cpio (newc, crc), also \
+         compressed by gzip, zstd or xz, zip, mtree(5) with '#mtree', EROFS and SquashFS 4. --from \
+         says the format where they do not, as for lists of paths. Zip archives and images are \
+         read at any place, so not from '-'.",
+        "In a zip archive, times without a zone are taken as UTC, and members without attributes \
+         of Unix are root's, with mode 644 or 755. Encrypted members end the build. Several cpio \
+         archives in a row are one tree, as in an initramfs.",
         "With several directories, each is laid over those before it: a file replaces what has its \
          name, and directories become one, with the attributes of the last. Weald names what is \
          replaced. DIR:/PATH lays DIR at PATH; missing directories above PATH get mode 755 and the \
@@ -139,8 +144,12 @@ pub const HELP: Help = Help {
              s.weald",
         ),
         (
-            "Pack the tree of an EROFS image",
+            "Pack the tree of an image of EROFS or SquashFS",
             "weald build --from-image root.erofs packed.weald",
+        ),
+        (
+            "Pack the members of a zip archive",
+            "weald build release.zip release.weald",
         ),
         (
             "Make a reproducible image whose files belong to root",
@@ -182,8 +191,9 @@ pub const HELP: Help = Help {
     after_long_help = HELP.long()
 )]
 pub struct BuildArgs {
-    /// Directory to pack, or - for a stream on standard input; last, the image file to write. Of
-    /// several directories, each is laid over those before it; DIR:/PATH goes to PATH in the image
+    /// Directory, archive or image to pack, or - for a stream on standard input; last, the image
+    /// file to write. Of several directories, each is laid over those before it; DIR:/PATH goes to
+    /// PATH in the image
     // One list, so that options may stand between its words.
     #[arg(required = true, num_args = 1.., value_name = "PATH", value_hint = ValueHint::AnyPath)]
     paths: Vec<PathBuf>,

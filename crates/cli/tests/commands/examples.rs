@@ -35,7 +35,7 @@ pub const PREPARE: &str = "
     weald build -q v2 tuesday.weald
     cp v1.weald backup/; cp forest.weald backup/; cp v1.weald forest-2.weald
     weald export oci -q forest.weald layout:v1; echo '{}' > config.json
-    tar -cf saved.tar -C layout .
+    tar -cf saved.tar -C layout .; (cd v2; zip -qr ../release.zip .)
     echo usr/bin > paths.txt; seq 3000 > versions/numbers";
 
 /// The store before the examples of a command of it.

@@ -52,6 +52,8 @@ write('cramfs', b'\x45\x3d\xcd\x28' + bytes(4000))
 write('tar', b'name' + bytes(253) + b'ustar\x0000' + bytes(4000))
 write('gzip', b'\x1f\x8b\x08' + bytes(4000))
 write('zip', b'PK\x03\x04' + bytes(4000))
+write('cpio', b'070701' + bytes(4000))
+write('oldcpio', b'070707' + bytes(4000))
 write('xz', b'\xfd7zXZ\x00' + bytes(4000))
 write('zstd', b'\x28\xb5\x2f\xfd' + bytes(4000))
 write('bzip2', b'BZh91AY&SY' + bytes(4000))
@@ -149,6 +151,7 @@ pub const LINES: &[(&str, &[&str])] = &[
             "weald ls files/tar",
             "weald ls files/gzip",
             "weald ls files/zip",
+            "weald ls files/cpio",
             "weald ls files/xz",
             "weald ls files/zstd",
             "weald ls files/bzip2",
@@ -166,6 +169,13 @@ pub const LINES: &[(&str, &[&str])] = &[
             "weald build --from-image files/text x",
             "weald build --from-image files/empty x",
             "weald build --from-image files/erofs x",
+            "weald build files/squashfs x",
+            "weald build files/zip x",
+            "weald build files/cpio x",
+            "weald build files/oldcpio x",
+            "weald build - x < files/zip",
+            "weald build --from zip - x",
+            "weald build files/text x",
             "weald build --from-image src x",
             "weald build --from-image gone x",
             "weald build --from-image - x",

@@ -1,10 +1,13 @@
 //! Streams as input: from GNU tar and bsdtar, in any order, damaged, and listings.
 #![allow(missing_docs)]
 
+mod cpio;
 mod lists;
+mod squashfs;
 #[path = "../support/mod.rs"]
 mod support;
 mod through;
+mod zip;
 
 use std::fs;
 use support::{Bench, Output};

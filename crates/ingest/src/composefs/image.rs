@@ -1,7 +1,8 @@
 //! Composefs images: EROFS images whose files name objects in xattrs for overlayfs.
 
 use super::objects::{DIGEST_LEN, Object, ObjectDir};
-use crate::erofs::{ErofsReader, Links};
+use crate::erofs::ErofsReader;
+use crate::first_names::FirstNames;
 use crate::member::{Member, MemberKind};
 use crate::members::{Layout, Members, Tell};
 use std::path::Path;
@@ -32,7 +33,7 @@ const METACOPY_LEN: usize = 4 + DIGEST_LEN;
 pub(super) struct ImageReader {
     erofs: ErofsReader,
     objects: ObjectDir,
-    links: Links,
+    links: FirstNames<u64>,
     object: Option<Object>,
     /// Layout of a file without data.
     hole: Option<Layout>,
@@ -43,7 +44,7 @@ impl ImageReader {
         Ok(Self {
             erofs: ErofsReader::open(path, 0)?,
             objects,
-            links: Links::new(links_len),
+            links: FirstNames::new(links_len),
             object: None,
             hole: None,
         })
@@ -57,7 +58,9 @@ impl ImageReader {
             return Ok(false);
         }
         if inode.kind != FileKind::Directory
-            && let Some(first) = self.links.first_path(inode, self.erofs.path())?
+            && let Some(first) = self
+                .links
+                .first_path(inode.nid, inode.nlink, self.erofs.path())?
         {
             self.erofs.put_path(member);
             member.kind = MemberKind::HardLink;

@@ -3,7 +3,7 @@
 //! The records of all layers are sorted depth first. A pass over them keeps, for each directory on
 //! the current path, the member before which everything in it is hidden. Symlinks of lower layers
 //! are never followed: a member below a path makes that path a directory, as in a mount of the
-//! layers by overlayfs. (Those of the same layer are no longer in the paths: `tar/through.rs`.)
+//! layers by overlayfs. (Those of the same layer are no longer in the paths: `through.rs`.)
 //!
 //! Invariant: the *place* of a member is its number in all layers, from 1; a *cut* of n hides
 //! members with places below n. So a whiteout cuts at the first member of its layer, and a member
