@@ -13,8 +13,11 @@ use crate::status::exit_code;
 use anyhow::bail;
 use clap::{Args, ValueEnum, ValueHint};
 use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
-use weald_export::{LineFormat, TarOptions, write_cpio, write_lines, write_tar};
+use weald_export::{
+    LineFormat, TarOptions, ZipReport, write_cpio, write_lines, write_tar, write_zip,
+};
 
 /// Sections of the help.
 pub const HELP: Help = Help {
@@ -25,6 +28,10 @@ pub const HELP: Help = Help {
          same bytes. Sockets have no form in tar; weald reports them and leaves them out.",
         "With --format cpio it is an archive of the kind newc, which the kernel unpacks as an \
          initramfs: no extended attributes, no holes, no nanoseconds, files below 4 GiB.",
+        "With --format zip it is a zip archive with modes, owners and times of Unix, times in \
+         steps of 100 ns. Zip has no extended attributes, and no hard links: each name becomes a \
+         file. Devices, fifos and sockets are left out, with exit status 1. Weald says how many \
+         there are.",
         "--format mtree and listing write lines of text about the entries: a description that \
          mtree, bsdtar and weald build read, and what unsquashfs -llnumeric prints.",
         "GNU tar restores extended attributes with tar -xp --xattrs --xattrs-include='*'. Names \
@@ -44,6 +51,10 @@ pub const HELP: Help = Help {
         (
             "Make an initramfs",
             "weald tar --format cpio forest.weald | zstd > initramfs.img",
+        ),
+        (
+            "Make a zip archive",
+            "weald tar --format zip forest.weald > forest.zip",
         ),
         (
             "Compare a directory with the attributes in an image",
@@ -89,6 +100,8 @@ enum FormatWord {
     Pax,
     /// Cpio of the kind newc
     Cpio,
+    /// Zip, with DEFLATE and attributes of Unix
+    Zip,
     /// A description of mtree(5), without contents
     Mtree,
     /// Lines as unsquashfs -llnumeric prints them
@@ -116,7 +129,7 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
     let root = source.directory()?;
     let mut output = Output::new();
     let lines = match args.format {
-        FormatWord::Pax | FormatWord::Cpio => None,
+        FormatWord::Pax | FormatWord::Cpio | FormatWord::Zip => None,
         FormatWord::Mtree => Some(LineFormat::Mtree),
         FormatWord::Listing => Some(LineFormat::Listing {
             is_terminal: output.is_terminal(),
@@ -155,10 +168,49 @@ pub fn run(args: &TarArgs) -> anyhow::Result<ExitCode> {
         let unmatched_count = chosen.report(&report.unmatched);
         return Ok(exit_code(report.problem_count + unmatched_count));
     }
+    if args.format == FormatWord::Zip {
+        let report = args.reading.during("zip", &[&source], false, || {
+            let chosen = (&options.choice, &options.attributes);
+            let output = (output.raw() as &mut dyn Write, &*options.temp_dir);
+            write_zip(&source, root, chosen, output, &Problems)
+        })?;
+        output.finish()?;
+        tell_lost(&report, args.no_xattrs);
+        let lost_count = report.problem_count + report.special_count;
+        return Ok(exit_code(lost_count + chosen.report(&report.unmatched)));
+    }
     let report = args.reading.during("tar", &[&source], false, || {
         write_tar(&source, root, &options, output.raw(), &Problems)
     })?;
     output.finish()?;
     let unmatched_count = chosen.report(&report.unmatched);
     Ok(exit_code(report.problem_count + unmatched_count))
+}
+
+/// Says what a zip archive does not hold of the tree.
+fn tell_lost(report: &ZipReport, drops_xattrs: bool) {
+    let xattrs_count = if drops_xattrs {
+        0
+    } else {
+        report.without_xattrs_count
+    };
+    for (lost_count, what) in [
+        (
+            xattrs_count,
+            "extended attributes are not written, as zip has no form for them (--no-xattrs: they \
+             are not wanted); entries that have some",
+        ),
+        (
+            report.special_count,
+            "devices, fifos and sockets are left out, as zip has no form for them",
+        ),
+        (
+            report.linked_count,
+            "names of files with several names become files of their own, as zip has no hard links",
+        ),
+    ] {
+        if lost_count > 0 {
+            messages::line(&format!("{what}: {}", count(lost_count)));
+        }
+    }
 }

@@ -28,3 +28,4 @@ mod salvage;
 mod support;
 mod tar;
 mod trees;
+mod zip;
