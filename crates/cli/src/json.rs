@@ -91,6 +91,16 @@ pub fn put_label(object: &mut Object, label: &Label) {
     object.insert("label".into(), text.into());
 }
 
+/// Puts the comment of a generation, null if it has none, and the command lines that made it, null
+/// if they are not kept.
+pub fn put_remarks(object: &mut Object, label: &Label) {
+    let comment = (!label.comment().is_empty()).then(|| label.comment());
+    object.insert("comment".into(), comment.into());
+    let lines: Vec<&str> = label.command_lines().collect();
+    let lines = (!lines.is_empty()).then_some(lines);
+    object.insert("history".into(), lines.into());
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

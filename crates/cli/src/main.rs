@@ -31,6 +31,7 @@ mod parse;
 mod printf;
 mod progress;
 mod reading;
+mod remark_args;
 mod reported_mounts;
 mod rules;
 mod runtime_dir;

@@ -4,6 +4,7 @@ use crate::attribute_args::AttributeArgs;
 use crate::interrupt::interrupt_flag;
 use crate::parse;
 use crate::progress::{Display, ProgressWord};
+use crate::remark_args::RemarkArgs;
 use crate::rules::RuleArgs;
 use crate::script_args::ScriptArgs;
 use crate::shape::{
@@ -57,6 +58,8 @@ pub struct PackArgs {
     /// What the generation is, for listings: 1 to 200 bytes without control characters
     #[arg(long, value_name = "TEXT", value_parser = parse::label, hide_short_help = true)]
     pub label: Option<Label>,
+    #[command(flatten)]
+    pub remarks: RemarkArgs,
     #[command(flatten)]
     pub layout: LayoutArgs,
     #[command(flatten)]
@@ -121,7 +124,7 @@ impl PackArgs {
         set_memory(&mut options, resources.memory);
         options.filter = self.rules.filter()?;
         self.script.apply(&mut options)?;
-        options.label.clone_from(&self.label);
+        options.label = self.remarks.label(self.label.as_ref(), None)?;
         options.mtime = mtime_of_environment()?;
         self.attributes.apply(&mut options);
         options.keep_atime = self.keep_atime;

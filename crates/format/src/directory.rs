@@ -10,8 +10,8 @@ use crate::cursor::{Cursor, put_varint};
 use crate::label::Label;
 use crate::limits::{
     BASES_MAX, BLOCK_LEN_MAX, DICTIONARY_LEN_MAX, DIRECTORY_LEN_MAX, ENTRIES_PER_BLOCK,
-    ITEMS_PER_PAGE, LABEL_LEN_MAX, NAME_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE,
-    STREAMS_MAX, TIMES_PER_RUN,
+    ITEMS_PER_PAGE, NAME_LEN_MAX, NUMBER_MAX, PAGE_LEN_MAX, REFS_PER_PAGE, STREAMS_MAX,
+    TIMES_PER_RUN,
 };
 use crate::{Digest, Error, Result};
 
@@ -265,10 +265,7 @@ impl Directory {
                 out.extend_from_slice(&record.digest.0);
             }
         }
-        if !self.label.is_empty() {
-            put_varint(&mut out, self.label.as_str().len() as u64);
-            out.extend_from_slice(self.label.as_str().as_bytes());
-        }
+        self.label.put(&mut out);
         out
     }
 
@@ -311,7 +308,7 @@ impl Directory {
             }
             sections.push(section);
         }
-        let label = parse_label(&mut cursor)?;
+        let label = Label::read(&mut cursor)?;
         cursor.finish()?;
         check_made(&streams, &sections)?;
         check_bases(&streams, &bases, &sections)?;
@@ -424,15 +421,6 @@ fn check_bases(streams: &[Stream], bases: &[Base], sections: &[Section]) -> Resu
         );
         Err(Error::corrupt("directory", 0, "F-7.14", what))
     }
-}
-
-/// The label behind the sections, if there is one.
-fn parse_label(cursor: &mut Cursor<'_>) -> Result<Label> {
-    if cursor.remaining() == 0 {
-        return Ok(Label::default());
-    }
-    let len = cursor.count(LABEL_LEN_MAX, "bytes of the label")?;
-    Label::parse(cursor.bytes(len)?)
 }
 
 fn parse_base(cursor: &mut Cursor<'_>) -> Result<Base> {

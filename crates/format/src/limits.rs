@@ -76,6 +76,10 @@ limits! {
 
     /// Bytes of the label of a generation: a line of a listing.
     LABEL_LEN_MAX: usize = 200;
+    /// Bytes of the comment of a generation: a page of text.
+    COMMENT_LEN_MAX: usize = 4096;
+    /// Bytes of the command lines that made a generation: as much as a shell takes of a few.
+    COMMAND_LINES_LEN_MAX: usize = 65536;
     /// Maximum streams in one image.
     STREAMS_MAX: usize = 64;
     /// Maximum levels of directories that a reader descends. The limit is ten times what `PATH_MAX`

@@ -76,6 +76,7 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
     if args.json {
         let mut object = json(summary, bases, &sections);
         json::put_label(&mut object, label);
+        json::put_remarks(&mut object, label);
         if let Some(stages) = &stages {
             object.insert("stages".into(), stages::json(stages));
         }
@@ -205,8 +206,17 @@ fn text(summary: &Summary, label: &Label, bases: &[Base], sections: &[SectionInf
         .map(|(word, value)| format!("{word:<20}{value}\n"))
         .collect();
     if !label.is_empty() {
-        let label = shown(label.as_str().as_bytes());
-        text.push_str(&format!("{:<20}{label}\n", "label"));
+        let line = shown(label.as_str().as_bytes());
+        text.push_str(&format!("{:<20}{line}\n", "label"));
+    }
+    for (word, lines) in [
+        ("comment", label.comment().lines().collect::<Vec<_>>()),
+        ("made by", label.command_lines().collect()),
+    ] {
+        for (no, line) in lines.into_iter().enumerate() {
+            let word = if no == 0 { word } else { "" };
+            text.push_str(&format!("{word:<20}{}\n", shown(line.as_bytes())));
+        }
     }
     for base in bases {
         let name = shown(&base.name);

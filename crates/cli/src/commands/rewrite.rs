@@ -11,6 +11,7 @@ use crate::output::Output;
 use crate::pack::{DisplayArgs, ResourceArgs, automatic_limit_len, memory_len_max, set_memory};
 use crate::parse;
 use crate::progress::bytes;
+use crate::remark_args::RemarkArgs;
 use crate::rules::{RuleArgs, tell_idle};
 use crate::script_args::ScriptArgs;
 use crate::shape::{self, COMPRESSION, CodecArgs, LAYOUT, LayoutArgs, OUTPUT};
@@ -122,6 +123,8 @@ pub struct RewriteArgs {
     #[arg(long, value_name = "TEXT", value_parser = crate::parse::label, hide_short_help = true)]
     label: Option<Label>,
     #[command(flatten)]
+    remarks: RemarkArgs,
+    #[command(flatten)]
     attributes: AttributeArgs,
     #[command(flatten)]
     entries: EntryArgs,
@@ -176,10 +179,7 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
         options.memory_len = options.memory_len.saturating_sub(cache_len);
         let image = Arc::new(source.open_for_reading(thread_count)?);
         keep_times_of(&image, &mut options)?;
-        options.label = match (&args.label, &args.generations) {
-            (None, None) => Some(image.directory().label.clone()),
-            (label, _) => label.clone(),
-        };
+        options.label = new_label(args, &image)?;
         let display = args.display.display()?;
         let built = match &args.generations {
             None => build_from_image(&image, &args.target, args.force, &options, &display),
@@ -195,8 +195,9 @@ pub fn run(args: &RewriteArgs) -> anyhow::Result<ExitCode> {
             Err(error) => Err(error),
         }
     } else {
-        let options = options(args)?;
+        let mut options = options(args)?;
         let image = args.image.open()?;
+        options.label = new_label(args, &image)?;
         let display = args.display.display()?;
         let rewritten = rewrite_image(&image, &args.target, args.force, &options, &display);
         display.finish();
@@ -317,8 +318,19 @@ fn options(args: &RewriteArgs) -> anyhow::Result<RewriteOptions> {
             None => memory_len_max(),
         },
         target_kind: target_kind(args.output_device),
-        label: args.label.clone(),
+        label: None,
     })
+}
+
+/// Label of the image that is written: what is given, over what the last generation has.
+fn new_label(args: &RewriteArgs, image: &Image) -> weald_format::Result<Option<Label>> {
+    let is_given = args.label.is_some() || args.remarks.is_given();
+    if args.generations.is_some() && !is_given {
+        // Each generation keeps its own.
+        return Ok(None);
+    }
+    let before = &image.directory().label;
+    args.remarks.label(args.label.as_ref(), Some(before))
 }
 
 /// Build options: those of the user, and all attributes that build can keep.

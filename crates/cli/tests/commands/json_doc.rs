@@ -97,7 +97,8 @@ const KINDS: &str = "mkdir -p kinds/sub; echo file > kinds/file; ln kinds/file k
     mkfifo kinds/fifo; ln -s file kinds/link; mknod kinds/dev c 1 3; truncate -s 1M kinds/sparse
     echo x >> kinds/sparse; setfattr -n user.a -v b kinds/file
     printf '\\xff' > \"kinds/$(printf 'bad\\xff')\"; setfacl -m u:1:r kinds/file
-    weald build -q --keep-atime --keep-ctime --keep-btime --label all kinds kinds.weald";
+    weald build -q --keep-atime --keep-ctime --keep-btime --label all \
+     --comment more --history kinds kinds.weald";
 
 /// Objects whose keys are names of things, each with a word for them.
 const NAMED: &[(&str, &str)] = &[("tiers", "NAME")];

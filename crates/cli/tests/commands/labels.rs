@@ -139,3 +139,54 @@ fn bad_labels_are_refused() {
         .expect(0, "");
     assert_eq!(labels(&bench, "good"), [Value::from(longest)]);
 }
+
+/// Would catch: a comment or a command line that is lost by a rewrite, kept without being asked
+/// for, or changes the identity of the tree, and one that steers a terminal.
+#[test]
+fn comments_and_command_lines_are_kept_and_shown() {
+    let bench = bench();
+    let remarks = |image: &str| {
+        let info = bench.weald(["info", "--json", image]).expect(0, "").json();
+        let of = |key: &str| info[0][key].clone();
+        (of("comment"), of("history"), of("label"), of("tree_digest"))
+    };
+    bench.weald(["build", "-q", "tree", "plain"]).expect(0, "");
+    bench.sh("$WEALD build -q --comment $'two\\nlines' --history tree image");
+    let (plain, image) = (remarks("plain"), remarks("image"));
+    assert_eq!((&plain.0, &plain.1), (&Value::Null, &Value::Null));
+    assert_eq!(image.0, "two\nlines");
+    let line = "weald build -q --comment $'two\\x0alines' --history tree image";
+    assert_eq!(image.1, Value::from(vec![line]));
+    assert_eq!((image.2, image.3), (Value::Null, plain.3));
+    let shown = bench.weald(["info", "image"]).expect(0, "").text();
+    // Backslashes are shown as in names.
+    let shown_line = line.replace('\\', "\\\\");
+    let expected = format!(
+        "{:<20}two\n{:<20}lines\n{:<20}{shown_line}\n",
+        "comment", "", "made by"
+    );
+    assert!(shown.contains(&expected), "{shown}");
+    bench.sh(
+        "$WEALD rewrite -q --level 1 image copied; $WEALD rewrite -q --repack image packed
+        $WEALD rewrite -q --generations all image all
+        $WEALD rewrite -q --label l --history image named
+        $WEALD build -q --append --comment more tree image
+        $WEALD rewrite -q --repack --comment other named last; $WEALD check -q last",
+    );
+    for name in ["copied", "packed", "all"] {
+        let found = remarks(name);
+        assert_eq!(found.0, "two\nlines", "{name}");
+        assert_eq!(found.1, Value::from(vec![line]), "{name}");
+    }
+    let named = remarks("named");
+    let second = "weald rewrite -q --label l --history image named";
+    assert_eq!(named.1, Value::from(vec![line, second]));
+    assert_eq!((named.2, remarks("image").0), ("l".into(), "more".into()));
+    let last = remarks("last");
+    assert_eq!((last.0, last.1), ("other".into(), named.1));
+    for bad in ["", "\u{1b}[2J", "a\rb", &"x".repeat(4097)] {
+        let said = bench.weald(["build", "-q", "--comment", bad, "tree", "bad"]);
+        assert_eq!(said.code, Some(2), "{said:?}");
+        assert!(said.stderr.contains("comment: expected"), "{said:?}");
+    }
+}

@@ -141,8 +141,23 @@ pub fn container_cases() -> Vec<Case> {
         case("a label that is cut off", "F-2.1", Open, |p| {
             p.directory_tail = b"\x09short".to_vec();
         }),
-        case("bytes behind a label", "F-2.4", Open, |p| {
+        case("a comment that is cut off", "F-2.1", Open, |p| {
             p.directory_tail = b"\x01x\0".to_vec();
+        }),
+        case("neither comment nor command lines", "F-37.1", Open, |p| {
+            p.directory_tail = b"\x01x\0\0".to_vec();
+        }),
+        case("a comment that moves the cursor", "F-37.2", Open, |p| {
+            p.directory_tail = b"\0\x04\x1b[2J\0".to_vec();
+        }),
+        case("command lines that are no UTF-8", "F-37.2", Open, |p| {
+            p.directory_tail = b"\0\0\x02\xc3(".to_vec();
+        }),
+        case("a comment that is too long", "F-2.3", Open, |p| {
+            p.directory_tail = [&[0, 0x81, 0x20][..], &[b'x'; 4097], &[0]].concat();
+        }),
+        case("bytes behind the command lines", "F-2.4", Open, |p| {
+            p.directory_tail = b"\0\x01c\0\0".to_vec();
         }),
         case("2^62 + 1 names", "F-2.3", Open, |p| {
             p.name_count = NUMBER_MAX + 1
