@@ -4,11 +4,13 @@
 # make            build the program
 # make static     target/static/weald: one file without libraries, tested in an empty root directory; ARGS=same builds it
 #                 in another directory and compares; needs root
+# make runtime    target/static/weald-runtime: the small program before images that mount themselves, tested in an empty
+#                 root directory; needs root
 # make deb        target/deb: a Debian package, checked by lintian, installed, mounted by fstab and autofs, removed; needs
 #                 root
 # make c          target/c: the C library, shared and static, with its header; compiled against and tested (docs/c.md)
 # make python     target/python: the Python package as a wheel, installed and tested (docs/python.md); needs the network
-# make install    PREFIX=/usr/local: program (stripped), mount helper, manual pages, completions
+# make install    PREFIX=/usr/local: program (stripped), runtime if there is one, mount helper, manual pages, completions
 # make bench      figures beside SquashFS, EROFS and DwarFS, and docs/benchmarks.md from them; an hour, needs root
 # make bench-store   a part of make bench alone: one store for many versions, beside other stores; 10 minutes
 # make bench-views   a part of make bench alone: a container root through FUSE and the kernel, beside composefs; needs root
@@ -50,9 +52,11 @@ INSTALL_STRIP ?= -s
 DESTDIR ?=
 CARGO_TARGET_DIR ?= target
 BIN = $(CARGO_TARGET_DIR)/release/weald
+# Installed if 'make runtime' has built it.
+RUNTIME = $(CARGO_TARGET_DIR)/static/weald-runtime
 SHARE = $(DESTDIR)$(PREFIX)/share
 
-.PHONY: all static deb c python demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
+.PHONY: all static runtime deb c python demo check test suites test-verity bench bench-store bench-views bench-build bench-forest soak-forest bench-mount bench-volume bench-replica bench-snapshot bench-scrub bench-parity bench-tier bench-url bench-report lab soak-mount trees exports systemd audit fuzz soak setup install uninstall clean
 
 all:
 	bash scripts/setup.sh build
@@ -61,6 +65,10 @@ all:
 static:
 	bash scripts/setup.sh build static
 	bash scripts/static.sh $(ARGS)
+
+runtime:
+	bash scripts/setup.sh build runtime
+	bash scripts/runtime.sh
 
 deb:
 	bash scripts/setup.sh build deb
@@ -224,6 +232,8 @@ setup:
 install:
 	@test -x "$(BIN)" || { echo "make install: $(BIN) is missing: run 'make' first" >&2; exit 2; }
 	install -D $(INSTALL_STRIP) -m 755 "$(BIN)" "$(DESTDIR)$(PREFIX)/bin/weald"
+	if [ -e "$(RUNTIME)" ]; then \
+		install -D -m 755 "$(RUNTIME)" "$(DESTDIR)$(PREFIX)/libexec/weald/weald-runtime"; fi
 	install -d "$(DESTDIR)$(SBINDIR)" "$(SHARE)/man/man1" "$(SHARE)/man/man8" "$(SHARE)/bash-completion/completions" \
 		"$(SHARE)/zsh/site-functions" "$(SHARE)/fish/vendor_completions.d"
 	ln -sfn "$(PREFIX)/bin/weald" "$(DESTDIR)$(SBINDIR)/mount.weald"
@@ -237,6 +247,8 @@ install:
 	"$(BIN)" completions fish > "$(SHARE)/fish/vendor_completions.d/weald.fish"
 
 uninstall:
+	rm -f "$(DESTDIR)$(PREFIX)/libexec/weald/weald-runtime"
+	rmdir "$(DESTDIR)$(PREFIX)/libexec/weald" 2>/dev/null || true
 	rm -f "$(DESTDIR)$(PREFIX)/bin/weald" "$(DESTDIR)$(PREFIX)/bin/git-annex-remote-weald" "$(DESTDIR)$(SBINDIR)/mount.weald" \
 		"$(DESTDIR)$(SBINDIR)/mount.fuse.weald" "$(DESTDIR)$(SBINDIR)/umount.fuse.weald" \
 		"$(DESTDIR)$(SBINDIR)/mount.fuseblk.weald" "$(DESTDIR)$(SBINDIR)/umount.fuseblk.weald"

@@ -70,6 +70,54 @@ build_programs() {
     esac
 }
 
+# build_static DIR TARGET PROFILE PACKAGE PROGRAM: TARGET/static/PROGRAM of the sources in DIR, one file without libraries
+# and without the paths of this machine. ARCH is the architecture (default: that of this machine); for another one the file
+# is TARGET/static/ARCH/PROGRAM.
+build_static() {
+    local dir=$1 into=$2 static=$3 package=$4 program=$5 home=${CARGO_HOME:-$HOME/.cargo}
+    local maps flags triple out words=() c_flags='' environment=()
+    triple=${ARCH:-$(uname -m)}-unknown-linux-musl
+    out=$into/static${ARCH:+/$ARCH}
+    # Of those that match, the last one counts.
+    maps=("$home=/cargo" "$(rustc --print sysroot)=/rust" "$dir=/weald" "$into=/target")
+    flags=$(printf -- '--remap-path-prefix=%s ' "${maps[@]}")
+    [ "${ARCH:-$(uname -m)}" = "$(uname -m)" ] || use_cross_compiler "$triple"
+    if [ "$static" = runtime ]; then without_all_but_code; fi
+    export WEALD_COMMIT=${WEALD_COMMIT:-$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || true)}
+    (cd "$dir" && env -u CARGO_INCREMENTAL "${environment[@]}" RUSTFLAGS="$flags" CARGO_TARGET_DIR="$into" \
+        "CFLAGS_${triple//-/_}=${cross_flags:-}$c_flags $(printf -- '-ffile-prefix-map=%s ' "${maps[@]}")" \
+        cargo build --profile "$static" --locked --target "$triple" -p "$package" --bins "${words[@]}")
+    mkdir -p "$out"
+    "${STRIP:-strip}" --remove-section=.comment -o "$out/$program" "$into/$triple/${static/#dev/debug}/$program"
+}
+
+# For build_static: what makes a program small and is not for others. Rust's own library is compiled anew, without the
+# code that prints where a panic came from; that is not stable yet, and RUSTC_BOOTSTRAP=1 lets the compiler that builds
+# everything else do it. A panic ends the program without a word. No tables for unwinding, and none of Zstandard's second
+# decoders for Huffman codes.
+without_all_but_code() {
+    environment=(RUSTC_BOOTSTRAP=1)
+    words=(-Zbuild-std=std,panic_abort -Zbuild-std-features=optimize_for_size)
+    flags+='-Cforce-unwind-tables=no -Zunstable-options -Cpanic=immediate-abort -Zlocation-detail=none '
+    flags+='-Clink-arg=-Wl,-O2,-z,pack-relative-relocs,-z,noseparate-code,--build-id=none'
+    c_flags='-fno-asynchronous-unwind-tables -fno-unwind-tables -DHUF_FORCE_DECOMPRESS_X1 -DZSTD_STRIP_ERROR_STRINGS'
+}
+
+# use_cross_compiler TRIPLE: Debian's compiler for another architecture, whose C library is not used: the objects of musl
+# come with Rust. Its atomics of another kind would ask for that library.
+use_cross_compiler() {
+    local tools=${1%%-*}-linux-gnu name=${1//-/_}
+    need "$tools-gcc" "$tools-strip"
+    STRIP=$tools-strip
+    export "CC_$name=$tools-gcc" "AR_$name=$tools-ar" "CARGO_TARGET_${name^^}_LINKER=$tools-gcc"
+    cross_flags=-mno-outline-atomics
+}
+
+# without_paths PROGRAM: fails if it holds paths of this machine.
+without_paths() {
+    if grep -aqF -e "${CARGO_HOME:-$HOME/.cargo}" -e "$root/" "$1"; then die "$1 holds paths of this machine"; fi
+}
+
 # lab_environment REQUIREMENT: sets $environment to a virtual environment with the lab in it. It is
 # made anew when the lab's requirements change; the lab itself is installed each time.
 lab_environment() {

@@ -1,5 +1,5 @@
 #!/bin/bash
-# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [deb] [python] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
+# setup.sh [build] [demo] [test] [bench] [dwarfs] [rivals] [store] [views] [forest] [lab] [mount] [volume] [parity] [tier] [exports] [systemd] [verity] [servers] [static] [runtime] [deb] [python] [fuzz]: installs the Debian packages that are missing for these purposes, and looks at Rust.
 set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
@@ -17,7 +17,14 @@ musl-gcc musl-tools
 strip binutils
 unshare util-linux
 TABLE
+    runtime) cat <<'TABLE' ;;
+musl-gcc musl-tools
+strip binutils
+unshare util-linux
+setpriv util-linux
+TABLE
     deb) cat <<'TABLE' ;;
+musl-gcc musl-tools
 dpkg-shlibdeps dpkg-dev
 lintian lintian
 strip binutils
@@ -299,11 +306,17 @@ check_rust_components() {
 
 # The standard library of the static program.
 install_musl() {
-    local triple
-    triple=$(uname -m)-unknown-linux-musl
+    local triple=$1-unknown-linux-musl
     [ ! -d "$(rustc --print sysroot)/lib/rustlib/$triple" ] || return 0
     command -v rustup >/dev/null || die "Rust's library for $triple is missing, and there is no rustup to add it"
     (cd "$root" && rustup target add "$triple")
+}
+
+# The small runtime compiles Rust's own library.
+install_rust_source() {
+    [ ! -d "$(rustc --print sysroot)/lib/rustlib/src/rust/library" ] || return 0
+    command -v rustup >/dev/null || die "the sources of Rust's library are missing, and there is no rustup to add them"
+    (cd "$root" && rustup component add rust-src)
 }
 
 # cargo-fuzz needs the sanitizers of a nightly compiler.
@@ -339,7 +352,11 @@ for purpose in "${purposes[@]}"; do
     case $purpose in
     test) check_rust_components ;;
     servers) install_s3_server ;;
-    static) install_musl ;;
+    static) install_musl "$(uname -m)" ;;
+    runtime | deb)
+        install_musl "$(uname -m)"
+        install_rust_source
+        ;;
     fuzz) install_fuzzer ;;
     esac
 done

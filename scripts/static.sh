@@ -6,34 +6,18 @@ set -euo pipefail
 # shellcheck source=lib.sh
 . "$(dirname "$0")/lib.sh"
 
-triple=$(uname -m)-unknown-linux-musl
 need cargo musl-gcc strip unshare chroot
 need_root "testing: it changes the root directory, and"
 
-# build DIR TARGET: the program of the sources in DIR, without the paths of this machine.
-build() {
-    local dir=$1 into=$2 home=${CARGO_HOME:-$HOME/.cargo} maps flags
-    # Of those that match, the last one counts.
-    maps=("$home=/cargo" "$dir=/weald" "$into=/target")
-    flags=$(printf -- '--remap-path-prefix=%s ' "${maps[@]}")
-    (cd "$dir" && env -u CARGO_INCREMENTAL RUSTFLAGS="$flags" CARGO_TARGET_DIR="$into" \
-        "CFLAGS_${triple//-/_}=$(printf -- '-ffile-prefix-map=%s ' "${maps[@]}")" \
-        cargo build --profile static --locked --target "$triple" -p weald-cli --bins)
-    strip -o "$into/weald.stripped" "$into/$triple/static/weald"
-}
-
-export WEALD_COMMIT=${WEALD_COMMIT:-$(git -C "$root" rev-parse --short=12 HEAD 2>/dev/null || true)}
-step "cargo build --profile static --target $triple"
-mkdir -p "$target/static"
-build "$root" "$target"
-mv "$target/weald.stripped" "$target/static/weald"
+step "cargo build --profile static"
+build_static "$root" "$target" static weald-cli weald
 weald=$target/static/weald
 
 step "tests"
 make_work
 jail=$work/jail
 mkdir -p "$jail/tree" "$jail/app/bin"
-if grep -aqF -e "${CARGO_HOME:-$HOME/.cargo}" -e "$root/" "$weald"; then die "$weald holds paths of this machine"; fi
+without_paths "$weald"
 cp "$weald" "$jail/weald"
 cp -a "$root/crates" "$jail/tree/"
 ln "$jail/tree/crates/cli/Cargo.toml" "$jail/tree/linked"
@@ -79,7 +63,7 @@ if [ "${1:-}" = same ]; then
         while IFS= read -r -d '' file; do if [ -e "$root/$file" ]; then printf '%s\0' "$file"; fi; done |
         tar -C "$root" --null -T - -c | tar -C "$copy" -x
     step "the same in another directory"
-    build "$copy" "$copy/build"
-    cmp "$weald" "$copy/build/weald.stripped" || die "the program depends on the directory"
+    build_static "$copy" "$copy/build" static weald-cli weald
+    cmp "$weald" "$copy/build/static/weald" || die "the program depends on the directory"
 fi
 say "static: $weald, $(stat -c %s "$weald") bytes; everything passed"

@@ -1,7 +1,6 @@
 //! Recognises files that are not Weald images by their first bytes, so that a message can name
 //! their format.
 
-use crate::error_text::plain;
 use std::fmt;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,6 +10,7 @@ use weald_format::{ByteOffset, Error, ErrorKind};
 use weald_image::{Image, ImageStart, OpenOptions};
 use weald_io::ReadAt;
 use weald_remote::{Location, RemoteSource};
+use weald_vfs::error_text::plain;
 
 /// A format: offset of its magic number, the magic number, and the format's name with an article.
 type Magic = (usize, &'static [u8], &'static str);

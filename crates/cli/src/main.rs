@@ -10,7 +10,6 @@ mod background;
 mod choice_args;
 mod commands;
 mod entry;
-mod error_text;
 mod findings;
 mod foreign;
 mod help;
@@ -64,10 +63,10 @@ fn main() -> ExitCode {
         let called = words.first().map(Path::new);
         called.is_some_and(|called| names.iter().any(|name| called.ends_with(name)))
     };
-    if is_called(&[self_mounting::KEEPER]) {
-        return self_mounting::run_keeper(words.get(1..).unwrap_or_default());
+    if is_called(&[weald_runtime::KEEPER]) {
+        return weald_runtime::run_keeper(words.get(1..).unwrap_or_default());
     }
-    if let Some(status) = self_mounting::run_if_carried(&words) {
+    if let Some(status) = weald_runtime::run_if_carried(&self_mounting::Whole, &words) {
         return status;
     }
     // mount(8) calls the other names to remount what /proc/mounts shows as fuse.weald or

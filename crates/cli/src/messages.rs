@@ -4,12 +4,12 @@
 //! bidirectional controls. These may come from names in images and streams, paths of the host,
 //! scripts, or answers of a server.
 
-use crate::error_text::{describe, plain};
 use crate::foreign::Foreign;
 use clap::error::ContextValue;
 use std::io::Write as _;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU8, Ordering};
+use weald_vfs::error_text::{describe, plain};
 
 /// Number of `-v` options: 1 shows causes and warnings of the libraries, 2 also their details.
 static VERBOSITY: AtomicU8 = AtomicU8::new(0);

@@ -301,17 +301,10 @@ pub fn refuse_stored_target(path: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Default limit of the cache in bytes. The repeats in an image refer to distant blocks; with a
-/// small cache the same blocks are decoded again and again (`docs/benchmarks.md` has the figures).
+/// Default limit of the cache in bytes, on this machine.
 pub fn default_cache_len() -> ByteLen {
-    ByteLen((weald_sys::memory_len() / CACHE_SHARE).clamp(CACHE_LEAST, CACHE_MOST))
+    weald_image::default_cache_len(weald_sys::memory_len())
 }
-
-/// The cache gets this fraction of the memory. Two help texts name the same figures; a test
-/// compares them.
-const CACHE_SHARE: u64 = 16;
-const CACHE_LEAST: u64 = 256 << 20;
-const CACHE_MOST: u64 = 2 << 30;
 
 /// Number of threads: `asked`, or one per processor for 0.
 pub fn thread_count(asked: usize) -> usize {
@@ -351,7 +344,6 @@ fn keeps_others_out(dir: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use clap::CommandFactory;
     use weald_image::page_len_max;
 
@@ -359,8 +351,10 @@ mod tests {
     /// for metadata does.
     #[test]
     fn help_tells_the_default_cache() {
-        assert_eq!((CACHE_SHARE, page_len_max(1 << 40)), (16, (1 << 40) / 16));
-        let (least, most) = (CACHE_LEAST >> 20, CACHE_MOST >> 30);
+        assert_eq!(page_len_max(1 << 40), (1 << 40) / 16);
+        assert_eq!(weald_image::default_cache_len(16 << 30).0, 1 << 30);
+        let len_for = weald_image::default_cache_len;
+        let (least, most) = (len_for(0).0 >> 20, len_for(u64::MAX).0 >> 30);
         let default = format!("default: 1/16 of the memory, between {least}M and {most}G");
         let share = format!("{}M or 1/16 of the cache", page_len_max(0) >> 20);
         let mut all = crate::args::Cli::command();

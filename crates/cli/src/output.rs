@@ -8,7 +8,6 @@
 //!   a terminal, as GNU ls and find do;
 //! - data ([`Output::raw`]: cat, tar, --print0): never.
 
-use crate::error_text::without_errno;
 use crate::json;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FileType, OFlags, SeekFrom};
@@ -16,6 +15,7 @@ use std::fmt;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, Ordering};
+use weald_vfs::error_text::without_errno;
 
 /// Whether standard output is a closed pipe.
 static IS_CLOSED: AtomicBool = AtomicBool::new(false);

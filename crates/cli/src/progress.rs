@@ -1,6 +1,5 @@
 //! Progress of a build or an extraction: a bar on a terminal, otherwise lines.
 
-use crate::error_text::without_errno;
 use crate::messages;
 use clap::ValueEnum;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -13,6 +12,7 @@ use std::time::{Duration, Instant};
 use weald_builder::{Observer, Problem, Progress, Stage};
 use weald_export::{ExtractObserver, ExtractProgress};
 use weald_format::Error;
+use weald_vfs::error_text::without_errno;
 
 /// Interval between two lines.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);

@@ -1,7 +1,7 @@
 //! The directory where the servers of this user have their sockets.
 
 use std::path::PathBuf;
-use weald_daemon::{RuntimeDir, default_dir};
+use weald_daemon::RuntimeDir;
 
 /// Opens the runtime directory of this user's servers; creates it if it is missing.
 ///
@@ -14,5 +14,5 @@ pub fn runtime_dir() -> weald_format::Result<RuntimeDir> {
 /// Path of the runtime directory of this user's servers.
 pub fn runtime_dir_path() -> PathBuf {
     let uid = rustix::process::geteuid().as_raw();
-    default_dir(|name| std::env::var_os(name), uid)
+    weald_io::runtime_dir_path(|name| std::env::var_os(name), uid)
 }

@@ -1,19 +1,59 @@
-//! Programs that carry their files: an ELF program of Weald, a page that says what to start, and an
-//! image behind it. `head.rs` makes and reads what stands before the image, `app.rs` starts the
-//! program, `tree.rs` gives it its files by a mount or by extraction, `keeper.rs` takes them away
-//! after the last process. `docs/self-mounting.md` is the manual.
-//!
-//! The conventions are those of AppImage's type 2, so that its tools recognise such a file.
+//! This program before an image: `weald_runtime` starts what is in it, and this command mounts and
+//! extracts.
 
-mod app;
-mod head;
-mod keeper;
-mod tree;
+use crate::commands::dead;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use weald_format::Result;
+use weald_runtime::{Carried, Program, itself};
 
-pub use app::run_if_carried;
-pub use head::make;
-pub use keeper::{KEEPER, run as run_keeper};
+/// Places of the small runtime, from the directory of this program.
+const RUNTIMES: [&str; 2] = ["weald-runtime", "../libexec/weald/weald-runtime"];
 
-/// Variable with which a program that carries an image is Weald itself: `WEALD_AS_ITSELF=1 ./APP ls
-/// APP`.
-pub const AS_ITSELF: &str = "WEALD_AS_ITSELF";
+/// The command `weald` before an image.
+pub struct Whole;
+
+impl Program for Whole {
+    fn mounting(&self, image: Carried<'_>, dir: &Path) -> Command {
+        let mut mount = itself("weald");
+        mount.args(["mount", "--isolated", "-q", "-o"]);
+        mount.arg(format!("offset={}", image.offset));
+        mount.arg("--").arg(image.file).arg(dir);
+        mount
+    }
+
+    fn extraction(
+        &self,
+        image: Carried<'_>,
+        target: &Path,
+        patterns: &[OsString],
+        is_quiet: bool,
+    ) -> Command {
+        let mut extract = itself("weald");
+        extract.arg("extract");
+        if is_quiet {
+            extract.arg("-q");
+        }
+        extract.arg("--offset").arg(image.offset.to_string());
+        extract.arg("--").arg(image.file).arg(target).args(patterns);
+        extract
+    }
+
+    fn take_away_dead(&self, dir: &Path) -> Result<()> {
+        dead::take_away(dir)
+    }
+
+    fn notes(&self) -> &str {
+        "WEALD_AS_ITSELF=1                 be weald: WEALD_AS_ITSELF=1 ./APP ls --offset auto \
+         ./APP\n"
+    }
+}
+
+/// The small runtime that is installed with this program.
+pub fn installed_runtime() -> Option<PathBuf> {
+    let own = std::env::current_exe().ok()?;
+    let dir = own.parent()?;
+    let mut places = RUNTIMES.iter().map(|place| dir.join(place));
+    places.find(|place| place.is_file())
+}

@@ -74,7 +74,7 @@ pub use report::{
     CacheReport, MountReport, OperationReport, Quantile, ServerReport, VolumeProperties,
     VolumeReport,
 };
-pub use runtime_dir::{RuntimeDir, default_dir};
+pub use runtime_dir::RuntimeDir;
 pub use server::Server;
 pub use shared::{ServerOptions, log_to};
 pub use snapshot_work::{SnapshotReport, SnapshotSpaceReport, SnapshotWork, work_alone};

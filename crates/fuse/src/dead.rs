@@ -1,18 +1,25 @@
 //! Mounts whose server has died: every access to them fails with ENOTCONN until they are unmounted.
 
+use crate::busy::Busy;
 use crate::device_no::DeviceNo;
-use crate::mount::local_statx;
+use crate::mount::{local_statx, unmount};
 use crate::mount_table::{MountEntry, mount_table};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
+use weald_format::Result;
+use weald_vfs::shown;
 
 /// How long a mount may take to answer. A dead one answers at once.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Most dead mounts on one directory that are taken away.
+const STACKED_MAX: usize = 1000;
 
 /// The mount on top of the directory `dir`, an absolute path without symlinks; `None` if `dir` is
 /// no mount point. Sends no request to the file system.
@@ -112,4 +119,28 @@ pub fn is_dead(entry: &MountEntry) -> bool {
         let _ = answer.send(stat.err() == Some(Errno::NOTCONN));
     });
     asking.is_ok() && answered.recv_timeout(ANSWER_TIMEOUT) == Ok(true)
+}
+
+/// Takes away the mounts of Weald on top of `dir` whose servers have died, and warns of each.
+/// `has_died` says so of a mount: [`is_dead`], or what knows more.
+///
+/// # Errors
+/// A dead mount that cannot be unmounted.
+pub fn take_away_dead(dir: &Path, has_died: impl Fn(&MountEntry) -> bool) -> Result<()> {
+    for _ in 0..STACKED_MAX {
+        // What is wrong with the directory, the mount itself reports.
+        let Ok(dir) = path_of(dir) else {
+            return Ok(());
+        };
+        let Some(dead) = mount_at(&dir).filter(|entry| entry.is_weald() && has_died(entry)) else {
+            return Ok(());
+        };
+        unmount(&dir, Busy::Detach).map_err(|error| error.context(dir.display()))?;
+        log::warn!(
+            "{}: a mount of {} was there, whose server has died; it is unmounted",
+            dir.display(),
+            shown(dead.source.as_bytes())
+        );
+    }
+    Ok(())
 }

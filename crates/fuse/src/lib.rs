@@ -53,7 +53,7 @@ mod writable_options;
 
 pub use attr::Overrides;
 pub use busy::Busy;
-pub use dead::{is_dead, mount_at, path_of};
+pub use dead::{is_dead, mount_at, path_of, take_away_dead};
 pub use device_no::DeviceNo;
 pub use handshake::Negotiated;
 pub use holders::{

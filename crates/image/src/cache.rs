@@ -22,4 +22,4 @@ pub mod shared;
 mod tests;
 pub mod view;
 
-pub use budget::page_len_max;
+pub use budget::{default_cache_len, page_len_max};

@@ -25,11 +25,9 @@ use weald_format::directory::{Base, Directory};
 use weald_format::entries::EntryBlock;
 use weald_format::pages::{Link, Template};
 use weald_format::{
-    Attributes, ByteLen, ByteOffset, ContentId, Digest, Error, FileKind, InodeNo, Result, XattrSet,
+    Attributes, ByteLen, ContentId, Digest, Error, FileKind, InodeNo, Result, XattrSet,
 };
 use weald_io::{FileSource, ReadAt};
-use weald_remote::{Location, RemoteSource};
-use weald_store::{Store, StoreLocation, StoredImage};
 
 /// An open image. Cheap to share (`Arc`), usable from many threads.
 pub struct Image {
@@ -89,7 +87,11 @@ impl Image {
     }
 
     /// Opens an image that is a base image of `depth` others, one on another.
-    fn open_at_depth(source: Arc<dyn ReadAt>, options: &OpenOptions, depth: usize) -> Result<Self> {
+    pub(crate) fn open_at_depth(
+        source: Arc<dyn ReadAt>,
+        options: &OpenOptions,
+        depth: usize,
+    ) -> Result<Self> {
         let mended = Arc::new(Mended::new(source)?);
         let source: Arc<dyn ReadAt> = mended.clone();
         let (superblock_digest, footer) = generations::open_footer(&*source)?;
@@ -108,8 +110,7 @@ impl Image {
         let base_streams = bases::streams(&directory, &bases);
         let tag = cache.tag(&footer.image_digest, footer.generation);
         let base_records = parts_of(&base_streams, |image| image.records.clone());
-        let shared_tag = options.store.as_ref();
-        let shared_tag = shared_tag.map(|store| cache.store_tag(store));
+        let shared_tag = options.shared_tag(&cache);
         let mut records =
             CachedRecords::new(source, directory.clone(), base_records, tag, shared_tag);
         records.decode_whole_blocks(options.reads_everything);
@@ -141,8 +142,9 @@ impl Image {
     }
 
     /// Opens the image that begins at `start` (usually byte 0) of the file at `path`, or the image
-    /// of a store that `path` names as `STORE:NAME`, or the image at the URL `path`. Base images
-    /// are searched in the directory of the file, or in the store, first.
+    /// of a store that `path` names as `STORE:NAME`, or the image at the URL `path` (the last two
+    /// with the feature `places`). Base images are searched in the directory of the file, or in the
+    /// store, first.
     ///
     /// # Errors
     /// As [`Image::open`]; `Corrupt` if [`ImageStart::Auto`] finds no image; for an image of a
@@ -152,76 +154,13 @@ impl Image {
         start: impl Into<ImageStart>,
         options: &OpenOptions,
     ) -> Result<Self> {
-        if let Some(location) = Location::parse(path) {
-            return Self::open_remote(&location?, start, options);
-        }
-        if let Some((dir, name)) = weald_store::split(path) {
-            let store = StoreLocation::Path(dir).open()?;
-            return Self::open_stored(store, &name, start, options);
+        let start = start.into();
+        #[cfg(feature = "places")]
+        if let Some(opened) = Self::open_elsewhere(path, start, options) {
+            return opened;
         }
         let file = weald_io::open_to_read(path)?;
         Self::open_file(file, path, start, options)
-    }
-
-    /// Opens the image at a URL. Base images are searched beside it first.
-    ///
-    /// # Errors
-    /// As [`RemoteSource::open`] and [`Image::open`].
-    /// # Cost
-    /// Two requests, if superblock and directory lie in the first and the last bytes of the object.
-    fn open_remote(
-        location: &Location,
-        start: impl Into<ImageStart>,
-        options: &OpenOptions,
-    ) -> Result<Self> {
-        let source = RemoteSource::open(location)?;
-        let start = match start.into() {
-            ImageStart::At(offset) => offset,
-            ImageStart::Auto => {
-                let found = find_start(&source);
-                found.map_err(|e| e.context("find the image").context(location.shown()))?
-            }
-        };
-        Self::open_beside_url(source.from_offset(start.0)?, options, 0)
-    }
-
-    /// Opens the image in `source`; base images are searched beside it first.
-    fn open_beside_url(source: RemoteSource, options: &OpenOptions, depth: usize) -> Result<Self> {
-        let mut options = options.clone();
-        let (dir, shown) = (source.location().parent(), source.location().shown());
-        if !options.base_dirs.contains(&PathBuf::from(&dir)) {
-            options.base_dirs.insert(0, dir.into());
-        }
-        let opened = Self::open_at_depth(Arc::new(source), &options, depth);
-        opened.map_err(|error| error.context(shown))
-    }
-
-    /// Opens the image `name` of `store`. Base images are searched in the store first.
-    ///
-    /// # Errors
-    /// `NotFound` if the store has no such image; `Busy` while it is being removed; `Invalid` for
-    /// a `start` other than byte 0; as [`Image::open`].
-    pub fn open_stored(
-        store: Store,
-        name: &str,
-        start: impl Into<ImageStart>,
-        options: &OpenOptions,
-    ) -> Result<Self> {
-        let shown = format!("{}:{name}", store.shown());
-        if !matches!(
-            start.into(),
-            ImageStart::At(ByteOffset(0)) | ImageStart::Auto
-        ) {
-            let what =
-                format!("{shown}: an image of a store begins at byte 0: leave out the offset");
-            return Err(Error::invalid(what));
-        }
-        let source = StoredImage::open(store.clone(), name)?;
-        let options = OpenOptions {
-            store: Some(store),
-            ..options.clone()
-        };
-        Self::open_at_depth(Arc::new(source), &options, 0).map_err(|e| e.context(shown))
     }
 
     /// As [`Image::open_path`], of a file that is open already. Only base images are looked up by
@@ -262,8 +201,8 @@ impl Image {
     }
 
     fn open_base(base: &Base, options: &OpenOptions, depth: usize) -> Result<Arc<Self>> {
-        let found = bases::find(base, &options.base_dirs, options.store.as_ref())?;
-        let mut options = OpenOptions {
+        let found = bases::find(base, options)?;
+        let options = OpenOptions {
             expected_digest: Some(base.image_digest),
             generation: None,
             ..options.clone()
@@ -275,13 +214,18 @@ impl Image {
                 let image = Self::open_beside(&path, source, &options, depth)?;
                 (image, path.display().to_string())
             }
+            #[cfg(feature = "places")]
             BasePlace::Remote(source) => {
                 let shown = source.location().shown();
                 (Self::open_beside_url(*source, &options, depth)?, shown)
             }
+            #[cfg(feature = "places")]
             BasePlace::Stored(source) => {
                 let shown = source.shown();
-                options.store = Some(source.store().clone());
+                let options = OpenOptions {
+                    store: Some(source.store().clone()),
+                    ..options
+                };
                 let image = Self::open_at_depth(Arc::new(source), &options, depth);
                 (image.map_err(|e| e.context(&shown))?, shown)
             }

@@ -36,6 +36,8 @@
 mod cache;
 mod cached_records;
 mod check;
+#[cfg(feature = "places")]
+mod elsewhere;
 mod hotness;
 mod image;
 mod inspect;
@@ -48,8 +50,8 @@ mod warmup;
 
 pub use cache::block::Block;
 pub use cache::counts::CacheCounts;
-pub use cache::page_len_max;
 pub use cache::shared::SharedCache;
+pub use cache::{default_cache_len, page_len_max};
 pub use check::findings::{CheckOptions, CheckReport, Finding};
 pub use hotness::text::Hotness;
 pub use image::{Image, OpenedDirectory, Summary, VisitEntryBlock};
@@ -58,8 +60,10 @@ pub use inspect::sections::{RecipeShare, SectionInfo, Share};
 pub use inspect::space::{SpaceUsage, StreamUsage};
 pub use open::bases::{bases_of, image_digests};
 pub use open::generations::{Generation, generations, last_whole_generation};
+#[cfg(feature = "places")]
 pub use open::members::{Member, Members};
 pub use open::options::{ImageStart, OpenOptions};
+#[cfg(feature = "places")]
 pub use open::place::{Named, TreePlace};
 pub use read::contents::FileBytes;
 pub use read::decode_ahead::{

@@ -4,7 +4,9 @@
 pub mod bases;
 pub mod directory;
 pub mod generations;
+#[cfg(feature = "places")]
 pub mod members;
 pub mod mended;
 pub mod options;
+#[cfg(feature = "places")]
 pub mod place;

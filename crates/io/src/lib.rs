@@ -4,6 +4,7 @@
 mod access;
 mod hidden_name;
 mod output;
+mod own_dir;
 mod place;
 mod read_at;
 mod spool;
@@ -11,6 +12,7 @@ mod spool;
 pub use access::{are_new_files_private, keep_new_files_private, remove_acl};
 pub use hidden_name::with_hidden_name;
 pub use output::{OutputFile, TargetKind, open_to_update, refuse_existing, truncate};
+pub use own_dir::{OwnDir, runtime_dir_path};
 pub use place::{Named, locate, locate_dir, open_or_make_dir};
 pub use read_at::{FileSource, ReadAt, open_to_read};
 pub use spool::{Spool, SpoolReader, WriteBehind};

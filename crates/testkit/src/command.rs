@@ -61,20 +61,32 @@ pub fn weald_path() -> PathBuf {
     weald_bin().into()
 }
 
-fn built_path() -> PathBuf {
-    let path = std::env::var_os("WEALD_BIN")
+/// Path of the small runtime as text: `WEALD_RUNTIME_BIN`, or as [`weald_path`].
+///
+/// # Panics
+/// If there is none; `cargo build -p weald-runtime` makes it.
+pub fn runtime_bin() -> String {
+    let path = built_path("weald-runtime", "WEALD_RUNTIME_BIN");
+    let path = crate::program::at_plain_path(&path);
+    let path = path.into_os_string().into_string();
+    path.expect("a path in UTF-8")
+}
+
+/// Path of the program `name`: the value of `variable`, or in Cargo's target directory.
+fn built_path(name: &str, variable: &str) -> PathBuf {
+    let path = std::env::var_os(variable)
         .map(PathBuf::from)
         .unwrap_or_else(|| {
             let test = std::env::current_exe().expect("the path of this program");
             let dirs = test.ancestors().skip(1).take(3);
-            let mut candidates = dirs.map(|dir| dir.join("weald"));
+            let mut candidates = dirs.map(|dir| dir.join(name));
             candidates
                 .find(|path| path.is_file())
-                .unwrap_or_else(|| "target/debug/weald".into())
+                .unwrap_or_else(|| Path::new("target/debug").join(name))
         });
     assert!(
         path.is_file(),
-        "{} is missing: run `cargo build -p weald-cli` first, or set WEALD_BIN",
+        "{} is missing: run `cargo build -p weald-cli -p weald-runtime` first, or set {variable}",
         path.display()
     );
     std::path::absolute(path).expect("the working directory")
@@ -87,7 +99,7 @@ fn built_path() -> PathBuf {
 pub fn weald_bin() -> &'static str {
     static PATH: std::sync::OnceLock<String> = std::sync::OnceLock::new();
     PATH.get_or_init(|| {
-        let path = crate::program::at_plain_path(&built_path());
+        let path = crate::program::at_plain_path(&built_path("weald", "WEALD_BIN"));
         let path = path.into_os_string().into_string();
         path.expect("a path in UTF-8")
     })

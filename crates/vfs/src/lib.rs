@@ -8,6 +8,7 @@ mod choice;
 mod content;
 mod diff;
 pub mod errno;
+pub mod error_text;
 mod find;
 mod glob;
 mod image_tree;

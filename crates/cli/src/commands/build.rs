@@ -278,8 +278,8 @@ pub struct BuildArgs {
         help_heading = OUTPUT
     )]
     keep_last: Option<u64>,
-    /// Make IMAGE a program that mounts itself and starts AppRun or --run in it: this program of
-    /// Weald, or --runtime, stands before the image
+    /// Make IMAGE a program that mounts itself and starts AppRun or --run in it: --runtime, else
+    /// the installed weald-runtime, else this program, stands before the image
     #[arg(
         long,
         conflicts_with_all = ["append", "output_device", "header"],
@@ -297,7 +297,7 @@ pub struct BuildArgs {
         help_heading = OUTPUT
     )]
     run: String,
-    /// Program of Weald before a self-mounting image, such as a static one (make static)
+    /// Program of Weald before a self-mounting image, such as that of make runtime or make static
     #[arg(
         long,
         value_name = "FILE",
@@ -582,10 +582,21 @@ fn head(args: &BuildArgs) -> anyhow::Result<Option<Head>> {
             bail!("{}: cannot be started: it is no program", program.display());
         }
     }
-    let own = Path::new("/proc/self/exe");
-    let program = args.runtime.as_deref().unwrap_or(own);
+    let installed = match args.runtime {
+        Some(_) => None,
+        None => self_mounting::installed_runtime(),
+    };
+    let runtime = args.runtime.as_deref().or(installed.as_deref());
+    let bytes = weald_runtime::make(runtime.unwrap_or(Path::new("/proc/self/exe")), run)?;
+    if args.runtime.is_none() && !args.display.quiet {
+        let what = match runtime {
+            Some(path) => weald_vfs::shown(path.as_os_str().as_bytes()),
+            None => "this program, which reads and builds: no weald-runtime is beside it".into(),
+        };
+        messages::line(&format!("before the image: {what}, {} bytes", bytes.len()));
+    }
     Ok(Some(Head {
-        bytes: self_mounting::make(program, run)?.into(),
+        bytes: bytes.into(),
         is_executable: true,
     }))
 }

@@ -7,12 +7,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use weald_daemon::{MountRequest, RuntimeDir};
 use weald_fuse::{
-    Busy, DeviceNo, MountEntry, MountOptions, is_dead, mount_at, mount_table, shown_source,
+    DeviceNo, MountEntry, MountOptions, is_dead, mount_at, mount_table, shown_source,
 };
 use weald_vfs::shown;
-
-/// Most dead mounts on one directory that are taken away.
-const STACKED_MAX: usize = 1000;
 
 /// Whether the server of the mount `entry`, which is on top of its directory, has died.
 fn has_died(entry: &MountEntry, runtime_dir: Option<&RuntimeDir>) -> bool {
@@ -30,23 +27,15 @@ fn own_runtime_dir() -> Option<RuntimeDir> {
 /// # Errors
 /// A dead mount that cannot be unmounted.
 pub fn clear(dir: &Path) -> Result<()> {
-    for _ in 0..STACKED_MAX {
-        // What is wrong with the directory, the mount itself reports.
-        let Ok(dir) = weald_fuse::path_of(dir) else {
-            return Ok(());
-        };
-        let dead = mount_at(&dir).filter(MountEntry::is_weald);
-        let Some(dead) = dead.filter(|entry| has_died(entry, own_runtime_dir().as_ref())) else {
-            return Ok(());
-        };
-        weald_fuse::unmount(&dir, Busy::Detach).with_context(|| dir.display().to_string())?;
-        log::warn!(
-            "{}: a mount of {} was there, whose server has died; it is unmounted",
-            dir.display(),
-            shown(dead.source.as_bytes())
-        );
-    }
-    Ok(())
+    Ok(take_away(dir)?)
+}
+
+/// As [`clear`], with the error of the library.
+///
+/// # Errors
+/// As [`clear`].
+pub fn take_away(dir: &Path) -> weald_format::Result<()> {
+    weald_fuse::take_away_dead(dir, |entry| has_died(entry, own_runtime_dir().as_ref()))
 }
 
 /// Refuses to mount the image of `request` on the directory that shows it already. Volumes are

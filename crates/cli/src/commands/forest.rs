@@ -6,7 +6,6 @@ mod stream;
 mod ticker;
 
 use crate::commands::build::summary;
-use crate::error_text::without_errno;
 use crate::help::Help;
 use crate::interrupt::interrupt_flag;
 use crate::json::Object;
@@ -34,6 +33,7 @@ use ticker::Ticker;
 use weald_builder::BuildOptions;
 use weald_builder::stream::build_stream;
 use weald_forest::{Forest, KEYS, MakeOptions, Spec, Totals, make, totals, verify};
+use weald_vfs::error_text::without_errno;
 use weald_vfs::shown;
 
 /// Sections of the help.

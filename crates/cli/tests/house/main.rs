@@ -25,7 +25,7 @@ const ROWS: [&[&str]; 11] = [
     &["vfs"],
     &["export", "ingest", "views", "volume", "model"],
     &["fuse"],
-    &["daemon"],
+    &["daemon", "runtime"],
 ];
 
 /// The crate above all others.
@@ -35,7 +35,9 @@ const TOP: &str = "cli";
 const TESTS: [&str; 2] = ["testkit", "model"];
 
 /// Readers, which never link the writer.
-const READERS: [&str; 6] = ["image", "vfs", "export", "views", "fuse", "daemon"];
+const READERS: [&str; 7] = [
+    "image", "vfs", "export", "views", "fuse", "daemon", "runtime",
+];
 
 fn root() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")

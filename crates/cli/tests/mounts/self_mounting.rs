@@ -1,7 +1,9 @@
-//! Programs that carry their files: they start, share a mount, and leave none behind.
+//! Programs that carry their files: they start, share a mount, and leave none behind. Each test
+//! runs with the command `weald` before the image, and with the small runtime.
 
 use crate::ground::Ground;
 use std::fs;
+use weald_testkit::command::{runtime_bin, weald_bin};
 
 /// Functions for scripts, and a tree with a program of the shell.
 const PREPARE: &str = r#"
@@ -24,6 +26,7 @@ const PREPARE: &str = r#"
         cat >tree/AppRun <<'RUN'
 #!/bin/bash
 case ${1:-} in
+sum) sha256sum <"$APPDIR/blob" || exit 9; exit 7 ;;
 children) read -r own <"/proc/$$/task/$$/children" || true; echo "$own" ;;
 show) echo "$#:$2:$APPIMAGE:$ARGV0:$OWD:$HOME"; cat "$APPDIR/data"; exit 7 ;;
 wait) touch "$2.ready"; while [ ! -e "$2" ]; do sleep 0.02; done; cat "$APPDIR/data" ;;
@@ -32,22 +35,29 @@ esac
 RUN
         chmod 755 tree/AppRun; echo some data >tree/data
     }
+    # What stands before the image is what the test is about.
+    pack() { "$weald" build -q --self-mounting --runtime "$runtime" "$@"; }
     tree; export HOME=$PWD/home XDG_CACHE_HOME=; mkdir home
 "#;
 
-fn ground(script: &str) -> Ground {
-    let ground = Ground::new();
-    ground.script(&format!("{PREPARE}{script}"));
-    ground
+/// The grounds on which `script` ran: with either program before the image.
+fn grounds(script: &str) -> Vec<Ground> {
+    let run = |runtime: &str| {
+        let ground = Ground::new();
+        let set = format!("weald=$0 runtime='{runtime}'");
+        ground.script(&format!("{set}{PREPARE}{script}"));
+        ground
+    };
+    vec![run(weald_bin()), run(&runtime_bin())]
 }
 
 /// Would catch: arguments, variables or a status that are lost, a mount that stays, in each way of
 /// starting; files with odd names, through a symlink, and from another directory.
 #[test]
 fn a_program_starts_and_leaves_nothing() {
-    ground(
+    grounds(
         r#"
-        $0 build -q --self-mounting tree app
+        pack tree app
         for name in app 'odd %s
 name'; do
             [ "$name" = app ] || mv app "$name"
@@ -66,7 +76,7 @@ name'; do
         # The program has no child that it did not start.
         for how in mount extract; do test -z "$(WEALD_APP=$how ./app children)"; gone; done
         # The runtime of an image whose program does not exist says so.
-        rm tree/link; printf 'a\0' | $0 build -q --self-mounting --from listing --run bin/x - none
+        rm tree/link; printf 'a\0' | pack --from listing --run bin/x - none
         fails ./none 2>said; gone
         grep -q "/bin/x of the image cannot be started: No such file" said"#,
     );
@@ -76,9 +86,9 @@ name'; do
 /// background, and one that stays after a kill.
 #[test]
 fn processes_share_a_mount_until_the_last_ends() {
-    ground(
+    grounds(
         r#"
-        $0 build -q --self-mounting tree app
+        pack tree app
         for i in $(seq 8); do ./app wait go >said.$i & done
         for i in $(seq 8); do :; done
         while [ ! -e go.ready ]; do sleep 0.02; done
@@ -99,7 +109,7 @@ fn processes_share_a_mount_until_the_last_ends() {
         test "$(grep " $apps/" /proc/self/mountinfo | cut -d' ' -f1)" = "$before"; gone
         # A new file under the name is another program, while the old one goes on.
         ./app wait old >said & while [ ! -e old.ready ]; do sleep 0.02; done
-        echo new data >tree/data; $0 build -q --force --self-mounting tree app
+        echo new data >tree/data; pack --force tree app
         ./app show x >new || test $? = 7; grep -q 'new data' new
         touch old; wait; grep -q 'some data' said; gone"#,
     );
@@ -109,9 +119,9 @@ fn processes_share_a_mount_until_the_last_ends() {
 /// help.
 #[test]
 fn without_fuse_and_for_other_users() {
-    let ground = ground(
+    let grounds = grounds(
         r#"
-        chmod 755 .; $0 build -q --self-mounting tree app; $0 build -q tree image
+        chmod 755 .; pack tree app; $0 build -q tree image
         unshare -m bash -euc 'mount --bind /dev/null /dev/fuse; export HOME=$PWD/home
             ./app show x >said || test $? = 7; grep -q "some data" said
             fails env WEALD_APP=mount ./app show x >said 2>told; grep -q "WEALD_APP=extract" told'
@@ -143,15 +153,57 @@ fn without_fuse_and_for_other_users() {
         fails ./app --appimage-x 2>told; grep -q -- '--appimage-help' told"#,
     );
     // A download that was cut says so, wherever it was cut.
-    let whole = fs::read(ground.at("app")).expect("read");
-    let image_len = fs::metadata(ground.at("image")).expect("image").len() as usize;
-    for cut in [1, image_len, image_len + 1, image_len + 5000] {
-        fs::write(ground.at("cut"), &whole[..whole.len() - cut]).expect("write");
+    for ground in grounds {
+        let whole = fs::read(ground.at("app")).expect("read");
+        let image_len = fs::metadata(ground.at("image")).expect("image").len() as usize;
+        for cut in [1, image_len, image_len + 1, image_len + 5000] {
+            fs::write(ground.at("cut"), &whole[..whole.len() - cut]).expect("write");
+            ground.script(
+                "set -e; fails() { if \"$@\"; then exit 1; fi; }
+                 export HOME=$PWD/home; chmod 755 cut; fails ./cut >said 2>told; test ! -s said
+                 grep -qE 'cut short|truncated|no image ends' told || { cat told; exit 1; }
+                 fails grep -q panicked told",
+            );
+        }
+    }
+}
+
+/// Would catch: damage behind the program that is shown as the data, that ends in a panic, or after
+/// which a mount or a directory stays.
+#[test]
+fn damage_is_told_and_never_shown() {
+    let grounds = grounds(
+        r#"
+        head -c 300000 /dev/urandom >tree/blob; seq 30000 >tree/text
+        pack --level 1 tree app; sha256sum <tree/blob >sum"#,
+    );
+    for ground in grounds {
+        let whole = fs::read(ground.at("app")).expect("read");
+        let image_len = 300_000;
+        for round in 0..8 {
+            // Everywhere in the image, its first and its last bytes among them.
+            let at = whole.len() - image_len + round * (image_len - 16) / 7;
+            let mut damaged = whole.clone();
+            damaged[at..at + 16]
+                .iter_mut()
+                .for_each(|byte| *byte ^= 0x5a);
+            fs::write(ground.at("damaged"), &damaged).expect("write");
+            for how in ["mount", "extract"] {
+                ground.script(&format!(
+                    r#"set -u; export HOME=$PWD/home; chmod 755 damaged
+                    code=0; WEALD_APP={how} timeout 60 ./damaged sum >said 2>told || code=$?
+                    ! grep -q panicked told || {{ cat told; exit 1; }}
+                    if [ $code = 7 ]; then cmp said sum; exit; fi
+                    test $code != 124; test ! -s said; test -s told"#
+                ));
+            }
+        }
         ground.script(
-            "set -e; fails() { if \"$@\"; then exit 1; fi; }
-             export HOME=$PWD/home; chmod 755 cut; fails ./cut >said 2>told; test ! -s said
-             grep -qE 'cut short|truncated|no image ends' told || { cat told; exit 1; }
-             fails grep -q panicked told",
+            r#"for i in $(seq 300); do
+                grep -q " $WEALD_RUNTIME_DIR/apps/" /proc/self/mountinfo ||
+                    test -n "$(ls -A home/.cache/weald-apps)" || exit 0
+                sleep 0.05
+            done; ls -A home/.cache/weald-apps; exit 1"#,
         );
     }
 }
@@ -160,21 +212,29 @@ fn without_fuse_and_for_other_users() {
 /// Weald's own commands or the tools of AppImage do not know.
 #[test]
 fn the_image_behind_the_program_is_one() {
-    ground(
+    grounds(
         r#"
-        $0 build -q tree image; $0 build -q --self-mounting tree app
+        $0 build -q tree image; pack tree app
         offset=$(./app --appimage-offset); test $((offset % 4096)) = 0
         tail -c +$((offset + 1)) app | cmp - image
         test "$(od -An -c -j8 -N3 app | tr -d ' ')" = 'AI002'
         $0 check -q --offset auto app; $0 diff --offset auto app tree
-        WEALD_AS_ITSELF=1 ./app diff --offset $offset app tree
+        if [ "$runtime" = "$weald" ]; then WEALD_AS_ITSELF=1 ./app diff --offset $offset app tree
+        else
+            fails env WEALD_AS_ITSELF=1 ./app ls app 2>told; grep -q 'no image is behind' told
+            "$runtime" --version | grep -q '^weald-runtime [0-9]'; "$runtime" --help | grep -q weald
+            fails "$runtime" ls image 2>told; grep -q 'weald build --self-mounting' told
+        fi
         ./app --appimage-extract; $0 diff --offset auto app squashfs-root; rm -rf squashfs-root
         ./app --appimage-extract data; test "$(find squashfs-root -type f)" = squashfs-root/data
         ./app --appimage-version | grep -q '^weald '; ./app --appimage-help | grep -q -- -extract
         ./app --appimage-mount >said & while [ ! -s said ]; do sleep 0.02; done
         $0 diff "$(cat said)" tree; kill -INT $!; wait $!; gone
         # One program carries another, and is no part of it.
-        ./app --appimage-offset >first; WEALD_AS_ITSELF=1 ./app build -q --self-mounting tree app2
+        ./app --appimage-offset >first
+        if [ "$runtime" = "$weald" ]; then
+            WEALD_AS_ITSELF=1 ./app build -q --self-mounting --runtime ./app tree app2
+        else $0 build -q --self-mounting --runtime ./app tree app2; fi
         ./app2 --appimage-offset | cmp - first; cmp app app2
         # Any bytes may stand before an image.
         head -c 12345 /dev/urandom >front; $0 build -q --header front tree behind
@@ -182,12 +242,32 @@ fn the_image_behind_the_program_is_one() {
         $0 check -q --offset auto behind; test ! -x behind
         $0 build -q --header front --parity 5% tree - 2>told && exit 1 || true
         tar -C tree -c . | $0 build -q --header front - streamed; $0 check -q --offset auto streamed
-        tar -C tree -c . | $0 build -q --self-mounting - app3
+        tar -C tree -c . | pack - app3
         ./app3 show x >/dev/null || test $? = 7; gone
-        fails $0 build --self-mounting --run bin tree x 2>told; grep -q 'it is no program' told
-        fails $0 build --self-mounting --run gone tree x 2>told; grep -q 'No such file' told
+        fails pack --run bin tree x 2>told; grep -q 'it is no program' told
+        fails pack --run gone tree x 2>told; grep -q 'No such file' told
         fails $0 build --self-mounting --runtime /etc/passwd tree x 2>told
         grep -q 'no 64-bit ELF' told
         test ! -e x"#,
     );
+}
+
+/// Would catch: an installed runtime that is not used, or one that nobody is told of.
+#[test]
+fn the_installed_runtime_stands_before_the_image() {
+    let ground = Ground::new();
+    ground.script(&format!(
+        r#"weald=$0 runtime='{}'{PREPARE}
+        mkdir -p prefix/bin prefix/libexec/weald; cp "$weald" prefix/bin/weald
+        weald=$PWD/prefix/bin/weald
+        "$weald" build --self-mounting tree whole >report 2>told
+        grep -q '^weald: before the image: this program, ' told
+        cp "$runtime" prefix/libexec/weald/weald-runtime
+        "$weald" build --self-mounting tree small >report 2>told
+        grep -qE '^weald: before the image: .*/weald-runtime, [0-9]+ bytes$' told
+        "$weald" build -q --self-mounting tree again 2>told; test ! -s told; cmp small again
+        pack tree app; cmp small app; fails cmp -s whole small
+        ./small show x >said || test $? = 7; grep -q 'some data' said; gone"#,
+        runtime_bin()
+    ));
 }

@@ -1,6 +1,7 @@
 //! The bytes that a cache may use, and their division between blocks, pages and spare buffers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use weald_format::ByteLen;
 
 /// Fewest bytes for pages in a cache that is not empty: the largest entry block (16384 names of 255
 /// bytes take about 6 MiB decoded) and a few small pages. With less, a walk would decode a block
@@ -27,6 +28,19 @@ pub struct Budget {
     page_len: AtomicU64,
     used: AtomicU64,
 }
+
+/// Default limit of the cache of a machine with `memory_len` bytes. The repeats in an image refer
+/// to distant blocks; with a small cache the same blocks are decoded again and again
+/// (`docs/benchmarks.md` has the figures).
+pub fn default_cache_len(memory_len: u64) -> ByteLen {
+    ByteLen((memory_len / CACHE_SHARE).clamp(CACHE_LEN_MIN, CACHE_LEN_MAX))
+}
+
+/// The cache gets this fraction of the memory by default.
+const CACHE_SHARE: u64 = 16;
+/// Least and most that it gets by default, bytes.
+const CACHE_LEN_MIN: u64 = 256 << 20;
+const CACHE_LEN_MAX: u64 = 2 << 30;
 
 /// Most bytes that pages of the tree take of a cache of at most `len_max` bytes.
 pub const fn page_len_max(len_max: u64) -> u64 {

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use weald_format::{ByteLen, Digest};
+#[cfg(feature = "places")]
 use weald_store::Store;
 
 /// Bytes that an entry costs besides its value: its slot, its share of a table that is half empty,
@@ -209,6 +210,7 @@ impl SharedCache {
     /// Blocks of a store are found in the cache by their digests, before a byte of the store is
     /// read. So a store is known by the directory that it lies in, which the disk holds open, and
     /// not by its UUID: another user can give a store the UUID of this one.
+    #[cfg(feature = "places")]
     pub(crate) fn store_tag(self: &Arc<Self>, store: &Store) -> Arc<Tag> {
         let identity = store.identity().unwrap_or_else(|| {
             let own = self.next_tag.fetch_add(1, Ordering::Relaxed);

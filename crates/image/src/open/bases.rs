@@ -2,7 +2,8 @@
 //! them.
 
 use super::directory::open_directory;
-use super::generations::{Generation, footers, generations, list};
+use super::generations::{footers, generations, has_digest, list};
+use super::options::OpenOptions;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,8 +11,13 @@ use std::sync::Arc;
 use weald_format::directory::{Base, Directory};
 use weald_format::{Digest, Error, Result};
 use weald_io::ReadAt;
-use weald_remote::{Location, RemoteSource, is_url};
-use weald_store::{Store, StoreLocation, StoredImage};
+#[cfg(feature = "places")]
+use weald_remote::RemoteSource;
+#[cfg(feature = "places")]
+use weald_store::StoredImage;
+
+#[cfg(feature = "places")]
+mod elsewhere;
 
 /// Longest chain of images of which each is the base image of the next.
 const BASE_CHAIN_LEN_MAX: usize = 16;
@@ -95,28 +101,25 @@ pub enum BasePlace {
     /// In the file at this path.
     File(PathBuf),
     /// In a store.
+    #[cfg(feature = "places")]
     Stored(StoredImage),
     /// On a server.
+    #[cfg(feature = "places")]
     Remote(Box<RemoteSource>),
 }
 
 /// Finds a base image: by its name, or else any file or image of a store with its digest. The
-/// images of `store` come first; a directory of `dirs` that is a store stands for its images. On a
-/// server, whose directories cannot be listed, the base image is found by its name alone.
+/// images of the store in `options` come first; a directory that is a store stands for its images.
+/// On a server, whose directories cannot be listed, the base image is found by its name alone.
 ///
 /// # Errors
 /// `Corrupt` if nothing has it.
 /// # Cost
-/// Reads the footers of all images in `dirs`, if no file of the name has the digest.
-pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<BasePlace> {
-    let opened = dirs.iter().filter(|dir| weald_store::is_store(dir));
-    let opened = opened.filter_map(|dir| StoreLocation::Path(dir.clone()).open().ok());
-    if let Some(image) = store
-        .cloned()
-        .into_iter()
-        .chain(opened)
-        .find_map(|store| find_stored(base, &store))
-    {
+/// Reads the footers of all images in the directories, if no file of the name has the digest.
+pub fn find(base: &Base, options: &OpenOptions) -> Result<BasePlace> {
+    let dirs = &options.base_dirs;
+    #[cfg(feature = "places")]
+    if let Some(image) = elsewhere::find_stored(base, dirs, options.store.as_ref()) {
         return Ok(BasePlace::Stored(image));
     }
     let name = OsStr::from_bytes(&base.name);
@@ -127,47 +130,29 @@ pub fn find(base: &Base, dirs: &[PathBuf], store: Option<&Store>) -> Result<Base
     if let Some(path) = found {
         return Ok(BasePlace::File(path));
     }
-    let urls = dirs.iter().filter(|dir| is_url(dir));
-    let found = urls.into_iter().find_map(|dir| find_remote(base, dir));
-    let found = found.map(|source| BasePlace::Remote(Box::new(source)));
-    found.ok_or_else(|| {
-        let mut dirs: Vec<_> = dirs.iter().map(|dir| weald_remote::shown(dir)).collect();
-        dirs.extend(store.map(Store::shown));
-        let what = format!(
-            "{} with image digest {} is not in {}",
-            base.name.escape_ascii(),
-            base.image_digest,
-            dirs.join(", ")
-        );
-        bad("F-22.1", what)
-    })
-}
-
-/// The image of `store` that has the digest: first the one of the name.
-fn find_stored(base: &Base, store: &Store) -> Option<StoredImage> {
-    let name = String::from_utf8_lossy(&base.name).into_owned();
-    let short = name.strip_suffix(".weald").map(str::to_owned);
-    let others = store.names().unwrap_or_default();
-    let mut names = [Some(name), short].into_iter().flatten().chain(others);
-    names.find_map(|name| {
-        let image = StoredImage::open(store.clone(), &name).ok()?;
-        let has = list(&image).is_ok_and(|list| has_digest(&list, &base.image_digest));
-        has.then_some(image)
-    })
-}
-
-/// The object of the base image's name below the URL `dir`, if it has the digest.
-fn find_remote(base: &Base, dir: &Path) -> Option<RemoteSource> {
-    let location = Location::beside(dir, OsStr::from_bytes(&base.name)).ok()?;
-    let opened = RemoteSource::open(&location);
-    let opened = opened.and_then(|source| list(&source).map(|list| (source, list)));
-    match opened {
-        Ok((source, list)) => has_digest(&list, &base.image_digest).then_some(source),
-        Err(error) => {
-            log::warn!("a base image that is not read: {error}");
-            None
-        }
+    #[cfg(feature = "places")]
+    if let Some(source) = elsewhere::find_remote(base, dirs) {
+        return Ok(BasePlace::Remote(Box::new(source)));
     }
+    let what = format!(
+        "{} with image digest {} is not in {}",
+        base.name.escape_ascii(),
+        base.image_digest,
+        shown_places(options).join(", ")
+    );
+    Err(bad("F-22.1", what))
+}
+
+/// The directories, and the store, that are searched.
+fn shown_places(options: &OpenOptions) -> Vec<String> {
+    #[cfg(feature = "places")]
+    return elsewhere::shown_places(&options.base_dirs, options.store.as_ref());
+    #[cfg(not(feature = "places"))]
+    options
+        .base_dirs
+        .iter()
+        .map(|dir| dir.display().to_string())
+        .collect()
 }
 
 fn files(dir: &Path) -> Vec<PathBuf> {
@@ -186,8 +171,4 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 fn holds(path: &Path, digest: &Digest) -> bool {
     let is_file = std::fs::metadata(path).is_ok_and(|m| m.is_file());
     is_file && generations(path).is_ok_and(|list| has_digest(&list, digest))
-}
-
-fn has_digest(list: &[Generation], digest: &Digest) -> bool {
-    list.iter().any(|g| g.image_digest == *digest)
 }

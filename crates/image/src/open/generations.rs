@@ -10,6 +10,7 @@ use weald_format::container::{
 };
 use weald_format::{Digest, Error, Result};
 use weald_io::{FileSource, ReadAt};
+#[cfg(feature = "places")]
 use weald_remote::{Location, RemoteSource};
 
 /// One generation of an image.
@@ -151,21 +152,20 @@ fn other_digest(expected: &Digest, found: &Digest) -> Error {
 /// # Cost
 /// Reads 128 bytes for each generation.
 pub fn generations(path: &Path) -> Result<Vec<Generation>> {
+    #[cfg(feature = "places")]
     if let Some(location) = Location::parse(path) {
         let location = location?;
         let source = RemoteSource::open(&location);
         let listed = source.and_then(|source| list(&Mended::new(Arc::new(source))?));
         return listed.map_err(|e| e.context(location.shown()));
     }
-    let listed = match weald_store::find(path) {
-        Ok(Some(image)) => list(&image),
-        Ok(None) => {
-            let source = FileSource::open(path, 0);
-            source.and_then(|source| list(&Mended::new(Arc::new(source))?))
-        }
-        // Its text names the image.
-        Err(error) => return Err(error),
-    };
+    // The text of an error names the image.
+    #[cfg(feature = "places")]
+    if let Some(image) = weald_store::find(path)? {
+        return list(&image).map_err(|e| e.context(path.display()));
+    }
+    let source = FileSource::open(path, 0);
+    let listed = source.and_then(|source| list(&Mended::new(Arc::new(source))?));
     listed.map_err(|e| e.context(path.display()))
 }
 
@@ -190,6 +190,11 @@ pub fn footers(source: &dyn ReadAt) -> Result<(Digest, Vec<Footer>)> {
 pub fn list(source: &dyn ReadAt) -> Result<Vec<Generation>> {
     let (_, footers) = footers(source)?;
     Ok(footers.iter().map(Generation::of).collect())
+}
+
+/// Whether one of the generations has the image digest `digest`.
+pub fn has_digest(list: &[Generation], digest: &Digest) -> bool {
+    list.iter().any(|g| g.image_digest == *digest)
 }
 
 /// The newest generation with a complete footer and directory, for an image to which a generation

@@ -1,9 +1,10 @@
 //! Options for opening an image.
 
-use crate::cache::shared::SharedCache;
+use crate::cache::shared::{SharedCache, Tag};
 use std::path::PathBuf;
 use std::sync::Arc;
 use weald_format::{ByteLen, ByteOffset, Digest};
+#[cfg(feature = "places")]
 use weald_store::Store;
 
 /// Options for opening an image.
@@ -33,6 +34,7 @@ pub struct OpenOptions {
     pub base_dirs: Vec<PathBuf>,
     /// The store of the image itself. Base images are searched there first, and the cache holds
     /// blocks and pages once for all images of the store.
+    #[cfg(feature = "places")]
     pub store: Option<Store>,
 }
 
@@ -46,7 +48,21 @@ impl Default for OpenOptions {
             prefetch_threads: 0,
             reads_everything: false,
             base_dirs: Vec::new(),
+            #[cfg(feature = "places")]
             store: None,
+        }
+    }
+}
+
+impl OpenOptions {
+    /// What the cache knows the blocks of the image's store by.
+    pub(crate) fn shared_tag(&self, cache: &Arc<SharedCache>) -> Option<Arc<Tag>> {
+        #[cfg(feature = "places")]
+        return self.store.as_ref().map(|store| cache.store_tag(store));
+        #[cfg(not(feature = "places"))]
+        {
+            let _ = cache;
+            None
         }
     }
 }

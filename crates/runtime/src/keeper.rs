@@ -1,6 +1,6 @@
 //! Takes the files of a program away after its last process.
 
-use anyhow::{Context, Result, bail};
+use crate::failure::{Context, refuse};
 use rustix::fs::{FlockOperation, flock};
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,6 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
+use weald_format::Result;
 use weald_fuse::{Busy, mount_at};
 
 /// The name under which this program is a keeper.
@@ -25,10 +26,7 @@ pub fn run(words: &[OsString]) -> ExitCode {
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            crate::messages::error(&error);
-            ExitCode::from(crate::status::FAILED)
-        }
+        Err(error) => crate::message::failed(&error),
     }
 }
 
@@ -36,13 +34,18 @@ fn start(words: &[OsString]) -> Result<()> {
     let mut keeper = Command::new("/proc/self/exe");
     keeper.arg0(KEEPER).args(words).current_dir("/");
     keeper.stdin(Stdio::null()).stdout(Stdio::null());
-    keeper.stderr(Stdio::null()).spawn()?;
+    keeper
+        .stderr(Stdio::null())
+        .spawn()
+        .context("start of the keeper")?;
     Ok(())
 }
 
 fn keep(words: &[OsString]) -> Result<()> {
     let [action, lock, dir, seconds] = words else {
-        bail!("{KEEPER} is started by programs that carry an image");
+        return refuse(format!(
+            "{KEEPER} is started by programs that carry an image"
+        ));
     };
     let pause = seconds.to_str().and_then(|text| text.parse().ok());
     let pause = Duration::from_secs(pause.context("seconds")?);
@@ -69,7 +72,7 @@ fn keep(words: &[OsString]) -> Result<()> {
         return Ok(());
     }
     // Another keeper may have been faster.
-    let real = weald_fuse::path_of(dir)?;
+    let real = weald_fuse::path_of(dir).context("mount point")?;
     if mount_at(&real).is_some() {
         weald_fuse::unmount(&real, Busy::Detach)?;
     }

@@ -1,10 +1,11 @@
 //! What stands before the image: the program, zeros up to a page, and a page with the description.
 
-use anyhow::{Context, Result, bail};
-use serde::{Deserialize, Serialize};
+use crate::description;
+use crate::failure::{Context, refuse};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use weald_format::Result;
 
 /// Bytes of the page, and its alignment.
 const PAGE_LEN: u64 = 4096;
@@ -31,18 +32,11 @@ const HEADER_LEN: usize = 64;
 /// Largest program, bytes.
 const PROGRAM_LEN_MAX: u64 = 1 << 30;
 
-/// What the page says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Description {
-    /// Path in the image of the program to start.
-    pub run: String,
-}
-
 /// What a program that carries an image knows of itself.
 #[derive(Debug)]
-pub struct Carried {
-    /// What the page says.
-    pub description: Description,
+pub struct OwnImage {
+    /// Path in the image of the program to start.
+    pub run: String,
     /// Offset of the image, bytes.
     pub offset: u64,
 }
@@ -53,29 +47,29 @@ pub struct Carried {
 /// If it is no ELF program; those of reading it.
 pub fn make(program: &Path, run: &str) -> Result<Vec<u8>> {
     let shown = || program.display().to_string();
-    let file = File::open(program).with_context(shown)?;
-    let len = file.metadata().with_context(shown)?.len();
-    let end = program_end(&file, len).with_context(shown)?;
+    let file = File::open(program).context(shown())?;
+    let len = file.metadata().context(shown())?.len();
+    let end = program_end(&file, len).map_err(|error| error.context(shown()))?;
     if end > PROGRAM_LEN_MAX {
-        bail!("{}: a program of more than 1 GiB", program.display());
+        return refuse(format!(
+            "{}: a program of more than 1 GiB",
+            program.display()
+        ));
     }
     let start = end.next_multiple_of(PAGE_LEN);
     let mut head = vec![0; (start + PAGE_LEN) as usize];
     let (front, page) = head.split_at_mut(start as usize);
     let front = front.get_mut(..end as usize).unwrap_or_default();
-    file.read_exact_at(front, 0).with_context(shown)?;
+    file.read_exact_at(front, 0).context(shown())?;
     if let Some(mark) = front.get_mut(MARK_AT..MARK_AT + MARK.len()) {
         mark.copy_from_slice(MARK);
     }
     forget_sections(front);
-    let description = Description {
-        run: run.to_owned(),
-    };
-    let json = serde_json::to_vec(&description)?;
+    let json = description::encode(run);
     let Some(place) = page.get_mut(JSON_AT..JSON_AT + json.len()) else {
-        bail!("the path of the program to start is too long");
+        return refuse("the path of the program to start is too long");
     };
-    place.copy_from_slice(&json);
+    place.copy_from_slice(json.as_bytes());
     page[..MAGIC.len()].copy_from_slice(MAGIC);
     page[MAGIC.len()..JSON_AT].copy_from_slice(&(json.len() as u32).to_le_bytes());
     Ok(head)
@@ -85,14 +79,14 @@ pub fn make(program: &Path, run: &str) -> Result<Vec<u8>> {
 ///
 /// # Errors
 /// If the file has the mark, but no description.
-pub fn read(file: &File) -> Result<Option<Carried>> {
+pub fn read(file: &File) -> Result<Option<OwnImage>> {
     let mut ident = [0; 16];
     let has_mark = file.read_exact_at(&mut ident, 0).is_ok()
         && ident.get(MARK_AT..MARK_AT + MARK.len()) == Some(MARK);
     if !has_mark {
         return Ok(None);
     }
-    let len = file.metadata()?.len();
+    let len = file.metadata().context("length of the file")?.len();
     let start = program_end(file, len)?.next_multiple_of(PAGE_LEN);
     let mut page = [0; PAGE_LEN as usize];
     let cut = "the file is cut short: get it again";
@@ -101,18 +95,15 @@ pub fn read(file: &File) -> Result<Option<Carried>> {
     let (json_len, json) = rest.split_at(JSON_AT - MAGIC.len());
     let json_len = json_len.try_into().map_or(0, u32::from_le_bytes) as usize;
     if magic != MAGIC {
-        bail!("no image follows the program");
+        return refuse("no image follows the program");
     }
     let json = json.get(..json_len).context("the description is damaged")?;
     let offset = start + PAGE_LEN;
     if offset >= len {
-        bail!(cut);
+        return refuse(cut);
     }
-    let description = serde_json::from_slice(json).context("the description is damaged")?;
-    Ok(Some(Carried {
-        description,
-        offset,
-    }))
+    let run = description::decode(json).context("the description is damaged")?;
+    Ok(Some(OwnImage { run, offset }))
 }
 
 /// Where the segments of the ELF program in `file` of `len` bytes end. What lies behind them, such
@@ -125,7 +116,7 @@ fn program_end(file: &File, len: u64) -> Result<u64> {
     let no_elf = "no 64-bit ELF program";
     file.read_exact_at(&mut header, 0).context(no_elf)?;
     if header.get(..6) != Some(b"\x7fELF\x02\x01") {
-        bail!(no_elf);
+        return refuse(no_elf);
     }
     let (table, size) = (number(&header, 32, 8), number(&header, 54, 2));
     let mut end = HEADER_LEN as u64;
@@ -139,7 +130,7 @@ fn program_end(file: &File, len: u64) -> Result<u64> {
         end = end.max(segment_end);
     }
     if end > len {
-        bail!("the file is cut short: get it again");
+        return refuse("the file is cut short: get it again");
     }
     Ok(end)
 }
@@ -180,7 +171,7 @@ mod tests {
             file.write_all(&made).unwrap();
             file.write_all(b"an image").unwrap();
             let carried = read(&File::open(&path).unwrap()).unwrap().unwrap();
-            assert_eq!(carried.description.run, "bin/a b");
+            assert_eq!(carried.run, "bin/a b");
             assert_eq!(carried.offset, made.len() as u64);
             let again = make(&path, "bin/a b").unwrap();
             assert!(again == made, "the image became a part of the program");

@@ -5,19 +5,18 @@
 //! so that the tree stays as long as one of them lives, however they end. The keeper waits for the
 //! lock.
 
-use super::head::Carried;
-use super::keeper::{START, unfinished};
-use super::{AS_ITSELF, KEEPER};
-use crate::commands::dead;
-use crate::runtime_dir::{runtime_dir, runtime_dir_path};
-use anyhow::{Context, Result, bail};
+use crate::failure::{Context, refuse};
+use crate::keeper::{self, KEEPER, START, unfinished};
+use crate::program::{Carried, Program};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{DirBuilder, File, Metadata};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use weald_format::Result;
 use weald_fuse::mount_at;
+use weald_io::{OwnDir, runtime_dir_path};
 
 /// How the files are given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,7 +36,9 @@ impl How {
             "" | "auto" => Ok(Self::Auto),
             "mount" => Ok(Self::Mount),
             "extract" => Ok(Self::Extract),
-            other => bail!("WEALD_APP={other}: expected mount, extract or auto"),
+            other => refuse(format!(
+                "WEALD_APP={other}: expected mount, extract or auto"
+            )),
         }
     }
 }
@@ -52,12 +53,12 @@ pub struct Tree {
 
 /// A file that carries an image.
 pub struct Carrier<'a> {
+    /// What stands before the image.
+    pub program: &'a dyn Program,
     /// The file that was started.
-    pub file: &'a File,
-    /// Its path, which leads to another file when it was replaced meanwhile.
-    pub path: &'a Path,
-    /// What it carries.
-    pub carried: &'a Carried,
+    pub opened: &'a File,
+    /// The image. The path of its file leads to another one when that was replaced meanwhile.
+    pub image: Carried<'a>,
 }
 
 impl Carrier<'_> {
@@ -68,8 +69,9 @@ impl Carrier<'_> {
     /// If they cannot be given in that way.
     pub fn tree(&self, how: How, keep: &str) -> Result<Tree> {
         let key = self.key()?;
-        runtime_dir()?;
-        let apps = own_dir(&runtime_dir_path().join("apps"))?;
+        let uid = rustix::process::geteuid().as_raw();
+        let runtime_dir = runtime_dir_path(|name| std::env::var_os(name), uid);
+        let apps = own_dir(&OwnDir::make(&runtime_dir)?.path().join("apps"))?;
         let start = lock_file(&apps.join(format!("{key}.start")))?;
         flock(&start, FlockOperation::LockExclusive).context("lock")?;
         let lock_path = apps.join(format!("{key}.lock"));
@@ -87,11 +89,16 @@ impl Carrier<'_> {
     /// # Errors
     /// If its path leads to another file by now.
     fn key(&self) -> Result<String> {
-        let own = key(&self.file.metadata().context("/proc/self/exe")?);
-        if self.path.metadata().is_ok_and(|stat| key(&stat) == own) {
+        let own = key(&self.opened.metadata().context("/proc/self/exe")?);
+        if self
+            .image
+            .file
+            .metadata()
+            .is_ok_and(|stat| key(&stat) == own)
+        {
             Ok(own)
         } else {
-            bail!("the file was replaced while it started: start it again")
+            refuse("the file was replaced while it started: start it again")
         }
     }
 
@@ -135,15 +142,12 @@ impl Carrier<'_> {
                 Err(error)
             }
         })?;
-        dead::clear(dir)?;
-        let real = weald_fuse::path_of(dir)?;
+        self.program.take_away_dead(dir)?;
+        let real = weald_fuse::path_of(dir).context("mount point")?;
         if mount_at(&real).is_some() {
             return Ok(false);
         }
-        let mut mount = itself();
-        mount.args(["mount", "--isolated", "-q", "-o"]);
-        mount.arg(format!("offset={}", self.carried.offset));
-        mount.arg("--").arg(self.path).arg(dir);
+        let mut mount = self.program.mounting(self.image, dir);
         mount.stdin(Stdio::null()).stdout(Stdio::null());
         if !is_told {
             mount.stderr(Stdio::null());
@@ -151,36 +155,29 @@ impl Carrier<'_> {
         if mount.status().context("mount")?.success() {
             Ok(true)
         } else {
-            bail!("the image cannot be mounted; WEALD_APP=extract extracts it")
+            refuse("the image cannot be mounted; WEALD_APP=extract extracts it")
         }
     }
 
     fn extract(&self, dir: &Path) -> Result<()> {
         let unfinished = unfinished(dir);
-        super::keeper::remove(&unfinished);
-        let mut extract = itself();
-        extract.args(["extract", "-q", "--offset"]);
-        extract.arg(self.carried.offset.to_string());
-        extract.arg("--").arg(self.path).arg(&unfinished);
+        keeper::remove(&unfinished);
+        let mut extract = self.program.extraction(self.image, &unfinished, &[], true);
         extract.stdin(Stdio::null()).stdout(Stdio::null());
         let status = extract.status().context("extract")?;
         if !status.success() {
-            super::keeper::remove(&unfinished);
-            bail!("the image cannot be extracted to {}", dir.display());
+            keeper::remove(&unfinished);
+            return refuse(format!(
+                "the image cannot be extracted to {}",
+                dir.display()
+            ));
         }
         if let Err(error) = self.key() {
-            super::keeper::remove(&unfinished);
+            keeper::remove(&unfinished);
             return Err(error);
         }
-        std::fs::rename(&unfinished, dir).with_context(|| dir.display().to_string())
+        std::fs::rename(&unfinished, dir).context(dir.display().to_string())
     }
-}
-
-/// A command of this program as Weald.
-pub fn itself() -> Command {
-    let mut command = Command::new("/proc/self/exe");
-    command.arg0("weald").env(AS_ITSELF, "1");
-    command
 }
 
 /// What a file is called: another file, or another state of it, has another key. No claim of its
@@ -199,7 +196,7 @@ fn key(stat: &Metadata) -> String {
 fn lock_file(path: &Path) -> Result<File> {
     let mut options = File::options();
     let file = options.read(true).write(true).create(true).truncate(false);
-    file.open(path).with_context(|| path.display().to_string())
+    file.open(path).context(path.display().to_string())
 }
 
 /// Makes the directory at `path` for this user alone, or checks that it is that.
@@ -207,14 +204,14 @@ fn own_dir(path: &Path) -> Result<PathBuf> {
     let shown = || path.display().to_string();
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-            return Err(error).with_context(shown);
+            return Err(error).context(shown());
         }
         _ => {}
     }
-    let stat = path.symlink_metadata().with_context(shown)?;
+    let stat = path.symlink_metadata().context(shown())?;
     let uid = rustix::process::geteuid().as_raw();
     if !stat.is_dir() || stat.uid() != uid || stat.mode() & 0o022 != 0 {
-        bail!("{}: other users could change it", path.display());
+        return refuse(format!("{}: other users could change it", path.display()));
     }
     Ok(path.to_owned())
 }
@@ -243,7 +240,7 @@ fn start_keeper(lock: &Path, action: &str, dir: &Path, keep: &str) -> Result<()>
     starter.arg(lock).arg(dir).arg(keep);
     let status = starter.status().context("start of the keeper")?;
     if !status.success() {
-        bail!("the keeper cannot be started");
+        return refuse("the keeper cannot be started");
     }
     Ok(())
 }
