@@ -46,19 +46,18 @@ pub fn main(words: &[OsString]) -> ExitCode {
 
 /// What the program does without an image.
 fn alone(words: &[OsString]) -> Result<ExitCode> {
-    let said = match words.first().and_then(|word| word.to_str()) {
-        Some("-V" | "--version") => format!("weald-runtime {}\n", env!("CARGO_PKG_VERSION")),
-        Some("-h" | "--help") => HELP.to_owned(),
-        _ if std::fs::exists("/proc/self/exe").is_ok_and(|exists| !exists) => {
-            return refuse("/proc is not mounted, and without it no program finds its image");
+    if std::fs::exists("/proc/self/exe").is_ok_and(|exists| !exists) {
+        return refuse("/proc is not mounted, and without it no program finds its image");
+    }
+    match words.first().and_then(|word| word.to_str()) {
+        Some("-V" | "--version") => {
+            app::print(concat!("weald-runtime ", env!("CARGO_PKG_VERSION"), "\n"))
         }
-        _ => {
-            let what =
-                "no image is behind this program: weald build --self-mounting makes files with one";
-            return refuse(what);
-        }
-    };
-    app::print(&said)
+        Some("-h" | "--help") => app::print(HELP),
+        _ => refuse(
+            "no image is behind this program: weald build --self-mounting makes files with one",
+        ),
+    }
 }
 
 /// The program of this crate.
