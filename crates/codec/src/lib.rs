@@ -1,4 +1,17 @@
 //! Codecs: raw bytes to stored bytes and back. Decoding has bounded memory. This crate does no I/O.
+//!
+//! ```
+//! use weald_codec::{CodecSpec, Decoder, Encoder};
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! let raw = b"to be or not to be, ".repeat(50);
+//! let encoded = Encoder::new(CodecSpec::Lz4, 1 << 16)?.encode(&raw)?;
+//! assert!(encoded.stored.len() < raw.len());
+//! let decoded = Decoder::default().decode(encoded.codec, &encoded.stored, raw.len(), None)?;
+//! assert_eq!(decoded, raw);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 // Decoders never panic on untrusted bytes. Encoders see only bytes of this program; each function
 // that relies on this says so.

@@ -5,6 +5,20 @@
 //! `dir_rules.rs` the rules in files of the tree itself, `path_list.rs` lists of paths,
 //! `attribute_choice.rs` what is kept of attributes: `xattr_rules.rs` and `id_map.rs`. Tests of the
 //! builder, which walks, run the real rsync over trees and compare.
+//!
+//! ```
+//! use weald_filter::{DirRules, Filter};
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! let mut filter = Filter::new();
+//! filter.push_include("keep.o")?;
+//! filter.push_exclude("*.o")?;
+//! let rules = DirRules::default();
+//! assert!(filter.excludes(&rules, b"src/main.o", false));
+//! assert!(!filter.excludes(&rules, b"src/keep.o", false));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod attribute_choice;

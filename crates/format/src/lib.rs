@@ -1,6 +1,13 @@
 //! Byte layouts of the Weald format: records, columns, limits. This crate does no I/O.
 //!
 //! `docs/format.md` is normative; this crate is its first reader and writer.
+//!
+//! ```
+//! use weald_format::Digest;
+//!
+//! let digest = Digest::of(b"the bytes of a block");
+//! assert_eq!(Digest::from_hex(&digest.to_string()), Some(digest));
+//! ```
 #![forbid(unsafe_code)]
 // Parsers never panic on untrusted bytes. Encoders see only values that this program made; each
 // function that relies on this says so.

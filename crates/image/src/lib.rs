@@ -17,6 +17,27 @@
 //! 9. `warmup` records and replays hotness; `check` verifies an image; `inspect` reports on it and
 //!    gives raw access to programs that write another image from it.
 //! 10. `salvage` opens a damaged image, and reads what is left of its tree.
+//!
+//! ```
+//! use std::ops::ControlFlow;
+//! use weald_image::{Image, OpenOptions};
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/level-1.weald");
+//! let image = Image::open_path(path.as_ref(), 0, &OpenOptions::default())?;
+//! let root = image.root()?;
+//! let mut names = Vec::new();
+//! image.read_dir(root.ino, 0, &mut |_, name, _| {
+//!     names.push(String::from_utf8_lossy(name).into_owned());
+//!     ControlFlow::Continue(())
+//! })?;
+//! assert!(names.contains(&"program".to_owned()));
+//! let file = image.lookup(root.ino, b"program")?.expect("it is listed");
+//! let mut bytes = vec![0; file.size.0 as usize];
+//! assert_eq!(image.read_at(&file, 0, &mut bytes)?, 6000);
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 // Untrusted bytes never cause a panic.
 #![cfg_attr(

@@ -1,4 +1,17 @@
 //! I/O of images: positioned reads, atomic output files, temporary files.
+//!
+//! ```
+//! use weald_io::{FileSource, ReadAt};
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! let path = concat!(env!("CARGO_MANIFEST_DIR"), "/Cargo.toml");
+//! let source = FileSource::open(path.as_ref(), 1)?;
+//! let mut word = [0; 7];
+//! source.read_exact_at(&mut word, 0)?;
+//! assert_eq!(&word, b"package");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod access;

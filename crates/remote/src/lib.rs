@@ -1,4 +1,17 @@
 //! Images by URL: objects of web servers and buckets as the storage of an image.
+//!
+//! ```
+//! use weald_remote::{Location, is_url};
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! let path = std::path::Path::new("https://example.org/tools.weald");
+//! assert!(is_url(path) && !is_url("tools.weald".as_ref()));
+//! let location = Location::parse(path).expect("a URL")?;
+//! // An image is opened with `weald_image::Image::open_path`, which reads what is asked for.
+//! assert_eq!(location.shown(), "https://example.org/tools.weald");
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod bucket;

@@ -10,6 +10,24 @@
 //!
 //! Neighbours: `format` declares the bytes, `io` has `ReadAt`, and the image reader opens an image
 //! that this crate finds. This crate decodes no block.
+//!
+//! An image of a store is opened as `STORE:NAME` by the crate `weald-image`. The store itself:
+//!
+//! ```
+//! use weald_store::StoreLocation;
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! # let dir = tempfile::tempdir().expect("a directory");
+//! # let path = dir.path().join("store");
+//! # weald_store::StoreLocation::from(&*path).create([7; 16], 1 << 26)?;
+//! let store = StoreLocation::from(&*path).open()?;
+//! for name in store.names()? {
+//!     println!("{}:{name}", path.display());
+//! }
+//! # assert!(store.names()?.is_empty());
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod addition;

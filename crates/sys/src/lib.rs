@@ -18,6 +18,17 @@
 //!
 //! All code here is for Linux, except that for zlib, Zstandard, the heap, the allocator and the
 //! cache. On other systems the rest is empty until somebody ports it.
+//!
+//! ```
+//! # #[cfg(target_os = "linux")]
+//! # fn main() -> std::io::Result<()> {
+//! let file = std::fs::File::open("/proc/self/exe")?;
+//! assert_eq!(weald_sys::stat_fd(&file)?.size, file.metadata()?.len());
+//! # Ok(())
+//! # }
+//! # #[cfg(not(target_os = "linux"))]
+//! # fn main() {}
+//! ```
 
 #[cfg(target_os = "linux")]
 mod clock;

@@ -2,6 +2,27 @@
 //!
 //! Neighbours: `image` below answers about single inodes; `export`, `fuse` and `cli` above only
 //! translate. This crate does not access the host's file system.
+//!
+//! ```
+//! use weald_image::{Image, OpenOptions};
+//! use weald_vfs::{Follow, Step, Walker, resolve};
+//!
+//! # fn main() -> weald_format::Result<()> {
+//! # let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../image/tests/golden/level-1.weald");
+//! let image = Image::open_path(path.as_ref(), 0, &OpenOptions::default())?;
+//! let linked = resolve(&image, b"link", Follow::Yes)?;
+//! assert_eq!(linked.path, b"d/numbers3");
+//! let mut walker = Walker::new(&image, resolve(&image, b"d", Follow::No)?);
+//! let mut paths = Vec::new();
+//! while let Some(step) = walker.step()? {
+//!     if matches!(step, Step::Enter(_)) {
+//!         paths.push(walker.path().to_vec());
+//!     }
+//! }
+//! assert!(paths.contains(&b"d/e/same".to_vec()));
+//! # Ok(())
+//! # }
+//! ```
 #![forbid(unsafe_code)]
 
 mod choice;
