@@ -25,6 +25,8 @@ pub enum SnapshotWork {
     },
     /// Remove these. All are looked at before the first goes.
     Remove(Vec<String>),
+    /// Remove these but for those that are being read, of which the answer is a list.
+    Prune(Vec<String>),
     /// Hold this one by a tag, or take the tag away.
     Hold {
         /// The snapshot.
@@ -156,7 +158,7 @@ pub fn work_alone(
 
 /// A volume without a thread of its own removes what was taken away at once.
 fn finish_removals(volume: &Volume, work: &SnapshotWork) -> Result<()> {
-    if matches!(work, SnapshotWork::Remove(_)) {
+    if matches!(work, SnapshotWork::Remove(_) | SnapshotWork::Prune(_)) {
         while volume.snapshot_step()? {}
         volume.return_space()?;
     }
@@ -169,17 +171,18 @@ fn with_volume(volume: &Arc<Volume>, work: &SnapshotWork) -> Result<Vec<Snapshot
         SnapshotWork::List(has_space) => return list(volume, *has_space),
         SnapshotWork::Range { first, last } => return range(volume, (first, last)),
         SnapshotWork::Remove(names) => {
-            let known = volume.snapshots()?;
-            for name in names {
-                let found = known.iter().find(|snapshot| snapshot.name == *name);
-                let found = found.ok_or_else(|| {
-                    Error::not_found(format!("@{name}: the volume has no such snapshot"))
-                })?;
-                found.refuse_held()?;
+            for found in to_remove(volume, names)? {
+                volume.remove_snapshot(&found.name)?;
             }
-            for name in names {
-                volume.remove_snapshot(name)?;
+        }
+        SnapshotWork::Prune(names) => {
+            let mut read = Vec::new();
+            for found in to_remove(volume, names)? {
+                if !volume.remove_unless_read(&found)? {
+                    read.push(report_of(&found, false));
+                }
             }
+            return Ok(read);
         }
         SnapshotWork::Hold { name, tag, is_held } => {
             volume.hold_snapshot(name, (tag, *is_held))?;
@@ -190,6 +193,19 @@ fn with_volume(volume: &Arc<Volume>, work: &SnapshotWork) -> Result<Vec<Snapshot
         }
     }
     Ok(Vec::new())
+}
+
+/// The snapshots `names`, of which none is held.
+fn to_remove(volume: &Volume, names: &[String]) -> Result<Vec<Snapshot>> {
+    let mut known = volume.snapshots()?;
+    for name in names {
+        let found = known.iter().find(|snapshot| snapshot.name == *name);
+        let found = found
+            .ok_or_else(|| Error::not_found(format!("@{name}: the volume has no such snapshot")))?;
+        found.refuse_held()?;
+    }
+    known.retain(|snapshot| names.contains(&snapshot.name));
+    Ok(known)
 }
 
 impl From<SnapshotSpace> for SnapshotSpaceReport {

@@ -192,6 +192,9 @@ impl StoreWriter {
         wrong.into_iter().for_each(|what| state.find(None, what));
         self.check_counters(&mut state)?;
         self.check_files(&mut state)?;
+        if let Some(finding) = self.store().check_scrub_policy()? {
+            state.find(None, finding);
+        }
         Ok(state)
     }
 

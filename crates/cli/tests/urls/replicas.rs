@@ -73,7 +73,8 @@ fn a_replica_in_a_bucket_is_sent_verified_restored_and_followed() {
     assert!(requests.len() <= 25, "{requests:#?}");
     must(&ground, &["replica", "verify", "store"]);
     must(&ground, &["replica", "verify", &url]);
-    assert!(must(&ground, &["replica", "ls", "store"]).contains(&url));
+    let listed = must(&ground, &["replica", "ls", "store"]);
+    assert!(listed.ends_with(&format!("  {url}\n")), "{listed}");
     let states = must(&ground, &["replica", "states", &url]);
     assert_eq!(states.lines().count(), 2, "{states}");
     restore(&ground, &url, &["one", "two"]);

@@ -6,7 +6,7 @@ use crate::sealed_text::{replace, sealed, unsealed};
 use crate::store::{Store, is_bad_or_missing};
 use crate::tier::Hours;
 use std::fmt::Write;
-use weald_format::{Error, Result};
+use weald_format::{Error, ErrorKind, Result};
 
 /// First line of the file.
 const LINE: &str = "weald scrub policy 1";
@@ -120,24 +120,54 @@ impl ScrubPolicy {
     }
 }
 
+/// The file of the policy.
+enum PolicyFile {
+    Missing,
+    /// It is damaged.
+    Bad,
+    Whole(ScrubPolicy),
+}
+
 impl Store {
+    fn read_policy(&self) -> Result<PolicyFile> {
+        match self.disk.read_file(layout::SCRUB_POLICY, LEN_MAX) {
+            Ok(bytes) => Ok(ScrubPolicy::parse(&bytes).map_or(PolicyFile::Bad, PolicyFile::Whole)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(PolicyFile::Missing),
+            Err(error) if is_bad_or_missing(&error) => Ok(PolicyFile::Bad),
+            // It is longer than any policy.
+            Err(error) if error.kind() == ErrorKind::Limit => Ok(PolicyFile::Bad),
+            Err(error) => Err(error),
+        }
+    }
+
     /// How often the store is scrubbed by itself; nothing if nobody said so, or it is damaged.
     ///
     /// # Errors
     /// `Io`.
     pub fn scrub_policy(&self) -> Result<Option<ScrubPolicy>> {
-        match self.disk.read_file(layout::SCRUB_POLICY, LEN_MAX) {
-            Ok(bytes) => {
-                let parsed = ScrubPolicy::parse(&bytes);
-                if parsed.is_none() {
-                    let (shown, name) = (self.shown(), layout::SCRUB_POLICY);
-                    log::warn!("{shown}/{name}: is damaged, and not used");
-                }
-                Ok(parsed)
+        match self.read_policy()? {
+            PolicyFile::Whole(policy) => Ok(Some(policy)),
+            PolicyFile::Missing => Ok(None),
+            PolicyFile::Bad => {
+                let (shown, name) = (self.shown(), layout::SCRUB_POLICY);
+                log::warn!("{shown}/{name}: is damaged, and not used");
+                Ok(None)
             }
-            Err(error) if is_bad_or_missing(&error) => Ok(None),
-            Err(error) => Err(error),
         }
+    }
+
+    /// What a check says of the policy: one that is damaged lets no scrub begin.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub(crate) fn check_scrub_policy(&self) -> Result<Option<String>> {
+        let is_bad = matches!(self.read_policy()?, PolicyFile::Bad);
+        Ok(is_bad.then(|| {
+            format!(
+                "{}: is damaged: no scrub begins by itself until 'weald scrub set' says when",
+                layout::SCRUB_POLICY
+            )
+        }))
     }
 
     /// Says how often the store is scrubbed by itself; `None` for never. Whoever has the writer
@@ -225,6 +255,34 @@ mod tests {
                 assert_eq!(ScrubPolicy::parse(&text.as_bytes()[..at]), None);
             }
         }
+    }
+
+    // Would catch: a check that calls a store clean of which the policy is damaged, and a damaged
+    // one that ends a command or is taken for one.
+    #[test]
+    fn a_damaged_policy_is_found() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let disk = Arc::new(HostDisk::new(&dir.path().join("store")));
+        let store = Store::create(disk, [7; 16], 1 << 20).expect("create");
+        let findings = || {
+            let checker = store.write_for_check("test").expect("a checker");
+            let checked = checker.check(false, &mut |_| {}).expect("check");
+            checked.findings.len()
+        };
+        assert_eq!(findings(), 0);
+        store.put_scrub_policy(Some(&policy())).expect("put");
+        assert_eq!(findings(), 0);
+        let path = dir.path().join("store").join(layout::SCRUB_POLICY);
+        let whole = std::fs::read(&path).expect("read");
+        let mut bytes = whole.clone();
+        bytes[9] ^= 16;
+        for bad in [Vec::new(), bytes, vec![b'x'; 1 << 20]] {
+            std::fs::write(&path, bad).expect("write");
+            assert_eq!(store.scrub_policy().expect("read"), None);
+            assert_eq!(findings(), 1);
+        }
+        std::fs::remove_file(&path).expect("remove");
+        assert_eq!(findings(), 0);
     }
 
     // Would catch: a scrub that is begun twice, outside its hours, beside another one, or never

@@ -69,10 +69,9 @@ impl Volume {
             })
             .collect();
         for name in policy.retention().unkept(&own) {
-            match self.remove_snapshot(name) {
-                // A later look removes it, when it is not read any more.
-                Err(error) if error.kind() == ErrorKind::Busy && self.is_read(&all, name)? => {}
-                removed => removed?,
+            if let Some(found) = all.iter().find(|found| found.name == name) {
+                // A later look removes it if it is read.
+                self.remove_unless_read(found)?;
             }
         }
         Ok(step)
@@ -87,13 +86,21 @@ impl Volume {
         removed_snapshot_count(engine, self.core.tables.volume_no())
     }
 
-    /// Whether a command reads the snapshot `name`.
-    fn is_read(&self, all: &[Snapshot], name: &str) -> Result<bool> {
-        let Some(found) = all.iter().find(|found| found.name == name) else {
-            return Ok(false);
-        };
-        let store = &self.core.shared.store;
-        store.is_snapshot_read(self.core.tables.volume_no(), found.no)
+    /// Removes a snapshot unless a command reads it. Returns whether it was removed.
+    ///
+    /// # Errors
+    /// As [`Volume::remove_snapshot`].
+    pub fn remove_unless_read(&self, found: &Snapshot) -> Result<bool> {
+        let (store, volume_no) = (&self.core.shared.store, self.core.tables.volume_no());
+        match self.remove_snapshot(&found.name) {
+            Err(error)
+                if error.kind() == ErrorKind::Busy
+                    && store.is_snapshot_read(volume_no, found.no)? =>
+            {
+                Ok(false)
+            }
+            removed => removed.map(|()| true),
+        }
     }
 
     fn snapshot_policy(&self) -> Result<Option<SnapshotPolicy>> {

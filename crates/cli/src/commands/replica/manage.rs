@@ -173,12 +173,14 @@ pub(super) struct LsArgs {
 pub(super) fn ls(args: &LsArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
     let mut output = Output::new();
-    for name in store.replica_names()? {
+    let names = store.replica_names()?;
+    let width = names.iter().map(|name| name.len()).max().unwrap_or(0);
+    for name in names {
         let place = match store.replica_place(&name) {
             Ok(place) => place,
             Err(error) => error.to_string(),
         };
-        write!(output, "{name}\t")?;
+        write!(output, "{name:width$}  ")?;
         output.name(place.as_bytes())?;
         writeln!(output)?;
     }

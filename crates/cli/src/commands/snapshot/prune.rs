@@ -6,6 +6,7 @@ use crate::keep_args::KeepArgs;
 use crate::named_volume::{Named, VolumePath};
 use crate::output::Output;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::process::ExitCode;
 use weald_daemon::SnapshotWork;
 use weald_vfs::safe_line;
@@ -20,7 +21,8 @@ pub const HELP: Help = Help {
     notes: &[
         "Each option keeps the newest snapshot of as many hours, days, weeks, months or years, \
          counting those that have one; a snapshot that one option keeps stays. Hours and days are \
-         those of UTC, and weeks begin on Monday. Snapshots that are held or mounted stay, too.",
+         those of UTC, and weeks begin on Monday. Snapshots that are held, mounted or read stay, \
+         too.",
     ],
     examples: &[
         (
@@ -63,9 +65,11 @@ pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
     });
     let names = rules.unkept(&dated.collect::<Vec<_>>());
     let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+    let mut read = BTreeSet::new();
     // A request to a server has a longest length.
     for part in names.chunks(REMOVED_AT_ONCE).filter(|_| !args.dry_run) {
-        do_work(&volume, &SnapshotWork::Remove(part.to_vec()))?;
+        let stay = do_work(&volume, &SnapshotWork::Prune(part.to_vec()))?;
+        read.extend(stay.into_iter().map(|snapshot| snapshot.name));
     }
     let mut output = Output::new();
     let done = if args.dry_run {
@@ -75,6 +79,11 @@ pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
     };
     for name in names.iter().filter(|_| !args.quiet) {
         let shown = format!("{}@{name}", volume.shown());
+        let done = if read.contains(name) {
+            "stays: is being read"
+        } else {
+            done
+        };
         writeln!(output, "{}: {done}", safe_line(&shown))?;
     }
     output.finish()?;
