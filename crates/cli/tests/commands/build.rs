@@ -190,10 +190,14 @@ fn each_unreadable_file_is_reported_and_gives_status_1() {
 fn rules_apply_in_the_order_of_the_command_line() {
     let bench = Bench::new();
     bench.make_source();
+    let idle = "decides about nothing: no path matches, or an earlier rule does\n";
     let names = |args: &[&str]| {
-        bench
-            .weald(["build", "-qf", "source", "image"].iter().chain(args))
-            .expect(0, "");
+        let built = bench.weald(["build", "-qf", "source", "image"].iter().chain(args));
+        assert_eq!(built.code, Some(0), "{}", built.stderr);
+        // The only rule that another one hides.
+        let is_hidden = args.last() == Some(&"main.conf");
+        assert_eq!(built.stderr.ends_with(idle), is_hidden, "{args:?}");
+        assert_eq!(built.stderr.is_empty(), !is_hidden, "{args:?}");
         bench
             .weald(["find", "image", "etc", "--type", "f"])
             .expect(0, "")

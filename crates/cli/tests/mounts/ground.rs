@@ -8,6 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use weald_builder::{BuildOptions, Silent, build_image};
+use weald_daemon::PROTOCOL;
 use weald_testkit::command::{succeeded, text, weald_bin};
 use weald_testkit::mounts::{self, PATIENCE, eventually};
 
@@ -182,6 +183,11 @@ pub fn noise(name: &str) -> Vec<u8> {
         .finalize_xof()
         .fill(&mut bytes);
     bytes
+}
+
+/// A message that asks for `what`, which is JSON, in the version of the protocol that servers speak.
+pub fn request(what: &str) -> String {
+    format!(r#"{{"protocol":{PROTOCOL},"request":{what}}}"#)
 }
 
 /// Sends a frame of the protocol.

@@ -1,6 +1,6 @@
 //! Mounts that another server takes over, and mounts that cannot be taken over.
 
-use crate::ground::{Ground, noise, receive_frame, send_frame};
+use crate::ground::{Ground, noise, receive_frame, request, send_frame};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ fn a_failed_hand_over_leaves_the_mounts_with_the_giver() {
     let server = ground.server();
     for step in 0..3 {
         let taker = ground.connect();
-        send_frame(&taker, r#"{"protocol":11,"request":"TakeOver"}"#);
+        send_frame(&taker, &request("\"TakeOver\""));
         assert_eq!(receive_frame(&taker)["Server"]["mount_count"], 2);
         let mounts = [receive_frame(&taker), receive_frame(&taker)];
         assert!(

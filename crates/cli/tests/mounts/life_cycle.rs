@@ -1,6 +1,6 @@
 //! How servers start and end, and which server a mount uses.
 
-use crate::ground::{Ground, receive_frame, send_frame};
+use crate::ground::{Ground, receive_frame, request, send_frame};
 use rustix::process::{Signal, kill_process};
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -259,7 +259,7 @@ fn a_lasting_server_replaces_only_an_idle_one() {
     let server = ground.server();
     assert_eq!(ground.reports("server")[0]["cache"]["len_max"], 64 << 20);
     let taker = ground.connect();
-    send_frame(&taker, r#"{"protocol":11,"request":"TakeOver"}"#);
+    send_frame(&taker, &request("\"TakeOver\""));
     assert_eq!(receive_frame(&taker)["Server"]["ends_when_idle"], false);
     drop(taker);
     refused(&ground.weald(&words), "a server runs already");

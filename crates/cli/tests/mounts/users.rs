@@ -1,6 +1,6 @@
 //! Attacks by another user of the machine: a thread of this process with another user id.
 
-use crate::ground::{Ground, send_frame};
+use crate::ground::{Ground, request, send_frame};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Signal, Uid, kill_process};
 use std::fs;
@@ -70,7 +70,7 @@ fn another_user_gets_no_answer_even_where_modes_were_loosened() {
         r#"{{"image":{image},"dir":{dir},"options":[],"working_dir":{dir},"prefetch":null"#
     );
     let mount = format!(r#"{mount},"record":null,"trace":null,"log":{log}}}"#);
-    let request = format!(r#"{{"protocol":11,"request":{{"Mount":{mount}}}}}"#);
+    let request = request(&format!(r#"{{"Mount":{mount}}}"#));
     let answer_len = as_attacker(|| {
         let stream = UnixStream::connect(&socket).expect("the kernel lets it in");
         stream.set_read_timeout(Some(PATIENCE)).expect("timeout");

@@ -1,10 +1,11 @@
 //! Requests to servers: what they answer, report and refuse.
 
-use crate::ground::{Ground, receive_frame, send_frame};
+use crate::ground::{Ground, receive_frame, request, send_frame};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read, Write};
+use weald_daemon::PROTOCOL;
 use weald_testkit::command::{refused, succeeded, text};
 use weald_testkit::mounts::{Server, eventually};
 
@@ -141,10 +142,11 @@ fn slow_and_malformed_clients_delay_no_one() {
     send_frame(&other, r#"{"protocol":99,"request":"Dance"}"#);
     let refusal = receive_frame(&other).to_string();
     assert!(
-        refusal.contains("protocol 11") && refusal.contains("then mount again"),
+        refusal.contains(&format!("protocol {PROTOCOL},")) && refusal.contains("then mount again"),
         "{refusal}"
     );
-    for garbage in ["", "{}", "[[[[", r#"{"protocol":11,"request":{"Mount":7}}"#] {
+    let wrong = request(r#"{"Mount":7}"#);
+    for garbage in ["", "{}", "[[[[", &wrong] {
         let stream = ground.connect();
         send_frame(&stream, garbage);
         // The server refuses the message or closes the connection.
