@@ -185,7 +185,8 @@ pub fn noise(name: &str) -> Vec<u8> {
     bytes
 }
 
-/// A message that asks for `what`, which is JSON, in the version of the protocol that servers speak.
+/// A message that asks for `what`, which is JSON, in the version of the protocol that servers
+/// speak.
 pub fn request(what: &str) -> String {
     format!(r#"{{"protocol":{PROTOCOL},"request":{what}}}"#)
 }
