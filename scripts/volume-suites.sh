@@ -79,11 +79,8 @@ end_volume() {
 # again NAME: unmounts the volume and mounts it again.
 again() {
     "$weald" umount "$work/$1"
-    until "$weald" mount "$work/store:$1" "$work/$1" -o allow_other,dev,suid 2>"$work/mounting"; do
-        # A snapshot that is taken while no server is there has the store for a moment.
-        grep -q 'is being written by .*(weald snapshot)' "$work/mounting" || die "$(<"$work/mounting")"
-        sleep 0.1
-    done
+    # A snapshot that is taken while no server is there has the store for a moment.
+    "$weald" mount --wait 60 "$work/store:$1" "$work/$1" -o allow_other,dev,suid
 }
 
 try_posix() {

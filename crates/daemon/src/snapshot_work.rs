@@ -2,6 +2,7 @@
 //! process of their own.
 
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use weald_format::{Error, ErrorKind, Result, SnapshotNo};
@@ -197,15 +198,18 @@ fn with_volume(volume: &Arc<Volume>, work: &SnapshotWork) -> Result<Vec<Snapshot
 
 /// The snapshots `names`, of which none is held.
 fn to_remove(volume: &Volume, names: &[String]) -> Result<Vec<Snapshot>> {
-    let mut known = volume.snapshots()?;
-    for name in names {
-        let found = known.iter().find(|snapshot| snapshot.name == *name);
-        let found = found
-            .ok_or_else(|| Error::not_found(format!("@{name}: the volume has no such snapshot")))?;
-        found.refuse_held()?;
+    let mut missing: BTreeSet<&str> = names.iter().map(String::as_str).collect();
+    let mut found = volume.snapshots()?;
+    found.retain(|snapshot| missing.remove(snapshot.name.as_str()));
+    if let Some(name) = missing.first() {
+        return Err(Error::not_found(format!(
+            "@{name}: the volume has no such snapshot"
+        )));
     }
-    known.retain(|snapshot| names.contains(&snapshot.name));
-    Ok(known)
+    for snapshot in &found {
+        snapshot.refuse_held()?;
+    }
+    Ok(found)
 }
 
 impl From<SnapshotSpace> for SnapshotSpaceReport {

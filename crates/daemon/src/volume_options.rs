@@ -12,6 +12,9 @@ const COMMIT_INTERVAL_MAX: Duration = Duration::from_secs(3600);
 /// Smallest memory for changes that are not on disk, in bytes.
 const CACHE_LEN_MIN: u64 = 4 << 20;
 
+/// Longest time to wait for another writer.
+const WAIT_MAX: Duration = Duration::from_secs(86400);
+
 /// Interval between two commits with `mode=ram`.
 const MEMORY_INTERVAL: Duration = Duration::from_secs(30);
 
@@ -37,6 +40,8 @@ pub struct VolumeMountOptions {
     pub is_in_memory: bool,
     /// `snapdir=visible`: whether listings of the root have `.snapshots`.
     pub shows_snapshots: bool,
+    /// `wait=`: how long the mount waits for another command that writes to the store.
+    pub wait: Duration,
     /// Which of the three words above `mode=` were given; it does not change them then.
     given: Given,
     /// The words that images have, too.
@@ -65,6 +70,7 @@ impl Default for VolumeMountOptions {
             drops_damaged_log: false,
             is_in_memory: false,
             shows_snapshots: false,
+            wait: Duration::ZERO,
             given: Given::default(),
             mount: MountOptions::default(),
             writable: WritableOptions::default(),
@@ -179,6 +185,7 @@ impl VolumeMountOptions {
             ("snapdir", Some("hidden")) => self.shows_snapshots = false,
             ("snapdir", Some("visible")) => self.shows_snapshots = true,
             ("snapdir", _) => return Err(Error::invalid("expected hidden or visible")),
+            ("wait", Some(value)) => self.wait = wait(value)?,
             ("mode", Some("disk")) => self.is_in_memory = false,
             ("mode", Some("ram")) => self.is_in_memory = true,
             ("mode", _) => return Err(Error::invalid("expected disk or ram")),
@@ -195,6 +202,13 @@ fn interval(value: &str) -> Result<Duration> {
         .filter(|seconds| (0.01..=COMMIT_INTERVAL_MAX.as_secs_f64()).contains(seconds))
         .map(Duration::from_secs_f64)
         .ok_or_else(|| Error::invalid("expected seconds from 0.01 to 3600, such as 5"))
+}
+
+fn wait(value: &str) -> Result<Duration> {
+    let seconds = value.strip_suffix('s').unwrap_or(value);
+    let wait = seconds.parse().ok().map(Duration::from_secs);
+    wait.filter(|wait| *wait <= WAIT_MAX)
+        .ok_or_else(|| Error::invalid("expected whole seconds from 0 to 86400, such as 30"))
 }
 
 fn cache_len(value: &str) -> Result<u64> {
@@ -317,6 +331,10 @@ mod tests {
     fn bad_words_are_refused_by_name() {
         for word in [
             "fast",
+            "wait=-1",
+            "wait=86401",
+            "wait=x",
+            "wait",
             "commit-interval=0",
             "commit-interval=-1",
             "commit-interval=NaN",

@@ -81,6 +81,7 @@ const OWN_WORDS: &[(&str, &[Mounted])] = &[
     ("fsync", &[Volume]),
     ("barrier", &[Volume]),
     ("snapdir", &[Volume]),
+    ("wait", &[Volume]),
     ("log", &[Volume]),
     ("mode", &[Volume]),
 ];

@@ -6,6 +6,7 @@ use super::mount_args::MountArgs;
 use super::mount_kernel::{self, MountMethod};
 use super::mount_overlay;
 use super::remount;
+use super::store::wait::until_free;
 use crate::background;
 use crate::foreign;
 use crate::open::default_cache_len;
@@ -54,6 +55,8 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
     args.options.extend(maps);
     if is_volume(&args.image)? {
         refuse_kernel_flags(&args)?;
+        args.options
+            .extend(args.wait.map(|seconds| format!("wait={seconds}")));
         if VolumeMountOptions::parse(&args.options)?
             .writable
             .is_remount
@@ -62,6 +65,10 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
             return Ok(ExitCode::SUCCESS);
         }
         return if args.foreground {
+            // Who starts a server has waited.
+            if !args.ready_stdout {
+                wait_for_writer(&args)?;
+            }
             serve(&args)
         } else {
             mount(&args, ServerChoice::Own)
@@ -207,8 +214,18 @@ fn warn_of_ignored(options: &[String]) {
     }
 }
 
+/// Waits as long as `wait=` says until nobody writes to the store of a volume.
+fn wait_for_writer(args: &MountArgs) -> Result<()> {
+    let wait = VolumeMountOptions::parse(&args.options)?.wait;
+    match weald_store::split(&args.image) {
+        Some((store, _)) if !wait.is_zero() => until_free(&open_dir(&store)?, wait),
+        _ => Ok(()),
+    }
+}
+
 /// Mounts a volume: the process that has its store open mounts it, too, or else a new one.
 fn mount_volume(args: &MountArgs, request: &OpenedRequest) -> Result<ExitCode> {
+    wait_for_writer(args)?;
     // A process outside the group of an automounter would block on the mount point.
     if args.isolated || is_automount(&args.dir) {
         return start_alone(request);

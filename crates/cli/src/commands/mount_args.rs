@@ -42,6 +42,9 @@ pub struct MountArgs {
     /// Show these groups, by number or name, as others, in ACLs, too; repeatable
     #[arg(long, value_name = "FIRST[-LAST]:NEW", value_parser = crate::parse::gid_range)]
     pub map_gid: Vec<IdRange>,
+    /// Wait so many seconds for another command that writes to the store of a volume
+    #[arg(long, value_name = "SECONDS")]
+    pub wait: Option<u64>,
     /// Serve this mount in a process of its own, with its own cache
     #[arg(long)]
     pub isolated: bool,
@@ -76,6 +79,7 @@ impl MountArgs {
             follow: false,
             map_uid: Vec::new(),
             map_gid: Vec::new(),
+            wait: None,
             isolated: false,
             foreground: false,
             log: None,
@@ -217,6 +221,11 @@ const VOLUME_OPTIONS: (&str, &[Item]) = (
              (DURABILITY). Only root's mounts in the mount namespace of the system can have it, \
              not those in containers, and none with fsname=; with fuseblk the others are refused \
              (default: where it is possible, in a store that root owns and nobody else can write).",
+        ),
+        (
+            "wait=SECONDS",
+            "As --wait: how long the mount waits while another command writes to the store \
+             (default: 0, and such a mount is refused).",
         ),
         (
             "remount",
@@ -471,6 +480,10 @@ pub const HELP: Help = Help {
         (
             "Mount a volume for writing, with a commit every second",
             "weald mount -o commit-interval=1 /srv/store:home /mnt",
+        ),
+        (
+            "Mount a volume as soon as no other command writes to its store",
+            "weald mount --wait 60 /srv/store:home /mnt",
         ),
         (
             "Mount in a user namespace, and run a shell there",

@@ -1,7 +1,7 @@
 //! Words of `-o`, and what users do with mounts every day: remount, umount(8), copies in other
 //! mount namespaces, servers that are killed or stopped.
 
-use super::{Ground, VOLUME};
+use super::{Ground, TREE, VOLUME};
 use std::process::Command;
 use std::time::{Duration, Instant};
 use weald_testkit::command::weald_path;
@@ -340,4 +340,53 @@ fn access_lists_do_not_count_with_noacl_and_nobody_gets_more() {
             &[&format!("option '{word}'")],
         );
     }
+}
+
+/// Would catch: a writing command that is refused although it was told to wait, that waits longer
+/// than it was told to, or that waits for the server of a mount, which does its work.
+#[test]
+fn commands_wait_for_another_writer_if_asked_to() {
+    let ground = Ground::new();
+    ground.sh(TREE);
+    let other_adds = "
+        rm -f stream; mkfifo stream
+        $WEALD store add -q --wait 60 store - --name slow --replace < stream & other=$!
+        exec 3> stream
+        until ! $WEALD snapshot rm store:v@none 2> said && grep -q 'store add' said; do
+            sleep 0.1
+        done;";
+    let other_ends = "(sleep 1; tar -c tree >&3) & exec 3>&-; ";
+    ground.sh(&format!(
+        "mkdir -p mnt; $WEALD snapshot create -q {VOLUME}@old; {other_adds}
+        ! timeout 20 $WEALD mount --wait 1 {VOLUME} mnt 2> said || exit 1
+        grep -q 'store add' said
+        ! timeout 20 $WEALD snapshot create --wait 1 {VOLUME}@s 2> said || exit 1
+        grep -q 'store add' said
+        {other_ends}
+        $WEALD mount -o wait=60 {VOLUME} mnt; wait $other; echo there > mnt/file
+        timeout 20 $WEALD snapshot create -q --wait 60 {VOLUME}@mounted
+        $WEALD umount mnt"
+    ));
+    let commands = [
+        "snapshot create -q --wait 60 store:v@new",
+        "snapshot hold --wait 60 tag store:v@new",
+        "snapshot release --wait 60 tag store:v@new",
+        "snapshot clone -q --wait 60 store:v@new store:clone",
+        "snapshot rollback -q --wait 60 store:v@new",
+        "snapshot rm -q --wait 60 store:v@new",
+        "snapshot prune -q --wait 60 --keep-last 1 store:v",
+        "volume create -q --wait 60 store:more",
+        "volume set --wait 60 --compress zstd store:more .",
+        "volume rm --wait 60 store:more",
+    ];
+    for command in commands {
+        ground.sh(&format!(
+            "{other_adds} {other_ends} $WEALD {command} || {{ echo {command} >&2; exit 1; }}
+            wait $other"
+        ));
+    }
+    assert_eq!(
+        ground.sh("$WEALD volume ls --json store | grep -c clone"),
+        "1\n"
+    );
 }

@@ -1,6 +1,7 @@
 //! `weald snapshot create`, `rm`, `hold`, `release`, `rollback` and `clone`.
 
 use super::named::{NamedSnapshot, do_work};
+use crate::commands::store::wait::WaitArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::named_volume::Named;
 use crate::output::Output;
@@ -51,6 +52,8 @@ pub const CREATE_HELP: Help = Help {
 pub(super) struct CreateArgs {
     #[command(flatten)]
     path: SnapshotPath,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -58,6 +61,7 @@ pub(super) struct CreateArgs {
 
 pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     let named = NamedSnapshot::open(&args.path.snapshot)?;
+    args.wait.until_free(&named.volume.store)?;
     do_work(&named.volume, &SnapshotWork::Take(named.name.clone()))?;
     say(args.quiet, &format!("{}: taken", named.shown()))
 }
@@ -84,6 +88,8 @@ pub(super) struct RmArgs {
     /// Snapshots: STORE:VOLUME@NAME
     #[arg(value_name = "STORE:VOLUME@NAME", value_hint = ValueHint::DirPath, required = true)]
     snapshots: Vec<PathBuf>,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -106,6 +112,7 @@ pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     }
     let mut output = Output::new();
     for (volume, names) in of_volumes {
+        args.wait.until_free(&volume.store)?;
         do_work(&volume, &SnapshotWork::Remove(names.clone()))?;
         for name in names.iter().filter(|_| !args.quiet) {
             let shown = format!("{}@{name}", volume.shown());
@@ -139,10 +146,18 @@ pub(super) struct HoldArgs {
     tag: String,
     #[command(flatten)]
     path: SnapshotPath,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
-fn set_hold(path: &SnapshotPath, tag: &str, is_held: bool) -> anyhow::Result<ExitCode> {
+fn set_hold(
+    path: &SnapshotPath,
+    tag: &str,
+    wait: &WaitArgs,
+    is_held: bool,
+) -> anyhow::Result<ExitCode> {
     let named = NamedSnapshot::open(&path.snapshot)?;
+    wait.until_free(&named.volume.store)?;
     let work = SnapshotWork::Hold {
         name: named.name,
         tag: tag.to_owned(),
@@ -153,7 +168,7 @@ fn set_hold(path: &SnapshotPath, tag: &str, is_held: bool) -> anyhow::Result<Exi
 }
 
 pub(super) fn hold(args: &HoldArgs) -> anyhow::Result<ExitCode> {
-    set_hold(&args.path, &args.tag, true)
+    set_hold(&args.path, &args.tag, &args.wait, true)
 }
 
 /// Sections of the help.
@@ -176,10 +191,12 @@ pub(super) struct ReleaseArgs {
     tag: String,
     #[command(flatten)]
     path: SnapshotPath,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 pub(super) fn release(args: &ReleaseArgs) -> anyhow::Result<ExitCode> {
-    set_hold(&args.path, &args.tag, false)
+    set_hold(&args.path, &args.tag, &args.wait, false)
 }
 
 /// Sections of the help.
@@ -204,6 +221,8 @@ pub const ROLLBACK_HELP: Help = Help {
 pub(super) struct RollbackArgs {
     #[command(flatten)]
     path: SnapshotPath,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -212,6 +231,7 @@ pub(super) struct RollbackArgs {
 pub(super) fn rollback(args: &RollbackArgs) -> anyhow::Result<ExitCode> {
     let named = NamedSnapshot::open(&args.path.snapshot)?;
     named.volume.refuse_mounted("rolled back")?;
+    args.wait.until_free(&named.volume.store)?;
     do_work(&named.volume, &SnapshotWork::RollBack(named.name.clone()))?;
     let shown = named.volume.shown();
     say(args.quiet, &format!("{shown}: is as in @{}", named.name))
@@ -241,6 +261,8 @@ pub(super) struct CloneArgs {
     /// Volume to make, in the same store: STORE:NAME
     #[arg(value_name = "STORE:NAME", value_hint = ValueHint::DirPath)]
     volume: PathBuf,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -260,6 +282,7 @@ pub(super) fn clone(args: &CloneArgs) -> anyhow::Result<ExitCode> {
         name: named.name.clone(),
         new: new.name.clone(),
     };
+    args.wait.until_free(&named.volume.store)?;
     do_work(&named.volume, &work)?;
     let (from, to) = (named.shown(), new.shown());
     say(args.quiet, &format!("{to}: starts as {from}"))

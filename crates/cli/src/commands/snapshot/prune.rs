@@ -1,6 +1,7 @@
 //! `weald snapshot prune`.
 
 use super::named::do_work;
+use crate::commands::store::wait::WaitArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::keep_args::KeepArgs;
 use crate::named_volume::{Named, VolumePath};
@@ -48,6 +49,8 @@ pub(super) struct PruneArgs {
     /// Only show what would go
     #[arg(short = 'n', long)]
     dry_run: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print nothing
     #[arg(short, long, conflicts_with = "dry_run")]
     quiet: bool,
@@ -57,6 +60,7 @@ pub(super) fn prune(args: &PruneArgs) -> anyhow::Result<ExitCode> {
     let rules = args.keep.rules()?;
     let volume = Named::open(&args.path.volume)?;
     volume.find()?;
+    args.wait.until_free(&volume.store)?;
     let all = do_work(&volume, &SnapshotWork::List(false))?;
     let dated = all.iter().map(|snapshot| Dated {
         name: &snapshot.name,

@@ -28,18 +28,23 @@ impl WaitArgs {
     /// Waits until nobody writes to `store`, or the time is over: then the command fails as it
     /// does without waiting. The server of a mounted volume is not waited for: it does the work.
     pub(in crate::commands) fn until_free(&self, store: &Store) -> anyhow::Result<()> {
-        let start = Instant::now();
-        while start.elapsed() < Duration::from_secs(self.wait) {
-            match store.write(WriteOptions::new(writer_name("store"))) {
-                Err(error) if error.kind() == ErrorKind::Busy => {}
-                // Another error is told by the command.
-                _ => return Ok(()),
-            }
-            if held(Path::new(&store.shown()))?.is_some() {
-                return Ok(());
-            }
-            std::thread::sleep(INTERVAL);
-        }
-        Ok(())
+        until_free(store, Duration::from_secs(self.wait))
     }
+}
+
+/// As [`WaitArgs::until_free`], for at most `wait`.
+pub(in crate::commands) fn until_free(store: &Store, wait: Duration) -> anyhow::Result<()> {
+    let start = Instant::now();
+    while start.elapsed() < wait {
+        match store.write(WriteOptions::new(writer_name("store"))) {
+            Err(error) if error.kind() == ErrorKind::Busy => {}
+            // Another error is told by the command.
+            _ => return Ok(()),
+        }
+        if held(Path::new(&store.shown()))?.is_some() {
+            return Ok(());
+        }
+        std::thread::sleep(INTERVAL);
+    }
+    Ok(())
 }

@@ -1,5 +1,6 @@
 //! `weald volume create` and `rm`.
 
+use crate::commands::store::wait::WaitArgs;
 use crate::foreign;
 use crate::help::{DONE_OR_FAILED, DONE_OR_PARTLY, Help};
 use crate::interrupt::interrupt_flag;
@@ -111,6 +112,8 @@ pub(super) struct CreateArgs {
     /// Fail if a file of the image is damaged, instead of leaving it out
     #[arg(long, requires = "from")]
     strict: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print nothing
     #[arg(short, long)]
     quiet: bool,
@@ -171,6 +174,7 @@ pub(super) fn create(args: &CreateArgs) -> anyhow::Result<ExitCode> {
     };
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now = now.map_or(0, |since| since.as_nanos() as i128);
+    args.wait.until_free(&named.store)?;
     let is_private = keep_others_out(&named)?;
     let mut left_out = Vec::new();
     let imported = match &args.from {
@@ -327,6 +331,8 @@ pub(super) struct RmArgs {
     /// Remove its snapshots, too
     #[arg(long)]
     snapshots: bool,
+    #[command(flatten)]
+    wait: WaitArgs,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -335,6 +341,7 @@ pub(super) struct RmArgs {
 pub(super) fn rm(args: &RmArgs) -> anyhow::Result<ExitCode> {
     let named = Named::open(&args.path.volume)?;
     named.find()?;
+    args.wait.until_free(&named.store)?;
     named.refuse_mounted("removed")?;
     weald_volume::remove(&named.store, &named.name, args.snapshots)?;
     let mut output = Output::new();

@@ -1,5 +1,6 @@
 //! `weald volume set`: properties of files and quotas of directories.
 
+use crate::commands::store::wait::WaitArgs;
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::named_volume::{Named, VolumePath, inner_path};
 use crate::open_store::show_path;
@@ -133,6 +134,8 @@ pub(super) struct SetArgs {
     /// Most files and directories below a directory, or none
     #[arg(long, value_name = "COUNT", value_parser = quota)]
     quota_count: Option<Setting>,
+    #[command(flatten)]
+    wait: WaitArgs,
 }
 
 /// A value, or none to remove it.
@@ -211,6 +214,7 @@ fn quota(text: &str) -> Result<Setting, String> {
 pub(super) fn set(args: &SetArgs) -> anyhow::Result<ExitCode> {
     let named = Named::open(&args.path.volume)?;
     named.find()?;
+    args.wait.until_free(&named.store)?;
     let (properties, _) = named.properties()?;
     if let Some(Setting(Some(len))) = &args.chunk
         && len.parse::<u32>()? > properties.chunk_len
