@@ -1,13 +1,14 @@
 //! Options about images by URL. Every command takes them: which of its arguments are URLs, the
 //! library decides.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueHint};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 use weald_format::ByteLen;
+use weald_fuse::UrlOptions;
 use weald_remote::{CacheSettings, Settings, TIMEOUT_DEFAULT, configure, settings};
 
 /// Heading of the options in the help.
@@ -85,7 +86,29 @@ pub fn words() -> Vec<OsString> {
     words
 }
 
-/// DIR,SIZE. The directory becomes absolute: servers work elsewhere.
+/// Sets what the words after `-o` of a mount say instead of the options and the environment.
+///
+/// # Errors
+/// Words for a mount that reads no URL; a directory without a size, or the reverse; a small cache.
+pub fn apply_options(image: &Path, words: &UrlOptions) -> Result<()> {
+    if words.is_empty() {
+        return Ok(());
+    }
+    if !weald_remote::is_url(image) {
+        bail!("options urlcache, urlcachesize and urltimeout are for images by URL");
+    }
+    let mut settings = settings();
+    settings.cache = match (&words.cache, words.cache_len) {
+        (Some(dir), Some(len_max)) => Some(cache_settings(dir, len_max)?),
+        (None, None) => settings.cache,
+        _ => bail!("options urlcache=DIR and urlcachesize=SIZE go together"),
+    };
+    settings.timeout = words.timeout.unwrap_or(settings.timeout);
+    configure(settings);
+    Ok(())
+}
+
+/// DIR,SIZE.
 fn parse_cache(word: &OsStr) -> Result<CacheSettings> {
     let bytes = word.as_bytes();
     let comma = bytes.iter().rposition(|byte| *byte == b',');
@@ -94,12 +117,14 @@ fn parse_cache(word: &OsStr) -> Result<CacheSettings> {
     let (dir, size) = bytes.split_at(comma);
     let size = String::from_utf8_lossy(size.get(1..).unwrap_or_default());
     let len = crate::parse::size(&size).map_err(anyhow::Error::msg)?;
-    if len < CACHE_LEN_MIN {
-        anyhow::bail!("expected a size of 16M or more");
+    cache_settings(Path::new(OsStr::from_bytes(dir)), ByteLen(len))
+}
+
+/// The directory becomes absolute: servers work elsewhere.
+fn cache_settings(dir: &Path, len_max: ByteLen) -> Result<CacheSettings> {
+    if len_max.0 < CACHE_LEN_MIN {
+        bail!("expected a size of 16M or more");
     }
-    let dir = std::path::absolute(Path::new(OsStr::from_bytes(dir)))?;
-    Ok(CacheSettings {
-        dir,
-        len_max: ByteLen(len),
-    })
+    let dir = std::path::absolute(dir)?;
+    Ok(CacheSettings { dir, len_max })
 }

@@ -67,7 +67,7 @@ pub use mount::{
 pub use mount_point::MountPoint;
 pub use mount_table::{MountEntry, mount_table};
 pub use mount_writable::mount_writable;
-pub use options::{Access, KernelOptions, MountOptions, size as parse_size};
+pub use options::{Access, KernelOptions, MountOptions, UrlOptions, size as parse_size};
 pub use stats::{Counters, OperationCount};
 pub use syncs::RUNNING_SYNCS_MAX;
 pub use trace::Trace;

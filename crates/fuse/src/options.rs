@@ -5,6 +5,7 @@ use crate::attr::Overrides;
 use crate::words::{self, Mounted};
 use crate::writable_options::WritableOptions;
 use std::path::PathBuf;
+use std::time::Duration;
 use weald_filter::IdMap;
 use weald_format::{ByteLen, Digest, Error, Result};
 use weald_image::ImageStart;
@@ -48,6 +49,24 @@ pub struct KernelOptions {
     pub cache: Option<PathBuf>,
     /// `viewlimit=`: limit of the view cache in bytes.
     pub cache_len: Option<ByteLen>,
+}
+
+/// Options of a mount of a URL; what none of them says is as the process has it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UrlOptions {
+    /// `urlcache=`: directory that keeps what was read.
+    pub cache: Option<PathBuf>,
+    /// `urlcachesize=`: limit of that directory in bytes.
+    pub cache_len: Option<ByteLen>,
+    /// `urltimeout=`: how long a read waits for the server.
+    pub timeout: Option<Duration>,
+}
+
+impl UrlOptions {
+    /// Whether none of the words was given.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
 }
 
 /// Parsed `-o` options of a mount; [`Default`] is a mount without options.
@@ -101,6 +120,8 @@ pub struct MountOptions {
     pub is_noatime: bool,
     /// Options of a mount that the kernel serves.
     pub kernel: KernelOptions,
+    /// Options of a mount of a URL.
+    pub url: UrlOptions,
 }
 
 impl MountOptions {
@@ -246,11 +267,31 @@ impl MountOptions {
             "fsverity" => self.kernel.metadata_digest = Some(digest(value)?),
             "viewcache" => self.kernel.cache = Some(PathBuf::from(value)),
             "viewlimit" => self.kernel.cache_len = Some(size(value)?),
+            "urlcache" => self.url.cache = Some(PathBuf::from(value)),
+            "urlcachesize" => self.url.cache_len = Some(size(value)?),
+            "urltimeout" => self.url.timeout = Some(timeout(value)?),
             "comment" => {}
             _ => return Err(unknown()),
         }
         Ok(())
     }
+}
+
+/// Time with a unit, of at least a second.
+fn timeout(value: &str) -> Result<Duration> {
+    let unit = value.char_indices().next_back();
+    let (number, seconds) = match unit {
+        Some((at, 's')) => (value.get(..at), 1),
+        Some((at, 'm')) => (value.get(..at), 60),
+        Some((at, 'h')) => (value.get(..at), 3600),
+        _ => (None, 0),
+    };
+    let number: Option<u64> = number.and_then(|number| number.parse().ok());
+    number
+        .and_then(|number| number.checked_mul(seconds))
+        .filter(|seconds| *seconds > 0)
+        .map(Duration::from_secs)
+        .ok_or_else(|| Error::invalid("expected a time, such as 30s or 5m"))
 }
 
 /// A word that the table has and no parser takes in this form, such as one without its value.
@@ -360,6 +401,30 @@ mod tests {
 
     fn parse(list: &str) -> Result<MountOptions> {
         MountOptions::parse([list])
+    }
+
+    /// Would catch: a time or a size that means something else than it says.
+    #[test]
+    fn options_of_urls_are_parsed() {
+        let parsed = parse("urlcache=/var/u,urlcachesize=2G,urltimeout=5m").expect("known");
+        let expected = UrlOptions {
+            cache: Some("/var/u".into()),
+            cache_len: Some(ByteLen(2 << 30)),
+            timeout: Some(Duration::from_secs(300)),
+        };
+        assert_eq!(parsed.url, expected);
+        assert!(!expected.is_empty());
+        assert!(parse("").expect("none").url.is_empty());
+        let long = format!("urltimeout={}h", u64::MAX);
+        for word in [
+            "urltimeout=5",
+            "urltimeout=0s",
+            "urltimeout=s",
+            "urlcachesize=-1",
+            &long,
+        ] {
+            assert!(parse(word).is_err(), "{word}");
+        }
     }
 
     #[test]

@@ -73,6 +73,9 @@ const OWN_WORDS: &[(&str, &[Mounted])] = &[
     ("fsverity", &[Image]),
     ("viewcache", &[Image]),
     ("viewlimit", &[Image]),
+    ("urlcache", &[Image]),
+    ("urlcachesize", &[Image]),
+    ("urltimeout", &[Image]),
     // An image has nothing to write.
     ("fuseblk", &[Volume]),
     ("nofuseblk", &[Volume]),

@@ -75,12 +75,6 @@ pub fn run(mut args: MountArgs) -> Result<ExitCode> {
         };
     }
     let method = mount_kernel::choose_method(&mut args)?;
-    if method != MountMethod::Fuse && weald_remote::is_url(&args.image) {
-        bail!(
-            "{}: only FUSE mounts an image by URL",
-            weald_remote::shown(&args.image)
-        );
-    }
     if method != MountMethod::Fuse {
         dead::clear(&args.dir)?;
     }
@@ -128,6 +122,7 @@ fn open_request(args: &MountArgs) -> Result<OpenedRequest> {
         VolumeMountOptions::parse(&args.options)?;
     } else {
         let options = MountOptions::parse(&args.options)?;
+        url_args::apply_options(&args.image, &options.url)?;
         // The server alone asks for the object of a URL.
         let described = !weald_remote::is_url(&args.image);
         let described = described.then(|| foreign::describe(&args.image, options.start));
@@ -297,7 +292,9 @@ fn serve(args: &MountArgs) -> Result<ExitCode> {
         // A volume has a cache of its own.
         Some(ByteLen(0))
     } else {
-        MountOptions::parse(&args.options)?.cache_len
+        let options = MountOptions::parse(&args.options)?;
+        url_args::apply_options(&args.image, &options.url)?;
+        options.cache_len
     };
     // While an automounter waits for this mount, only processes of its own group can enter the
     // directory. This process therefore stays in that group until the mount is complete.

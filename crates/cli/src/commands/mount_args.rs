@@ -399,6 +399,10 @@ pub const HELP: Help = Help {
                 ),
                 ("kernel", "As --kernel, for fstab."),
                 (
+                    "urlcache=DIR, urlcachesize=SIZE, urltimeout=TIME",
+                    "As --url-cache and --url-timeout, for fstab. The size has no default.",
+                ),
+                (
                     "overlay",
                     "As --overlay, for mount(8) in a user namespace. In a root's fstab use kernel: \
                      mount.weald refuses overlay outside user namespaces.",

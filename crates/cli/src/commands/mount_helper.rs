@@ -70,8 +70,8 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         Err(error) => return helper_failed(&error, HELPER_USAGE),
     }
     // A running server is outside the automounter's process group: it would block on the mount
-    // point that it has to mount.
-    let choice = if is_automount(&args.dir) {
+    // point that it has to mount. That of a URL has credentials and a cache of its own.
+    let choice = if is_automount(&args.dir) || weald_remote::is_url(&args.image) {
         ServerChoice::Own
     } else {
         ServerChoice::SharedIfRunning

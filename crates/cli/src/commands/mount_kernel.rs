@@ -52,6 +52,10 @@ pub fn choose_method(args: &mut MountArgs) -> Result<MountMethod> {
     let flags = &mut args.kernel;
     flags.kernel |= words.is_on;
     flags.overlay |= words.is_overlay;
+    if (flags.kernel || flags.overlay) && weald_remote::is_url(&args.image) {
+        let shown = weald_remote::shown(&args.image);
+        bail!("{shown}: only FUSE mounts an image by URL");
+    }
     match (flags.kernel, flags.overlay) {
         (true, true) => bail!("kernel and overlay are two ways to mount: give one of them"),
         (true, false) => Ok(MountMethod::Kernel),

@@ -1,6 +1,6 @@
 //! Mounts by URL, and what they do when the server goes or the object changes.
 
-use crate::ground::{Ground, LARGE_LEN, noise};
+use crate::ground::{Ground, LARGE_LEN, files, noise};
 use std::fs;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -192,4 +192,72 @@ fn digest(ground: &Ground) -> String {
         .as_str()
         .expect("a digest")
         .to_owned()
+}
+
+/// Would catch: words of fstab that are accepted and do nothing, and a mount by URL that a server
+/// with the credentials and the cache of other mounts takes over.
+#[test]
+fn words_of_fstab_set_the_cache_and_the_time() {
+    let mut ground = Ground::new(true);
+    let url = ground.bucket("large");
+    for dir in ["mnt", "local"] {
+        fs::create_dir(ground.at(dir)).expect("mkdir");
+    }
+    let mut shared = ground.command();
+    shared.env_remove("AWS_SECRET_ACCESS_KEY");
+    crate::support::run(shared.args(["mount", "small", "local"])).expect(0, "");
+    std::os::unix::fs::symlink(
+        weald_testkit::command::weald_path(),
+        ground.at("mount.weald"),
+    )
+    .expect("link");
+    let helper = |words: &[&str]| {
+        let weald = ground.command();
+        let mut helper = Command::new(ground.at("mount.weald"));
+        helper.current_dir(weald.get_current_dir().expect("a directory"));
+        for (name, value) in weald.get_envs() {
+            match value {
+                Some(value) => helper.env(name, value),
+                None => helper.env_remove(name),
+            };
+        }
+        crate::support::run(helper.args(words))
+    };
+    for (words, said) in [
+        ("urlcache=cache", "go together"),
+        ("urlcachesize=64M", "go together"),
+        ("urlcache=cache,urlcachesize=1M", "16M or more"),
+        ("urltimeout=5", "expected a time"),
+        ("kernel,urltimeout=5s", "only FUSE"),
+    ] {
+        let refused = helper(&[&url, "mnt", "-o", words]);
+        assert!(
+            refused.code != Some(0) && refused.stderr.contains(said),
+            "{}",
+            refused.stderr
+        );
+    }
+    let refused = helper(&["small", "mnt", "-o", "urltimeout=5s"]);
+    assert!(
+        refused.stderr.contains("images by URL"),
+        "{}",
+        refused.stderr
+    );
+    let words = "_netdev,max_readahead=4K,urlcache=cache,urlcachesize=200M,urltimeout=2s";
+    helper(&[&url, "mnt", "-o", words]).expect(0, "");
+    let rows = ground.weald(["mounts", "--json"]).expect(0, "").json();
+    let servers = rows.iter().filter(|row| row["type"] == "server");
+    assert_eq!(servers.count(), 2, "each has a server of its own: {rows:?}");
+    let text = fs::read(ground.at("mnt/text3")).expect("read");
+    assert!(!text.is_empty() && !files(&ground.at("cache")).is_empty());
+    ground.s3.kill();
+    let start = Instant::now();
+    let failed = fs::read(ground.at("mnt/noise")).expect_err("the server is away");
+    let time = start.elapsed();
+    assert!(
+        failed.raw_os_error() == EIO && time < Duration::from_secs(15),
+        "{failed}: {time:?}"
+    );
+    ground.weald(["umount", "mnt"]).expect(0, "");
+    ground.weald(["umount", "local"]).expect(0, "");
 }
