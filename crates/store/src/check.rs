@@ -192,9 +192,6 @@ impl StoreWriter {
         wrong.into_iter().for_each(|what| state.find(None, what));
         self.check_counters(&mut state)?;
         self.check_files(&mut state)?;
-        if let Some(finding) = self.store().check_scrub_policy()? {
-            state.find(None, finding);
-        }
         Ok(state)
     }
 
@@ -227,8 +224,8 @@ impl StoreWriter {
                 ),
             );
         }
-        for error in self.store().damaged_replicas()? {
-            state.find(None, error.to_string());
+        for finding in self.store().damaged_state_files()? {
+            state.find(None, finding);
         }
         Ok(())
     }

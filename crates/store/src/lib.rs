@@ -74,6 +74,7 @@ pub mod simulated_disk;
 #[cfg(test)]
 mod simulation;
 mod snapshot;
+mod state_files;
 mod steps;
 mod store;
 mod superblock;

@@ -21,6 +21,7 @@ mod plan;
 mod record;
 
 pub use disk::TieredDisk;
+pub(crate) use heat::Heat;
 pub use manage::{NewTier, TierState};
 pub use mover::{MoveHost, Mover, OwnWriter, PinAll, SegmentUse, TierReport};
 pub use moving::{Moved, SegmentMove};

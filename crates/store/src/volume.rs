@@ -656,6 +656,15 @@ impl StoreWriter {
                 });
                 self.tell_item(format_args!("a volume is not removed"), done)?;
             } else if !shown.contains(name) {
+                // It is there before the row.
+                let file = layout::volume(name);
+                let what = format!("{file}: is missing, so that nobody finds the volume");
+                let error = Error::corrupt("store", 0, "S-5.8", what);
+                if self.is_check() {
+                    self.add_damage(error);
+                } else {
+                    log::warn!("{error}: it is made again");
+                }
                 self.store().show_volume(name, &row.encode())?;
             }
         }

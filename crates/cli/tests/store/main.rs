@@ -20,4 +20,5 @@ mod replica_places;
 mod replicas;
 mod rows;
 mod standby;
+mod state_files;
 mod tiers;

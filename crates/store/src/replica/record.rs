@@ -283,8 +283,18 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
+        // Of a record that is missing, the copy is left.
+        for name in &mut names {
+            let of_copy = name
+                .strip_prefix('.')
+                .and_then(|name| name.strip_suffix(".copy"));
+            if let Some(of_copy) = of_copy {
+                *name = of_copy.to_owned();
+            }
+        }
         names.retain(|name| layout::check_name(name).is_ok());
         names.sort_unstable();
+        names.dedup();
         Ok(names)
     }
 
@@ -300,26 +310,24 @@ impl Store {
             );
             return Err(Error::not_found(what));
         }
-        let record = self.read_replica_record(name)?;
-        self.refuse_others_record(&path(name))?;
+        let (record, path) = self.read_replica_record(name)?;
+        self.refuse_others_record(&path)?;
         Ok(record)
     }
 
-    /// Reads the record of a replica, or its copy.
-    fn read_replica_record(&self, name: &str) -> Result<Record> {
-        let paths = [path(name), copy_path(name)];
-        for path in &paths {
-            let read = self.disk.read_file(path, layout::REPLICA_RECORD_LEN_MAX);
+    /// Reads the record of a replica, or its copy, and tells which of them.
+    fn read_replica_record(&self, name: &str) -> Result<(Record, String)> {
+        for path in [path(name), copy_path(name)] {
+            let read = self.disk.read_file(&path, layout::REPLICA_RECORD_LEN_MAX);
             if let Some((record, [])) = read.as_ref().ok().and_then(|bytes| Record::parse(bytes)) {
-                return Ok(record);
+                return Ok((record, path));
             }
             match read {
                 Err(error) if !is_bad_or_missing(&error) => return Err(error),
                 _ => log::debug!("{}/{path}: is damaged", self.disk.shown()),
             }
         }
-        let [path, _] = paths;
-        Err(damaged(self, &path, name))
+        Err(damaged(self, &path(name), name))
     }
 
     /// What is wrong with what the store remembers of its replicas, for a check.
@@ -417,14 +425,16 @@ impl Store {
     /// `NotFound`, `Io`.
     pub fn remove_replica(&self, name: &str) -> Result<()> {
         layout::check_name(name)?;
-        let path = path(name);
-        match self.disk.remove(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => {
+        // The copy alone would be a replica, too.
+        let copy = self.disk.remove(&copy_path(name));
+        match (self.disk.remove(&path(name)), copy) {
+            (Err(error), Ok(())) if error.kind() == ErrorKind::NotFound => {}
+            (Err(error), _) if error.kind() == ErrorKind::NotFound => {
                 self.replica_record(name).map(drop)?;
             }
-            other => other?,
+            (Ok(()), Err(error)) if error.kind() == ErrorKind::NotFound => {}
+            (removed, copy) => removed.and(copy)?,
         }
-        self.disk.remove_if_there(&copy_path(name))?;
         self.disk.remove_if_there(&pending_path(name))?;
         self.disk.remove_if_there(&lock_path(name))?;
         self.disk.remove_if_there(&error_path(name))?;

@@ -92,7 +92,7 @@ impl ScrubPolicy {
         sealed(text)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut lines = unsealed(bytes)?.lines();
         if lines.next()? != LINE {
             return None;
@@ -154,20 +154,6 @@ impl Store {
                 Ok(None)
             }
         }
-    }
-
-    /// What a check says of the policy: one that is damaged lets no scrub begin.
-    ///
-    /// # Errors
-    /// `Io`.
-    pub(crate) fn check_scrub_policy(&self) -> Result<Option<String>> {
-        let is_bad = matches!(self.read_policy()?, PolicyFile::Bad);
-        Ok(is_bad.then(|| {
-            format!(
-                "{}: is damaged: no scrub begins by itself until 'weald scrub set' says when",
-                layout::SCRUB_POLICY
-            )
-        }))
     }
 
     /// Says how often the store is scrubbed by itself; `None` for never. Whoever has the writer

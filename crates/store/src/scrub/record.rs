@@ -4,7 +4,7 @@
 use crate::hex::hex;
 use crate::layout;
 use crate::sealed_text::{replace, sealed, unsealed};
-use crate::store::{Store, is_bad_or_missing};
+use crate::store::{Store, is_bad_file};
 use std::fmt::Write;
 use weald_format::store::Location;
 use weald_format::{BlockId, Error, ErrorKind, Ino, Result, SegmentNo};
@@ -250,7 +250,7 @@ impl ScrubWish {
         (wish.share <= WHOLE).then_some(wish)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut lines = unsealed(bytes)?.lines();
         if lines.next()? != WISH_LINE {
             return None;
@@ -363,7 +363,7 @@ impl ScrubReport {
         sealed(text)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let mut lines = unsealed(bytes)?.lines();
         if lines.next()? != REPORT_LINE {
             return None;
@@ -450,8 +450,11 @@ impl Store {
                 }
                 Ok(parsed)
             }
-            Err(error) if is_bad_or_missing(&error) => Ok(None),
-            Err(error) if error.kind() == ErrorKind::Limit => Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if is_bad_file(&error) => {
+                log::warn!("{error}: is not used");
+                Ok(None)
+            }
             Err(error) => Err(error),
         }
     }

@@ -261,10 +261,10 @@ impl Scrub {
                     bad.push(row.image_no);
                 }
             }
-            Ok((view.store.damaged_replicas()?, bad))
+            Ok((view.store.damaged_state_files()?, bad))
         })?;
-        for error in damaged {
-            self.find(error.to_string());
+        for finding in damaged {
+            self.find(finding);
         }
         for image_no in bad {
             // A build makes do without them; one that is being written looks the same.

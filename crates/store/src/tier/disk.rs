@@ -102,7 +102,10 @@ pub(super) fn attach(home: &dyn Disk, tier: &Tier) -> std::result::Result<Arc<dy
         ));
     }
     // A store of another user leads nowhere that this user does not own.
-    let owners = (home.owner(layout::TIERS), place.owner(layout::TIER_MARK));
+    let owners = (
+        owner(home, [layout::TIERS, layout::TIERS_COPY]),
+        owner(&*place, [layout::TIER_MARK, layout::TIER_MARK_COPY]),
+    );
     match owners {
         (Ok(of_store), Ok(of_tier)) if of_store == of_tier => Ok(place),
         (Err(error), _) | (_, Err(error)) => Err(error.to_string()),
@@ -110,6 +113,23 @@ pub(super) fn attach(home: &dyn Disk, tier: &Tier) -> std::result::Result<Arc<dy
             "{shown}: belongs to another user than {path}/{}",
             layout::TIERS
         )),
+    }
+}
+
+/// The user to whom a file and its copy belong, of which one may be missing.
+fn owner(files: &dyn LocalFiles, [name, copy]: [&str; 2]) -> Result<Option<u32>> {
+    let is_missing =
+        |owner: &Result<_>| matches!(owner, Err(error) if error.kind() == ErrorKind::NotFound);
+    let (first, second) = (files.owner(name), files.owner(copy));
+    match (is_missing(&first), is_missing(&second)) {
+        (true, _) => second,
+        (false, true) => first,
+        (false, false) if first? == second? => files.owner(name),
+        (false, false) => {
+            let shown = files.shown();
+            let what = format!("{shown}: {name} and {copy} belong to different users");
+            Err(Error::invalid(what))
+        }
     }
 }
 

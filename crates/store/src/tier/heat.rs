@@ -5,6 +5,7 @@ use super::manage::TierState;
 use super::plan::Use;
 use crate::disk::LocalFiles;
 use crate::layout;
+use crate::sealed_text::{replace, sealed, unsealed};
 use std::collections::{BTreeMap, BTreeSet};
 use weald_format::{Digest, Result, SegmentNo};
 
@@ -25,7 +26,7 @@ struct Entry {
 
 /// Use of all segments.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Heat {
+pub(crate) struct Heat {
     entries: BTreeMap<SegmentNo, Entry>,
     is_changed: bool,
     /// Digest of the file as this one has read or written it.
@@ -40,16 +41,16 @@ impl Entry {
 }
 
 impl Heat {
+    /// Whether these are the bytes of a whole file.
+    pub fn is_whole(bytes: &[u8]) -> bool {
+        parse_file(bytes).is_some()
+    }
+
     /// Reads the file; nothing is known if it is missing or damaged.
     pub fn read(home: &dyn LocalFiles) -> Self {
         let bytes = home.read_file(layout::TIERS_HEAT, LEN_MAX).ok();
         let known = bytes.as_deref().map(Digest::of);
-        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
-        let entries = text.and_then(|text| {
-            let mut lines = text.lines();
-            let is_ours = lines.next() == Some(FIRST_LINE);
-            is_ours.then(|| lines.filter_map(parse).collect())
-        });
+        let entries = bytes.as_deref().and_then(parse_file);
         Self {
             entries: entries.unwrap_or_default(),
             is_changed: false,
@@ -90,9 +91,8 @@ impl Heat {
             let line = format!("{} {:.2} {}\n", number.0, entry.hits, entry.last_s);
             text.push_str(&line);
         }
-        let new = format!("{}.new", layout::TIERS_HEAT);
-        home.write_file(&new, text.as_bytes())?;
-        home.rename(&new, layout::TIERS_HEAT)?;
+        let text = sealed(text);
+        replace(home, &[layout::TIERS_HEAT], &text)?;
         self.known = Some(Digest::of(text.as_bytes()));
         Ok(())
     }
@@ -140,6 +140,13 @@ impl Heat {
         }
         uses
     }
+}
+
+/// The entries of a file; nothing if it is damaged.
+fn parse_file(bytes: &[u8]) -> Option<BTreeMap<SegmentNo, Entry>> {
+    let mut lines = unsealed(bytes)?.lines();
+    let is_ours = lines.next() == Some(FIRST_LINE);
+    is_ours.then(|| lines.map(parse).collect())?
 }
 
 fn parse(line: &str) -> Option<(SegmentNo, Entry)> {

@@ -17,7 +17,8 @@ use super::record::{HOME, TiersRecord};
 use crate::collection::Sorting;
 use crate::engine::{COMMIT, Engine};
 use crate::layout;
-use crate::store::Store;
+use crate::sealed_text::{replace, sealed, unsealed};
+use crate::store::{Store, is_bad_file};
 use crate::writer::{StoreWriter, counter};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
@@ -40,6 +41,8 @@ const SORT_LEN: u64 = 256 << 20;
 const SORT_RESERVE: u64 = 16 << 20;
 /// Why a part of a segment stays.
 const COMES_BETWEEN: &str = "it lies among other data, and could not be copied out of it";
+/// First line of the report.
+const REPORT_LINE: &str = "weald moves 1";
 /// Most bytes of the report.
 const REPORT_LEN_MAX: u64 = 1 << 20;
 
@@ -580,18 +583,44 @@ impl Mover {
         let home = self.store.home()?;
         report.time_s = now_s();
         let mut text = format!(
-            "time {}\nmoved {} {}\n",
+            "{REPORT_LINE}\ntime {}\nmoved {} {}\n",
             report.time_s, report.moved_count, report.moved_len
         );
         for (len, from, why) in &report.parked {
             text.push_str(&format!("parked {len} {from} {}\n", why.replace('\n', " ")));
         }
-        home.write_file(layout::TIERS_REPORT, text.as_bytes())?;
+        replace(&*home, &[layout::TIERS_REPORT], &sealed(text))?;
         self.heat.write(&*home)
     }
 }
 
 impl TierReport {
+    /// Parses the file of a report; nothing if it is damaged.
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
+        let mut lines = unsealed(bytes)?.lines();
+        if lines.next()? != REPORT_LINE {
+            return None;
+        }
+        let mut report = Self::default();
+        for line in lines {
+            let mut words = line.splitn(4, ' ');
+            match words.next()? {
+                "time" => report.time_s = words.next()?.parse().ok()?,
+                "moved" => {
+                    report.moved_count = words.next()?.parse().ok()?;
+                    report.moved_len = words.next()?.parse().ok()?;
+                }
+                "parked" => {
+                    let len = words.next()?.parse().ok()?;
+                    let (from, why) = (words.next()?.into(), words.next()?.into());
+                    report.parked.push((len, from, why));
+                }
+                _ => return None,
+            }
+        }
+        Some(report)
+    }
+
     /// Notes that a segment of so many bytes has moved.
     fn add(&mut self, len: u64) {
         self.moved_count += 1;
@@ -619,28 +648,21 @@ impl Store {
     /// # Errors
     /// `Io`.
     pub fn tier_report(&self) -> Result<Option<TierReport>> {
-        let bytes = match self.home()?.read_file(layout::TIERS_REPORT, REPORT_LEN_MAX) {
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-            other => other?,
-        };
-        let text = String::from_utf8_lossy(&bytes);
-        let mut report = TierReport::default();
-        for line in text.lines() {
-            let mut words = line.splitn(4, ' ');
-            let mut next = || words.next().unwrap_or_default();
-            let number = |word: &str| word.parse().unwrap_or(0);
-            match next() {
-                "time" => report.time_s = number(next()),
-                "moved" => {
-                    (report.moved_count, report.moved_len) = (number(next()), number(next()));
+        match self.home()?.read_file(layout::TIERS_REPORT, REPORT_LEN_MAX) {
+            Ok(bytes) => {
+                let report = TierReport::parse(&bytes);
+                if report.is_none() {
+                    let (shown, name) = (self.shown(), layout::TIERS_REPORT);
+                    log::warn!("{shown}/{name}: is damaged, and not used");
                 }
-                "parked" => {
-                    let (len, from, why) = (number(next()), next().into(), next().into());
-                    report.parked.push((len, from, why));
-                }
-                _ => {}
+                Ok(report)
             }
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) if is_bad_file(&error) => {
+                log::warn!("{error}: is not used");
+                Ok(None)
+            }
+            Err(error) => Err(error),
         }
-        Ok(Some(report))
     }
 }

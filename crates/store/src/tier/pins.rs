@@ -4,6 +4,7 @@
 use crate::disk::LocalFiles;
 use crate::engine::{Engine, Table};
 use crate::layout;
+use crate::sealed_text::{replace, sealed, unsealed};
 use std::collections::BTreeMap;
 use weald_format::store::{BlockRow, SegmentRow};
 use weald_format::{BlockId, CommitNo, Result, SegmentNo};
@@ -149,16 +150,17 @@ pub(super) fn write(
         }
         text.push('\n');
     }
-    let new = format!("{}.new", layout::TIERS_PINS);
-    home.write_file(&new, text.as_bytes())?;
-    home.rename(&new, layout::TIERS_PINS)
+    replace(home, &[layout::TIERS_PINS], &sealed(text))
 }
 
 /// What [`write`] has kept, and the commit; nothing if the file is missing or damaged.
 pub(super) fn read(home: &dyn LocalFiles) -> Option<(CommitNo, PinnedSegments)> {
-    let bytes = home.read_file(layout::TIERS_PINS, LEN_MAX).ok()?;
-    let text = String::from_utf8(bytes).ok()?;
-    let mut lines = text.lines();
+    parse_file(&home.read_file(layout::TIERS_PINS, LEN_MAX).ok()?)
+}
+
+/// Parses the file; nothing if it is damaged.
+fn parse_file(bytes: &[u8]) -> Option<(CommitNo, PinnedSegments)> {
+    let mut lines = unsealed(bytes)?.lines();
     if lines.next()? != FIRST_LINE {
         return None;
     }
