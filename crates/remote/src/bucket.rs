@@ -21,6 +21,8 @@ use weald_format::{Error, ErrorKind, Result};
 const STEP_LEN: u64 = 4 << 20;
 /// Requests for parts of one object at a time.
 const STEPS_IN_FLIGHT: usize = 4;
+/// Slowest sending of an object out of pieces that is no failure, bytes in a second.
+const PIECES_RATE_MIN: u64 = 256 << 10;
 /// How long a server may be silent while it receives an object.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
 
@@ -133,11 +135,26 @@ impl Bucket {
     where
         F: Future<Output = object_store::Result<T>>,
     {
+        let longest = Duration::from_secs(len / RATE_MIN);
+        let limit = self.timeout.saturating_add(longest);
+        self.attempt_within(key, moment, (limit, limit), once).await
+    }
+
+    /// Makes a request until it succeeds, fails for good, or `limit` is over; none is repeated
+    /// after `repeat_limit`.
+    async fn attempt_within<T, F>(
+        &self,
+        key: &str,
+        moment: Moment,
+        (limit, repeat_limit): (Duration, Duration),
+        once: impl Fn() -> F,
+    ) -> std::result::Result<T, Failed>
+    where
+        F: Future<Output = object_store::Result<T>>,
+    {
         let location = self.location(key);
-        let limit = self
-            .timeout
-            .saturating_add(Duration::from_secs(len / RATE_MIN));
-        let deadline = Instant::now() + limit;
+        let begun = Instant::now();
+        let deadline = begun + limit;
         let mut pause = PAUSE;
         let mut last = None;
         loop {
@@ -164,7 +181,7 @@ impl Bucket {
                     explain_opening(&location, &error, self.connection.has_credentials)
                 },
             };
-            let is_last = Instant::now() + pause >= deadline;
+            let is_last = Instant::now() + pause >= begun + repeat_limit;
             if is_last || !is_transient(&error) {
                 return Err(failed);
             }
@@ -310,6 +327,23 @@ impl Bucket {
         runtime()?.block_on(self.put_async(key, bytes, condition))
     }
 
+    /// Puts an object out of `pieces`, durably when this returns. It is sent again only within the
+    /// time for one request, and fails if it gets slower than 256 KiB a second.
+    ///
+    /// # Errors
+    /// As [`Bucket::put`].
+    pub fn put_pieces(&self, key: &str, pieces: &[Bytes]) -> Result<()> {
+        let connection = self.connection(key)?;
+        let len: u64 = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let limit = Duration::from_secs(len / PIECES_RATE_MIN);
+        let limits = (self.timeout.saturating_add(limit), self.timeout);
+        let payload: PutPayload = pieces.iter().cloned().collect();
+        let once = || connection.store.put(&connection.key, payload.clone());
+        let attempts = self.attempt_within(key, Moment::Publishing, limits, once);
+        let done = runtime()?.block_on(attempts);
+        done.map(drop).map_err(|failed| failed.error)
+    }
+
     /// Reads a whole object of at most `len_max` bytes.
     ///
     /// # Errors
@@ -328,12 +362,20 @@ impl Bucket {
         Ok(runtime()?.block_on(self.range(key, range))?.0)
     }
 
+    /// Bytes of the object `key`; `None` if there is none.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn len(&self, key: &str) -> Result<Option<u64>> {
+        runtime()?.block_on(self.len_async(key))
+    }
+
     /// Whether there is an object.
     ///
     /// # Errors
     /// `Io`.
     pub fn has(&self, key: &str) -> Result<bool> {
-        Ok(runtime()?.block_on(self.len_async(key))?.is_some())
+        Ok(self.len(key)?.is_some())
     }
 
     /// Names of the objects in a directory. A server may list late: objects that are there may be

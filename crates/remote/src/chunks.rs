@@ -15,14 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Digest, Error, ErrorKind, Result};
 
 /// Bytes of a chunk, the unit of requests and of the cache on disk; the last one of an object is
 /// shorter. `docs/design/0036-urls.md` has the figures.
 pub const CHUNK_LEN: u64 = 256 << 10;
 /// Chunks of the longest request.
 const REQUEST_CHUNKS_MAX: u64 = STEP;
-/// Bytes of chunks that stay in memory: more than is fetched ahead.
+/// Bytes of chunks of images that stay in memory: more than is fetched ahead.
 const MEMORY_MAX: usize = 48 << 20;
 /// What a reader waits beyond the time of a request, which ends by itself.
 const GRACE: Duration = Duration::from_secs(90);
@@ -80,6 +80,8 @@ impl Chunk {
 pub struct Member {
     object: Object,
     disk: Option<ImageCache>,
+    /// Digest of each chunk, if they are known: no other bytes reach a reader or the disk.
+    digests: Option<Arc<[Digest]>>,
     /// Number of its first chunk. Between the chunks of two objects is at least one number that no
     /// chunk has, so that nobody takes them for adjacent, and no group has chunks of both.
     first: u64,
@@ -91,8 +93,27 @@ impl Member {
         Self {
             object,
             disk,
+            digests: None,
             first: 0,
         }
+    }
+
+    /// As [`Member::new`], with the digest of each chunk.
+    pub fn verified(object: Object, disk: Option<ImageCache>, digests: Arc<[Digest]>) -> Self {
+        Self {
+            digests: Some(digests),
+            ..Self::new(object, disk)
+        }
+    }
+
+    /// Whether `bytes` are those of chunk `no`, as far as that is known.
+    fn has_digest(&self, no: u64, bytes: &[u8]) -> bool {
+        let Some(digests) = &self.digests else {
+            return true;
+        };
+        let wanted = usize::try_from(self.own_no(no)).ok();
+        let wanted = wanted.and_then(|no| digests.get(no));
+        wanted.is_some_and(|wanted| *wanted == Digest::of(bytes))
     }
 
     /// The number behind its last chunk.
@@ -118,6 +139,8 @@ impl Member {
 pub struct Chunks {
     members: Vec<Member>,
     held: Mutex<Held>,
+    /// Bytes that stay in memory.
+    memory_max: usize,
     runtime: Handle,
     is_stopped: AtomicBool,
     /// Requests whose chunks are being written to disk.
@@ -163,10 +186,10 @@ impl Held {
         chunk
     }
 
-    /// Makes room for `len` more bytes.
-    fn make_room(&mut self, len: usize) {
+    /// Makes room for `len` more bytes, so that there are at most `len_max`.
+    fn make_room(&mut self, len: usize, len_max: usize) {
         self.len = self.len.saturating_add(len);
-        while self.len > MEMORY_MAX {
+        while self.len > len_max {
             let ready = self.chunks.iter().filter(|(_, c)| !c.chunk.is_pending());
             let oldest = ready.min_by_key(|(_, c)| c.used).map(|(no, _)| *no);
             let Some(no) = oldest else { return };
@@ -185,7 +208,12 @@ impl Held {
 
 impl Chunks {
     /// The chunks of `members`.
-    pub fn new(mut members: Vec<Member>, runtime: Handle) -> Arc<Self> {
+    pub fn new(members: Vec<Member>, runtime: Handle) -> Arc<Self> {
+        Self::within(members, runtime, MEMORY_MAX)
+    }
+
+    /// As [`Chunks::new`], with so many bytes in memory.
+    pub fn within(mut members: Vec<Member>, runtime: Handle, memory_max: usize) -> Arc<Self> {
         let mut next = 0u64;
         for member in &mut members {
             member.first = next;
@@ -195,6 +223,7 @@ impl Chunks {
         Arc::new(Self {
             members,
             held: Mutex::default(),
+            memory_max,
             runtime,
             is_stopped: AtomicBool::new(false),
             writing: Mutex::new(0),
@@ -396,9 +425,30 @@ impl Chunks {
         let found = held.chunks.get(&no);
         // It may have been dropped meanwhile, and counts for nothing then.
         if found.is_some_and(|found| Arc::ptr_eq(&found.chunk, chunk)) {
-            held.make_room(bytes.len());
+            held.make_room(bytes.len(), self.memory_max);
         }
         chunk.set(ChunkState::Ready(bytes));
+    }
+
+    /// The bytes `all` of the chunks `run`, if they are those that were put there.
+    fn verified(
+        &self,
+        member: &Member,
+        run: &[(u64, Arc<Chunk>)],
+        range: &Range<u64>,
+        all: Bytes,
+    ) -> Result<Bytes> {
+        let is_right = |no: u64| {
+            let part = member.range_of(no);
+            let from = part.start.saturating_sub(range.start) as usize;
+            let to = part.end.saturating_sub(range.start) as usize;
+            member.has_digest(no, all.get(from..to).unwrap_or_default())
+        };
+        if run.iter().all(|(no, _)| is_right(*no)) {
+            return Ok(all);
+        }
+        let what = "the object is damaged: it does not have what was put there";
+        Err(crate::failure::lost(member.object.location(), what))
     }
 
     /// Fetches adjacent chunks in one request.
@@ -407,7 +457,8 @@ impl Chunks {
             return;
         };
         let range = member.range_of(*first).start..member.range_of(*last).end;
-        match member.object.read(range.clone()).await {
+        let read = member.object.read(range.clone()).await;
+        match read.and_then(|all| self.verified(member, run, &range, all)) {
             Ok(all) => {
                 // Before any reader goes on, and perhaps ends.
                 *self.writing.lock() += 1;

@@ -29,11 +29,14 @@ mod read_ahead;
 mod settings;
 mod source;
 mod stored;
+mod verified;
 
 pub use bucket::{Bucket, Condition, FetchedObject, Put};
+pub use bytes::Bytes;
 pub use location::{InStore, Location, ServerKind, is_url, shown, without_secrets};
 pub use probe::{Check, Needed, Probed, probe};
 pub use publication::{Publication, Published};
 pub use publish::{find, publish};
 pub use settings::{CacheSettings, Settings, TIMEOUT_DEFAULT, configure, settings};
 pub use source::RemoteSource;
+pub use verified::{CHUNK_LEN, VerifiedObject, VerifiedReader};

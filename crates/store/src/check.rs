@@ -4,7 +4,7 @@ mod counts;
 mod damage;
 mod extents;
 
-use crate::disk::{Access, LocalFiles, Object, ReadOnlyDisk};
+use crate::disk::{Access, LocalFile, LocalFiles, Object, ReadOnlyDisk};
 use crate::engine::redb::verify_pages;
 use crate::engine::{Table, VisitRow, number_of, sum_of_rows};
 use crate::layout;
@@ -78,7 +78,7 @@ impl BlockStates {
 }
 
 /// A segment and its length, or why it cannot be read.
-type OpenedSegment = std::result::Result<(Box<dyn Object>, u64), String>;
+type OpenedSegment = std::result::Result<(Box<dyn LocalFile>, u64), String>;
 
 /// Contents of all tables, and the results so far.
 #[derive(Default)]
@@ -444,7 +444,7 @@ impl StoreWriter {
 
     /// Opens a segment. `Io` if the caller may not open it.
     fn open_to_check(&self, number: SegmentNo) -> Result<OpenedSegment> {
-        let opened = segment::open(&*self.store().disk, number);
+        let opened = segment::open_unnoted(&*self.store().disk, number);
         match opened.and_then(|file| file.len().map(|len| (file, len))) {
             Ok(opened) => Ok(Ok(opened)),
             Err(error) => why_unopened(error).map(Err),
@@ -508,6 +508,14 @@ impl StoreWriter {
             }
         };
         if row.len <= SEGMENT_SUPERBLOCK_LEN as u64 && blocks.is_empty() {
+            return Ok(());
+        }
+        // All of it would be fetched.
+        if !reads_data && self.is_far(number) {
+            if let Err(error) = file.confirm() {
+                state.find(None, format!("{name}: {error}"));
+                lost(state, &error.to_string());
+            }
             return Ok(());
         }
         if len < row.len && row.live_len > 0 {

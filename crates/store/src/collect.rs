@@ -169,6 +169,11 @@ pub(crate) fn why_bad_map(
 }
 
 impl StoreWriter {
+    /// Whether segment `number` lies on another machine.
+    pub(crate) fn is_far(&self, number: SegmentNo) -> bool {
+        self.store().disk.is_far(&layout::segment_file(number))
+    }
+
     /// Number of those of the images `suspects` whose maps cannot follow when blocks move; each is
     /// told.
     pub(crate) fn damaged_map_count(&self, suspects: &[String]) -> Result<u64> {
@@ -214,6 +219,8 @@ impl StoreWriter {
         let mut is_copied = Ok(());
         victims.retain(|(number, row)| match row.live_len {
             0 => true,
+            // Reading another machine would keep the writer.
+            _ if self.is_far(*number) => false,
             _ => match self.is_missing(*number) {
                 Ok(is_missing) => !is_missing,
                 Err(error) => {
@@ -241,7 +248,7 @@ impl StoreWriter {
         for &number in wanted {
             let row = self.find_segment_row(number)?;
             let is_live = row.is_some_and(|row| row.live_len > 0 && !row.is_emptied);
-            if is_live && !self.is_missing(number)? {
+            if is_live && !self.is_far(number) && !self.is_missing(number)? {
                 found.push(number);
             }
         }

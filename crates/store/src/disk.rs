@@ -30,10 +30,12 @@ pub(crate) use objects::remove_if_there;
 pub use read_only::ReadOnlyDisk;
 pub use unsynced::UnsyncedDisk;
 
+use crate::far_objects::FarPlace;
+use crate::layout;
 use std::collections::BTreeMap;
 use std::fmt::{Debug, Display};
 use std::sync::Arc;
-use weald_format::{Error, ErrorKind, Result};
+use weald_format::{Error, ErrorKind, Result, SegmentNo};
 
 /// How to open a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,6 +140,14 @@ pub trait LocalFile: Object {
     /// # Errors
     /// `Unsupported` if the file system has no locks.
     fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool>;
+
+    /// Asks whether the bytes are there, if they lie on another machine.
+    ///
+    /// # Errors
+    /// `Lost`.
+    fn confirm(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 /// Files in the directory of a store, by their paths there.
@@ -298,6 +308,46 @@ pub trait LocalFiles: Debug + Send + Sync {
     fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
         let what = format!("{place}: this store cannot have tiers");
         Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    /// Opens a place on another machine, as a user named it: that of a tier.
+    ///
+    /// # Errors
+    /// `Unsupported` on a disk without neighbours; `Invalid` for anything else than a bucket.
+    fn open_far(&self, place: &str) -> Result<Arc<FarPlace>> {
+        let what = format!("{place}: this store cannot have tiers");
+        Err(Error::new(ErrorKind::Unsupported, what))
+    }
+
+    /// Creates the file for segment `number` on its way here, in place of another one.
+    ///
+    /// # Errors
+    /// As [`LocalFiles::open`].
+    fn create_moving(&self, _number: SegmentNo) -> Result<Box<dyn LocalFile>> {
+        self.remove_if_there(layout::MOVING)?;
+        self.open(layout::MOVING, Access::Create)
+    }
+
+    /// Whether the file `name` lies on another machine: reading it takes long, and costs.
+    fn is_far(&self, _name: &str) -> bool {
+        false
+    }
+
+    /// Asks another machine whether what it has is what it was.
+    ///
+    /// # Errors
+    /// `Lost`.
+    fn check_here(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// Removes what was dropped on another machine, and what interrupted moves have left there;
+    /// with `is_all`, also what would be due later.
+    ///
+    /// # Errors
+    /// `Lost` if the machine does not answer: the rest is removed by another call; `Io`.
+    fn sweep(&self, _is_all: bool) -> Result<()> {
+        Ok(())
     }
 
     /// The directory of the store alone, if this disk has tiers beside it.

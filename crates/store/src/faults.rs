@@ -74,6 +74,12 @@ pub enum Bug {
     MovedBeforeCopy,
     /// The old file is removed before the new one is durable.
     MovedUnsynced,
+    /// An object that could not be put into a bucket counts as there.
+    PutUnconfirmed,
+    /// What an interrupted move has noted is removed from a bucket, whatever the receipts say.
+    ReceiptIgnored,
+    /// A segment that goes to a bucket again gets the key that it had.
+    KeyUsedAgain,
     /// A move does not look whether the segment was emptied meanwhile.
     MoveIgnoresRow,
     /// Files that a tier has kept while it was away, and that nothing knows, stay there.

@@ -125,6 +125,9 @@ pub const SCRUB_POLICY: &str = "scrub.policy";
 pub const TIER_MARK: &str = "tier";
 /// [`TIER_MARK`] once more.
 pub const TIER_MARK_COPY: &str = "tier.copy";
+/// Begin of the name of a directory with what the store knows of its segments in a bucket: one for
+/// each such tier.
+pub const RECEIPTS: &str = "receipts.";
 /// A segment on its way into a directory, until all of it is there.
 pub const MOVING: &str = "moving";
 /// Most images of a store that were replaced while they are read. Each keeps its space; more mean

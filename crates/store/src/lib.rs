@@ -41,6 +41,7 @@ mod content_digests;
 mod damaged_blocks;
 pub mod disk;
 pub mod engine;
+mod far_objects;
 pub mod faults;
 mod held_blocks;
 mod hex;

@@ -9,6 +9,7 @@ pub use machine::Latency;
 pub use random::Random;
 
 use crate::disk::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object, of_change};
+use crate::far_objects::FarPlace;
 use file_state::{FileState, Pending, apply};
 use machine::Machine;
 use parking_lot::Mutex;
@@ -92,6 +93,7 @@ struct DiskState {
     is_gone: bool,
     /// Other disks, by the paths under which users know them.
     places: BTreeMap<String, SimDisk>,
+    far: BTreeMap<String, Arc<FarPlace>>,
 }
 
 /// The simulated disk; clones share its state.
@@ -139,6 +141,7 @@ impl DiskState {
             capacity: u64::MAX,
             is_gone: false,
             places: BTreeMap::new(),
+            far: BTreeMap::new(),
         }
     }
 }
@@ -173,6 +176,11 @@ impl SimDisk {
     pub fn set_place(&self, path: &str, disk: &Self) {
         let mut state = self.0.lock();
         state.places.insert(path.to_owned(), disk.clone());
+    }
+
+    /// Makes a place on another machine known under a path.
+    pub fn set_far(&self, path: &str, place: Arc<FarPlace>) {
+        self.0.lock().far.insert(path.to_owned(), place);
     }
 
     /// Unplugs the disk, or plugs it in again. All calls fail meanwhile.
@@ -607,6 +615,11 @@ impl LocalFiles for SimDisk {
         let state = self.0.lock();
         let disk = state.places.get(place).cloned();
         Ok(Arc::new(disk.ok_or_else(|| failed(ENOENT))?))
+    }
+
+    fn open_far(&self, place: &str) -> Result<Arc<FarPlace>> {
+        let found = self.0.lock().far.get(place).cloned();
+        found.ok_or_else(|| failed(ENOENT))
     }
 }
 

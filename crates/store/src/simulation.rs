@@ -4,6 +4,8 @@
 //! `WEALD_SEEDS=FIRST..END` selects the seeds; a failure prints its seed.
 
 mod bucket;
+mod cold;
+mod far;
 mod journal;
 mod lost;
 mod machine;

@@ -7,19 +7,24 @@
 //! in that order counts.
 //!
 //! Files from bottom to top: `record` (what a store knows of its tiers, and a tier of its store),
-//! `disk` (one disk out of many), `manage` (add, change, remove) and `moving` (one segment), `plan`
-//! (which segments should move), `heat` (which were used) and `pins` (what belongs where), `mover`
-//! (what a run does).
+//! `receipt` and `bucket` (a tier that is no directory), `disk` (one disk out of many), `manage`
+//! and `manage_bucket` (add, change, remove) and `moving` (one segment), `plan` (which segments
+//! should move), `heat` (which were used) and `pins` (what belongs where), `mover` (what a run
+//! does).
 
+mod bucket;
 mod disk;
 mod heat;
 mod manage;
+mod manage_bucket;
 mod mover;
 mod moving;
 mod pins;
 mod plan;
+mod receipt;
 mod record;
 
+pub use crate::far_objects::{is_far, parse_place};
 pub use disk::TieredDisk;
 pub(crate) use heat::Heat;
 pub use manage::{NewTier, TierState};

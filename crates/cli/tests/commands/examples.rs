@@ -164,7 +164,7 @@ pub fn set_up(bench: &Bench, command: &str) -> Option<S3Server> {
     if command == "commit" {
         must(bench, "mkdir upper; echo new > upper/new");
     }
-    let needs_bucket = ["publish", "store probe"].contains(&command);
+    let needs_bucket = ["publish", "store probe", "tier add"].contains(&command);
     let bucket = needs_bucket.then(|| start_bucket(bench));
     if command.starts_with("tier") {
         must(bench, TIER_DISKS);

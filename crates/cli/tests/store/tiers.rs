@@ -450,8 +450,12 @@ fn the_manual_of_tiers_works_from_beginning_to_end() {
          seq 9999 > work/photos/old; seq 8888 > work/photos/now/new; $WEALD umount work",
     );
     let mut count = 0;
+    let mut is_of_bucket = false;
     for line in steps_of_manual("tiers.md") {
-        if line.starts_with("weald ") {
+        if line.starts_with("## ") {
+            // The tests with a server have it.
+            is_of_bucket = line == "## A bucket";
+        } else if !is_of_bucket {
             ground.run_of_manual(&line, &["/srv/", "/mnt/"]);
             count += 1;
         }

@@ -12,3 +12,4 @@ mod replicas;
 mod stores;
 #[path = "../support/mod.rs"]
 mod support;
+mod tiers;

@@ -1,6 +1,7 @@
 //! The directory of a store on the host.
 
 use super::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object, of_change};
+use crate::far_objects::FarPlace;
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -321,6 +322,10 @@ impl LocalFiles for HostDisk {
 
     fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
         Ok(Arc::new(Self::new(Path::new(place))))
+    }
+
+    fn open_far(&self, place: &str) -> Result<Arc<FarPlace>> {
+        crate::far_objects::open(place)
     }
 }
 

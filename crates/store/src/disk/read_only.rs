@@ -2,6 +2,7 @@
 //! store on read-only media, since the engine and the recovery of a store write.
 
 use super::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
+use crate::far_objects::FarPlace;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -218,6 +219,14 @@ impl LocalFiles for ReadOnlyDisk {
 
     fn open_place(&self, place: &str) -> Result<Arc<dyn Disk>> {
         self.below.open_place(place)
+    }
+
+    fn open_far(&self, place: &str) -> Result<Arc<FarPlace>> {
+        self.below.open_far(place)
+    }
+
+    fn is_far(&self, name: &str) -> bool {
+        self.below.is_far(name)
     }
 
     fn home(&self) -> Option<Arc<dyn Disk>> {

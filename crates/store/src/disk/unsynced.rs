@@ -4,6 +4,7 @@
 //! store; the death of the process cannot, because the kernel has all writes.
 
 use super::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
+use crate::far_objects::FarPlace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use weald_format::Result;
@@ -89,6 +90,14 @@ impl LocalFiles for UnsyncedDisk {
         self.0.open_place(place)
     }
 
+    fn open_far(&self, place: &str) -> Result<Arc<FarPlace>> {
+        self.0.open_far(place)
+    }
+
+    fn is_far(&self, name: &str) -> bool {
+        self.0.is_far(name)
+    }
+
     fn home(&self) -> Option<Arc<dyn Disk>> {
         self.0.home()
     }
@@ -103,6 +112,10 @@ impl LocalFiles for UnsyncedDisk {
 
     fn open_unnoted(&self, name: &str) -> Result<Box<dyn LocalFile>> {
         self.0.open_unnoted(name)
+    }
+
+    fn sweep(&self, is_all: bool) -> Result<()> {
+        self.0.sweep(is_all)
     }
 
     fn take_reads(&self) -> BTreeMap<String, u64> {

@@ -436,6 +436,10 @@ impl Scrub {
             return Ok(0);
         }
         let is_begun = self.file.is_of(number);
+        if !is_begun && self.store.disk.is_far(&layout::segment_file(number)) {
+            self.group.pop_front();
+            return Ok(0);
+        }
         if let Err(error) = self.file.open(&self.store, number) {
             return self.pass_over(host, number, error).map(|()| 0);
         }

@@ -4,8 +4,10 @@
 //! the home alone. A tier that is not here, is not this store's, or belongs to somebody else than
 //! the store is passed over: what lies only there is missing until it is back.
 
+use super::bucket::BucketTier;
 use super::record::{Tier, TierMark, TiersRecord, home_of};
 use crate::disk::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
+use crate::far_objects::{FarPlace, is_far};
 use crate::layout;
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -78,7 +80,17 @@ struct Counted {
 }
 
 /// Opens the directory of a tier of the store in `home`, or says why it is none.
-pub(super) fn attach(home: &dyn Disk, tier: &Tier) -> std::result::Result<Arc<dyn Disk>, String> {
+pub(super) fn attach(
+    home: &Arc<dyn Disk>,
+    tier: &Tier,
+) -> std::result::Result<Arc<dyn Disk>, String> {
+    if is_far(&tier.place) {
+        let attached = BucketTier::attach(home, tier);
+        return match attached {
+            Ok(disk) => Ok(Arc::new(disk)),
+            Err(error) => Err(error.to_string()),
+        };
+    }
     let place = home.open_place(&tier.place).map_err(|e| e.to_string())?;
     let shown = place.shown();
     let mark = match TierMark::read(&*place) {
@@ -93,7 +105,7 @@ pub(super) fn attach(home: &dyn Disk, tier: &Tier) -> std::result::Result<Arc<dy
     if mark.uuid != tier.uuid {
         return Err(format!("{shown}: is another tier than the store knows"));
     }
-    let (inode, path) = home_of(home);
+    let (inode, path) = home_of(&**home);
     if mark.home.0 != inode && mark.home.1 != path {
         return Err(format!(
             "{shown}: belongs to the store {}, of which {path} may be a copy: 'weald tier add \
@@ -209,7 +221,7 @@ impl Disks {
             found.is_none_or(|known| known.disk.is_ok())
         };
         let attached = record.tiers.into_iter().map(|tier| {
-            let disk = attach(&*self.home, &tier);
+            let disk = attach(&self.home, &tier);
             match &disk {
                 Err(why) if was_here(&tier) => log::warn!("tier {}: {why}", tier.name),
                 Ok(_) if !was_here(&tier) => log::info!("tier {}: is here again", tier.name),
@@ -287,7 +299,8 @@ impl Disks {
         }
         let tiers = self.tiers(true);
         let mut here = tiers.iter().filter_map(|known| {
-            let takes = !known.tier.policy.is_off && !known.tier.policy.is_draining;
+            let is_cold = is_far(&known.tier.place);
+            let takes = !is_cold && !known.tier.policy.is_off && !known.tier.policy.is_draining;
             let disk = known.disk.as_ref().ok()?;
             let has_room = takes && has_room(&**disk, known.tier.policy.reserve);
             has_room.then(|| (known.tier.uuid, disk.clone()))
@@ -458,7 +471,8 @@ impl LocalFiles for TieredDisk {
             let Ok(disk) = &known.disk else { continue };
             let of_tier = device(&**disk);
             let is_counted = of_tier.is_some() && devices.contains(&of_tier);
-            if is_counted {
+            // No new data lands in a bucket.
+            if is_counted || is_far(&known.tier.place) {
                 continue;
             }
             // As of now: changes are admitted by it.
@@ -488,6 +502,32 @@ impl LocalFiles for TieredDisk {
         self.0.home.open_place(place)
     }
 
+    fn open_far(&self, place: &str) -> Result<Arc<FarPlace>> {
+        self.0.home.open_far(place)
+    }
+
+    fn is_far(&self, name: &str) -> bool {
+        let tiers = self.0.tiers(false);
+        if !tiers.iter().any(|known| is_far(&known.tier.place)) {
+            return false;
+        }
+        let found = self
+            .0
+            .find(&|disk| disk.open(name, Access::Read).map(|_| disk.is_far(name)));
+        found.is_ok_and(|(is_far, _)| is_far)
+    }
+
+    fn sweep(&self, is_all: bool) -> Result<()> {
+        let mut done = Ok(());
+        for known in &*self.0.tiers(false) {
+            let Ok(disk) = &known.disk else { continue };
+            if let Err(error) = disk.sweep(is_all) {
+                done = Err(Error::lost(format!("tier {}: {error}", known.tier.name)));
+            }
+        }
+        done
+    }
+
     fn home(&self) -> Option<Arc<dyn Disk>> {
         Some(self.0.home.clone())
     }
@@ -514,7 +554,7 @@ impl LocalFiles for TieredDisk {
         if segment_name(name).is_none() {
             return self.0.home.open(name, Access::Read);
         }
-        let (file, _) = self.0.find(&|disk| disk.open(name, Access::Read))?;
+        let (file, _) = self.0.find(&|disk| disk.open_unnoted(name))?;
         Ok(file)
     }
 
@@ -596,5 +636,9 @@ impl LocalFile for Counted {
 
     fn try_lock(&self, offset: u64, is_exclusive: bool) -> Result<bool> {
         self.file().try_lock(offset, is_exclusive)
+    }
+
+    fn confirm(&self) -> Result<()> {
+        self.file().confirm()
     }
 }

@@ -1,10 +1,12 @@
 //! Adds, shows, changes and removes tiers.
 
+use super::bucket::leave;
 use super::disk::attach;
 use super::record::{
     HOME, TIERS_MAX, Tier, TierMark, TierPolicy, TiersRecord, check_tier_name, home_of,
 };
 use crate::disk::{Access, Disk, DiskSpace, LocalFiles};
+use crate::far_objects::is_far;
 use crate::layout;
 use crate::store::Store;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,8 +110,17 @@ impl Store {
     ///
     /// # Errors
     /// `Corrupt` if what the store knows of its tiers is damaged; `Io` of the home.
+    /// # Cost
+    /// A request for each tier in a bucket.
     pub fn tiers(&self) -> Result<Vec<TierState>> {
-        self.tiers_with(&mut KnownLens::new())
+        let mut states = self.tiers_with(&mut KnownLens::new())?;
+        for (state, tier) in states.iter_mut().zip(self.tier_disks()?) {
+            let asked = tier.disk.map(|disk| disk.check_here());
+            if let (None, Ok(Err(error))) = (&state.why_away, asked) {
+                state.why_away = Some(error.to_string());
+            }
+        }
+        Ok(states)
     }
 
     /// As [`Store::tiers`], with lengths that are known, and get those that were asked for.
@@ -144,7 +155,7 @@ impl Store {
         };
         state(HOME, 0, home.shown(), record.home, Ok(home.clone()));
         for tier in &record.tiers {
-            let disk = attach(&*home, tier);
+            let disk = attach(&home, tier);
             state(&tier.name, tier.rank, tier.place.clone(), tier.policy, disk);
         }
         Ok(states)
@@ -191,7 +202,10 @@ impl Store {
             ("of an unknown name".to_owned(), why)
         });
         let away = disks.into_iter().filter_map(|tier| {
-            let why = tier.disk.err()?;
+            let why = match tier.disk {
+                Ok(disk) => disk.check_here().err()?.to_string(),
+                Err(why) => why,
+            };
             Some((tier.name, why))
         });
         Ok(missing.into_iter().chain(away).collect())
@@ -227,7 +241,7 @@ impl Store {
     fn change_tiers<T>(
         &self,
         is_made_again: bool,
-        change: impl FnOnce(&dyn Disk, &mut TiersRecord) -> Result<T>,
+        change: impl FnOnce(&Arc<dyn Disk>, &mut TiersRecord) -> Result<T>,
     ) -> Result<T> {
         let home = self.home()?;
         let lock = match home.open(TIERS_LOCK, Access::Write) {
@@ -247,7 +261,7 @@ impl Store {
             }
             other => other?,
         };
-        let done = change(&*home, &mut record)?;
+        let done = change(&home, &mut record)?;
         record.segment_len = self.superblock.segment_len;
         record
             .tiers
@@ -290,6 +304,9 @@ impl Store {
             if record.tiers.iter().any(|tier| tier.name == new.name) && !new.is_again {
                 return busy(format!("{}: there is a tier of this name", new.name));
             }
+            if is_far(&new.place) {
+                return self.add_bucket(home, record, new);
+            }
             let place = home.open_place(&new.place)?;
             let made = match place.list("") {
                 Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -302,15 +319,11 @@ impl Store {
             let mark = TierMark::read(&*place)?;
             let uuid = match mark {
                 Some(mark) if mark.store != self.uuid() => {
-                    return busy(format!(
-                        "{shown}: is a tier of another store: take another place"
-                    ));
+                    return busy(is_of_another_store(&shown));
                 }
                 Some(mark) if new.is_again => mark.uuid,
                 Some(_) => {
-                    return busy(format!(
-                        "{shown}: is a tier of this store, or of a copy: --again takes it over"
-                    ));
+                    return busy(is_taken(&shown));
                 }
                 None if new.is_again => {
                     return Err(Error::not_found(format!("{shown}: is no tier")));
@@ -333,7 +346,7 @@ impl Store {
             let device = |disk: &dyn Disk| disk.identity().map(|[device, _]| device);
             let of_new = device(&*place);
             if !new.may_share_disk && of_new.is_some() {
-                let of_home = (device(home) == of_new).then(|| HOME.to_owned());
+                let of_home = (device(&**home) == of_new).then(|| HOME.to_owned());
                 let of_tier = disks
                     .filter(|(_, disk)| device(&**disk) == of_new)
                     .map(|(name, _)| name.to_owned());
@@ -351,7 +364,7 @@ impl Store {
             let mark = TierMark {
                 store: self.uuid(),
                 uuid,
-                home: home_of(home),
+                home: home_of(&**home),
             };
             mark.write(&*place)?;
             record
@@ -429,10 +442,16 @@ impl Store {
             let tier = record
                 .tiers
                 .remove(at.ok_or_else(|| no_tier(&shown, name))?);
-            if let Ok(place) = attach(home, &tier) {
+            let place = attach(home, &tier);
+            if let Ok(place) = place
+                && (!loses || place.check_here().is_ok())
+            {
                 if !segments_of(&*place, &mut KnownLens::new())?.is_empty() {
                     let what = format!("tier {name}: a segment has moved there: try again");
                     return Err(Error::new(ErrorKind::Busy, what));
+                }
+                if is_far(&tier.place) {
+                    return leave(home, &tier, &*place);
                 }
                 for file in [layout::MOVING, layout::TIER_MARK, layout::TIER_MARK_COPY] {
                     place.remove_if_there(file)?;
@@ -446,6 +465,14 @@ impl Store {
 /// Whether a directory is no tier yet.
 fn mark_is_new(place: &dyn LocalFiles) -> Result<bool> {
     Ok(TierMark::read(place)?.is_none())
+}
+
+pub(super) fn is_of_another_store(shown: &str) -> String {
+    format!("{shown}: is a tier of another store: take another place")
+}
+
+pub(super) fn is_taken(shown: &str) -> String {
+    format!("{shown}: is a tier of this store, or of a copy: --again takes it over")
 }
 
 pub(super) fn no_tier(shown: &str, name: &str) -> Error {

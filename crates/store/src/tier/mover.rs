@@ -447,6 +447,15 @@ impl Mover {
     pub fn run(&mut self, host: &mut impl MoveHost) -> Result<TierReport> {
         self.note_reads();
         self.settle(host)?;
+        if self.is_asked
+            && let Err(error) = self.ask_again(|_| true)
+        {
+            log::debug!("{error}");
+        }
+        // What was told already: the next run tries again.
+        if let Err(error) = self.store.sweep_tiers() {
+            log::debug!("{error}");
+        }
         let rates = self.rates()?;
         let mut report = TierReport::default();
         let pins = self.look_for_pins(host, self.is_asked)?;
@@ -499,6 +508,7 @@ impl Mover {
         to: &str,
     ) -> Result<TierReport> {
         let rate = self.rates()?.get(to).copied().unwrap_or(0);
+        self.ask_again(|name| name == to)?;
         let mut report = TierReport::default();
         for number in numbers {
             if host.should_stop() {
@@ -565,6 +575,20 @@ impl Mover {
                 .push((len, HOME.to_owned(), COMES_BETWEEN.to_owned()));
         }
         Ok(report)
+    }
+
+    /// Asks tiers on other machines whether they are here, also if they failed a moment ago: a user
+    /// waits.
+    fn ask_again(&self, is_asked: impl Fn(&str) -> bool) -> Result<()> {
+        for tier in self.store.tier_disks()? {
+            if let (true, Ok(disk)) = (is_asked(&tier.name), &tier.disk) {
+                let asked = disk.check_here();
+                asked.map_err(|error| {
+                    Error::lost(format!("tier {} is not here: {error}", tier.name))
+                })?;
+            }
+        }
+        Ok(())
     }
 
     /// Bytes a second that each tier gets at most.

@@ -11,7 +11,7 @@ use weald_format::store::Uuid;
 use weald_format::{Error, ErrorKind, Result};
 
 /// Most bytes of such a file.
-const LEN_MAX: u64 = 256 << 10;
+pub(super) const LEN_MAX: u64 = 256 << 10;
 /// Most tiers of a store.
 pub const TIERS_MAX: usize = 64;
 /// Longest name of a tier, in bytes.
@@ -95,7 +95,7 @@ pub struct Tier {
     pub uuid: Uuid,
     /// The order of tiers: those with a lower rank are faster, and the home is faster than all.
     pub rank: u32,
-    /// Its directory, absolute.
+    /// Its directory, absolute, or the URL of a prefix in a bucket.
     pub place: String,
     /// What moves by itself.
     pub policy: TierPolicy,
@@ -291,7 +291,8 @@ impl TierMark {
         damaged.map_or(Ok(None), Err)
     }
 
-    fn parse(bytes: &[u8]) -> Option<Self> {
+    /// The mark that `bytes` are; nothing if they are damaged.
+    pub fn parse(bytes: &[u8]) -> Option<Self> {
         let mut lines = unsealed(bytes)?.lines();
         if lines.next()? != TIER_LINE {
             return None;
@@ -311,14 +312,18 @@ impl TierMark {
     /// # Errors
     /// `Io`, `Full`.
     pub fn write(&self, place: &dyn LocalFiles) -> Result<()> {
+        let names = [layout::TIER_MARK, layout::TIER_MARK_COPY];
+        replace(place, &names, &self.text())
+    }
+
+    /// As [`TierMark::parse`] takes it.
+    pub fn text(&self) -> String {
         let (store, uuid) = (hex(&self.store), hex(&self.uuid));
         let (inode, path) = &self.home;
         let home = format!("{inode} {}", path.replace('\n', "?"));
-        let text = sealed(format!(
+        sealed(format!(
             "{TIER_LINE}\nstore {store}\nuuid {uuid}\nhome {home}\n"
-        ));
-        let names = [layout::TIER_MARK, layout::TIER_MARK_COPY];
-        replace(place, &names, &text)
+        ))
     }
 }
 

@@ -276,6 +276,9 @@ pub(super) fn gc(args: &GcArgs) -> anyhow::Result<ExitCode> {
         }
     }
     writer.renew_reserve();
+    if let Err(error) = store.sweep_tiers() {
+        messages::problem(store.shown().as_bytes(), &error);
+    }
     let views = views::collect_gone(&store)?;
     let freed = before.saturating_sub(disk_len(Path::new(&store.shown()))?);
     let users = match done.segments_kept {

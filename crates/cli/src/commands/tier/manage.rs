@@ -8,7 +8,7 @@ use anyhow::bail;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use weald_store::tier::{Hours, NewTier, TierPolicy};
+use weald_store::tier::{Hours, NewTier, TierPolicy, is_far, parse_place};
 
 /// A time, or 0 for none.
 fn seconds_or_none(text: &str) -> Result<u64, String> {
@@ -61,6 +61,9 @@ impl PolicyArgs {
 pub const ADD_HELP: Help = Help {
     lists: &[],
     notes: &[
+        "A bucket is s3://BUCKET/PREFIX, with credentials from the environment. No new data lands \
+         there: what is moved there by weald tier move, by a policy or by path is put there as a \
+         whole segment.",
         "The directory is made if it is missing, and gets a file that says to which store it \
          belongs. A directory with other files, one of another store, and one on a disk that has a \
          tier already, or the home, are refused.",
@@ -79,6 +82,10 @@ pub const ADD_HELP: Help = Help {
             "Let data come back from there when it is read again",
             "weald tier add /srv/store /mnt/hdd2 --name slower --rank 2 --hits 100",
         ),
+        (
+            "Use a bucket for what nobody needs soon",
+            "weald tier add /srv/store s3://bucket/tier --name cold --rank 3",
+        ),
     ],
     exit_status: DONE_OR_FAILED,
 };
@@ -89,7 +96,7 @@ pub const ADD_HELP: Help = Help {
 pub(super) struct AddArgs {
     #[command(flatten)]
     location: StoreDir,
-    /// Directory of another disk, empty or missing
+    /// Directory of another disk, empty or missing, or s3://BUCKET/PREFIX
     #[arg(value_name = "PLACE")]
     place: PathBuf,
     /// Name of the tier
@@ -137,6 +144,36 @@ fn real_path(path: &Path) -> anyhow::Result<PathBuf> {
 
 pub(super) fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let store = open(&args.location.store)?;
+    let text = match args.place.to_str() {
+        Some(text) if is_far(text) => {
+            parse_place(text)?;
+            text.trim_end_matches('/').to_owned()
+        }
+        _ => place_of(args)?,
+    };
+    let words = show_path(Path::new(&text));
+    let mut policy = TierPolicy::default();
+    args.policy.change(&mut policy);
+    store.add_tier(&NewTier {
+        name: args.name.clone(),
+        place: text,
+        rank: args.rank,
+        policy,
+        uuid: random_uuid()?,
+        may_share_disk: args.same_disk,
+        is_again: args.again,
+    })?;
+    if !args.quiet {
+        let mut output = Output::new();
+        let store = show_path(&args.location.store);
+        writeln!(output, "{store}: tier {} in {words}", args.name)?;
+        output.finish()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The directory that is to be a tier.
+fn place_of(args: &AddArgs) -> anyhow::Result<String> {
     let place = real_path(&args.place)?;
     let home = real_path(&args.location.store)?;
     let words = show_path(&place);
@@ -152,24 +189,7 @@ pub(super) fn add(args: &AddArgs) -> anyhow::Result<ExitCode> {
     let Some(text) = place.to_str() else {
         bail!("{words}: the path of a tier has to be UTF-8");
     };
-    let mut policy = TierPolicy::default();
-    args.policy.change(&mut policy);
-    store.add_tier(&NewTier {
-        name: args.name.clone(),
-        place: text.to_owned(),
-        rank: args.rank,
-        policy,
-        uuid: random_uuid()?,
-        may_share_disk: args.same_disk,
-        is_again: args.again,
-    })?;
-    if !args.quiet {
-        let mut output = Output::new();
-        let store = show_path(&args.location.store);
-        writeln!(output, "{store}: tier {} in {words}", args.name)?;
-        output.finish()?;
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(text.to_owned())
 }
 
 /// Sections of the help.

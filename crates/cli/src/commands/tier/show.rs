@@ -10,7 +10,7 @@ use clap::Args;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use weald_store::tier::{Hours, TierReport, TierState};
+use weald_store::tier::{Hours, TierReport, TierState, is_far};
 use weald_vfs::safe_line;
 
 /// Sections of the help.
@@ -101,6 +101,9 @@ type Metric = (
     fn(&TierState, &TierReport) -> u64,
 );
 
+/// The metric of free space.
+const FREE: &str = "weald_tier_free_bytes";
+
 const METRICS: [Metric; 4] = [
     (
         ("weald_tier_here", "Whether the tier is here."),
@@ -110,10 +113,7 @@ const METRICS: [Metric; 4] = [
         ("weald_tier_bytes", "Bytes of segments on the tier."),
         |tier, _| tier.len(),
     ),
-    (
-        ("weald_tier_free_bytes", "Free bytes of its disk."),
-        |tier, _| tier.space.free,
-    ),
+    ((FREE, "Free bytes of its disk."), |tier, _| tier.space.free),
     (
         (
             "weald_tier_waiting_bytes",
@@ -145,8 +145,12 @@ pub(in crate::commands) fn json_of(tier: &TierState, report: &TierReport) -> Obj
     object.insert("error".into(), tier.why_away.clone().into());
     object.insert("segments".into(), (tier.segments.len() as u64).into());
     object.insert("bytes".into(), tier.len().into());
-    object.insert("disk_bytes".into(), tier.space.total.into());
-    object.insert("disk_free_bytes".into(), tier.space.free.into());
+    let space = (!is_far(&tier.place)).then_some(tier.space);
+    object.insert("disk_bytes".into(), space.map(|space| space.total).into());
+    object.insert(
+        "disk_free_bytes".into(),
+        space.map(|space| space.free).into(),
+    );
     object.insert("max_age".into(), policy.max_age_s.into());
     object.insert("reserve".into(), policy.reserve.into());
     object.insert("hits".into(), policy.hits.into());
@@ -169,6 +173,12 @@ fn text_of(tier: &TierState, report: &TierReport) -> String {
     // Writing to a string does not fail.
     let _ = match &tier.why_away {
         Some(why) => writeln!(text, "  not here: {}", safe_line(why)),
+        None if is_far(&tier.place) => writeln!(
+            text,
+            "  {} in {} segments",
+            bytes(tier.len()),
+            count(tier.segments.len() as u64)
+        ),
         None => writeln!(
             text,
             "  {} in {} segments; {} of {} are free",
@@ -217,6 +227,7 @@ fn text_of(tier: &TierState, report: &TierReport) -> String {
 pub(in crate::commands) fn words_of(tier: &TierState) -> String {
     match &tier.why_away {
         Some(why) => format!("is not here: {}", safe_line(why)),
+        None if is_far(&tier.place) => bytes(tier.len()),
         None => format!("{}, {} are free", bytes(tier.len()), bytes(tier.space.free)),
     }
 }
@@ -228,7 +239,9 @@ fn metrics(tiers: &[TierState], report: &TierReport, store: &Path) -> anyhow::Re
     let shown = label(&path.to_string_lossy());
     let mut text = String::new();
     for (head, figure) in METRICS {
-        let lines = tiers.iter().map(|tier| {
+        // A bucket says nothing of its space.
+        let is_told = |tier: &&TierState| head.0 != FREE || !is_far(&tier.place);
+        let lines = tiers.iter().filter(is_told).map(|tier| {
             let labels = format!("store=\"{shown}\",tier=\"{}\"", label(&tier.name));
             (labels, figure(tier, report) as f64)
         });
