@@ -76,6 +76,8 @@ pub use cache::{default_cache_len, page_len_max};
 pub use check::findings::{CheckOptions, CheckReport, Finding};
 pub use hotness::text::Hotness;
 pub use image::{Image, OpenedDirectory, Summary, VisitEntryBlock};
+pub use inspect::by_directory::{StoredNode, StoredSums, StoredTree, TreeDetail};
+pub use inspect::by_generation::AppendedBy;
 pub use inspect::placed::{PlacedRange, RangePlace};
 pub use inspect::sections::{RecipeShare, SectionInfo, Share};
 pub use inspect::space::{SpaceUsage, StreamUsage};

@@ -1,20 +1,28 @@
 //! `weald info`: shows properties of an image and where its bytes go.
 
+mod html;
+mod markup;
 mod stages;
+mod treemap;
 
 use crate::help::{DONE_OR_FAILED, Help};
 use crate::json::{self, Object};
-use crate::open::ImageArgs;
+use crate::open::{ImageArgs, keep_private, refuse_stored_target};
 use crate::output::Output;
 use crate::progress::{bytes, count};
-use clap::Args;
+use anyhow::{anyhow, bail};
+use clap::{Args, ValueHint};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use weald_format::ErrorKind;
 use weald_format::container::RecordType;
 use weald_format::directory::Base;
 use weald_format::label::Label;
 use weald_image::{RecipeShare, SectionInfo, Share, Summary};
+use weald_io::{OutputFile, TargetKind};
 use weald_vfs::{ReadingCost, Spread, reading_cost, shown};
 
 /// Sections of the help.
@@ -23,6 +31,9 @@ pub const HELP: Help = Help {
     notes: &[
         "The image digest was computed when the image was opened, and authenticates all of \
          it. The tree digest is what the image claims: weald check compares it with the tree.",
+        "The page of --html needs no script and loads nothing. Files that are equal to others take \
+         bytes where their first name is, and a block with several files is divided among them. \
+         Small entries are counted together, so that a page has a few MB at most.",
     ],
     examples: &[
         (
@@ -36,6 +47,10 @@ pub const HELP: Help = Help {
         (
             "Show how much data small reads decode",
             "weald info --reading forest.weald",
+        ),
+        (
+            "Write a page for a browser: bytes by directory, generation and codec",
+            "weald info --html forest.html forest.weald",
         ),
         (
             "Print the image digest",
@@ -58,6 +73,13 @@ pub struct InfoArgs {
     /// Show what each stage saved: sharing, repeats, recipes, codecs
     #[arg(long)]
     stages: bool,
+    /// Write an HTML page with the bytes by directory, generation and codec; - is standard output
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath,
+          conflicts_with_all = ["reading", "stages", "json"])]
+    html: Option<PathBuf>,
+    /// Replace the page if it exists
+    #[arg(short, long, requires = "html")]
+    force: bool,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -65,6 +87,9 @@ pub struct InfoArgs {
 
 /// Runs the command.
 pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
+    if let Some(target) = &args.html {
+        return write_page(args, target);
+    }
     let image = args.image.open()?;
     let summary = image.summary();
     let (bases, label) = (&image.directory().bases, &image.directory().label);
@@ -96,6 +121,27 @@ pub fn run(args: &InfoArgs) -> anyhow::Result<ExitCode> {
         }
     }
     output.finish()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page of `--html`: complete, or not at all.
+fn write_page(args: &InfoArgs, path: &Path) -> anyhow::Result<ExitCode> {
+    refuse_stored_target(path)?;
+    if !args.force {
+        let refused = weald_io::refuse_existing(path);
+        refused.map_err(|error| anyhow!("{error}; --force replaces it"))?;
+    }
+    let image = args.image.open()?;
+    keep_private(&args.image.image);
+    let page = html::page(&image, args.image.image.as_os_str().as_bytes())?;
+    let mut target = OutputFile::create(path, TargetKind::File)?;
+    target.write_all(page.as_bytes())?;
+    match target.commit(args.force) {
+        Err(error) if error.kind() == ErrorKind::Busy => {
+            bail!("{error}; --force replaces it")
+        }
+        other => other?,
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -14,6 +14,7 @@ mod find;
 mod from_erofs;
 mod fsverity;
 mod info;
+mod info_html;
 mod json_doc;
 mod labels;
 mod outputs;

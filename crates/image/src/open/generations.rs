@@ -175,12 +175,26 @@ pub fn generations(path: &Path) -> Result<Vec<Generation>> {
 /// `Io`, `Corrupt`, `Unsupported`.
 pub fn footers(source: &dyn ReadAt) -> Result<(Digest, Vec<Footer>)> {
     let (superblock_digest, last) = open_footer(source)?;
+    Ok((superblock_digest, footers_from(source, last)?))
+}
+
+/// `last` and the footers before it, the newest first.
+fn footers_from(source: &dyn ReadAt, last: Footer) -> Result<Vec<Footer>> {
     let (mut footers, mut found) = (Vec::new(), Some(last));
     while let Some(footer) = found {
         footers.push(footer);
         found = previous(source, &footer)?;
     }
-    Ok((superblock_digest, footers))
+    Ok(footers)
+}
+
+/// Lists the generation of the footer `last` and those before it, the newest first.
+///
+/// # Errors
+/// `Io`, `Corrupt`, `Unsupported`.
+pub fn list_from(source: &dyn ReadAt, last: &Footer) -> Result<Vec<Generation>> {
+    let footers = footers_from(source, *last)?;
+    Ok(footers.iter().map(Generation::of).collect())
 }
 
 /// Lists the generations of the image in `source`, the newest first.
