@@ -6,7 +6,7 @@
 //! that nothing that arrives late can replace or remove what counts.
 
 use super::receipt::{self, RECEIPT_LEN_MAX, key_name, parse_key_name};
-use super::record::{LEN_MAX, Tier, TierMark, home_of};
+use super::record::{LEN_MAX, Tier, TierMark, home_of, owner_of};
 use crate::disk::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
 use crate::far_objects::{FarPlace, GoingKey, nonce, of_place};
 use crate::faults::Bug;
@@ -204,7 +204,7 @@ impl BucketTier {
 
     /// Opens the tier `tier` of the store in `home`, or says why that cannot be.
     pub fn attach(home: &Arc<dyn Disk>, tier: &Tier) -> Result<Self> {
-        let owner = home.owner(layout::TIERS)?;
+        let owner = owner_of(&**home, [layout::TIERS, layout::TIERS_COPY])?;
         let user = rustix::process::geteuid().as_raw();
         // The credentials of this user are not used for what another one has written.
         if owner.is_some_and(|owner| owner != user && owner != 0) {

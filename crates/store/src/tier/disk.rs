@@ -5,7 +5,7 @@
 //! the store is passed over: what lies only there is missing until it is back.
 
 use super::bucket::BucketTier;
-use super::record::{Tier, TierMark, TiersRecord, home_of};
+use super::record::{Tier, TierMark, TiersRecord, home_of, owner_of};
 use crate::disk::{Access, Disk, DiskSpace, LocalFile, LocalFiles, Object};
 use crate::far_objects::{FarPlace, is_far};
 use crate::layout;
@@ -115,8 +115,8 @@ pub(super) fn attach(
     }
     // A store of another user leads nowhere that this user does not own.
     let owners = (
-        owner(home, [layout::TIERS, layout::TIERS_COPY]),
-        owner(&*place, [layout::TIER_MARK, layout::TIER_MARK_COPY]),
+        owner_of(&**home, [layout::TIERS, layout::TIERS_COPY]),
+        owner_of(&*place, [layout::TIER_MARK, layout::TIER_MARK_COPY]),
     );
     match owners {
         (Ok(of_store), Ok(of_tier)) if of_store == of_tier => Ok(place),
@@ -125,23 +125,6 @@ pub(super) fn attach(
             "{shown}: belongs to another user than {path}/{}",
             layout::TIERS
         )),
-    }
-}
-
-/// The user to whom a file and its copy belong, of which one may be missing.
-fn owner(files: &dyn LocalFiles, [name, copy]: [&str; 2]) -> Result<Option<u32>> {
-    let is_missing =
-        |owner: &Result<_>| matches!(owner, Err(error) if error.kind() == ErrorKind::NotFound);
-    let (first, second) = (files.owner(name), files.owner(copy));
-    match (is_missing(&first), is_missing(&second)) {
-        (true, _) => second,
-        (false, true) => first,
-        (false, false) if first? == second? => files.owner(name),
-        (false, false) => {
-            let shown = files.shown();
-            let what = format!("{shown}: {name} and {copy} belong to different users");
-            Err(Error::invalid(what))
-        }
     }
 }
 

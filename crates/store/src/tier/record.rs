@@ -327,6 +327,23 @@ impl TierMark {
     }
 }
 
+/// The user to whom a file and its copy belong, of which one may be missing.
+pub(super) fn owner_of(files: &dyn LocalFiles, [name, copy]: [&str; 2]) -> Result<Option<u32>> {
+    let is_missing =
+        |owner: &Result<_>| matches!(owner, Err(error) if error.kind() == ErrorKind::NotFound);
+    let (first, second) = (files.owner(name), files.owner(copy));
+    match (is_missing(&first), is_missing(&second)) {
+        (true, _) => second,
+        (false, true) => first,
+        (false, false) if first? == second? => files.owner(name),
+        (false, false) => {
+            let shown = files.shown();
+            let what = format!("{shown}: {name} and {copy} belong to different users");
+            Err(Error::invalid(what))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
