@@ -430,25 +430,10 @@ impl Chunks {
         chunk.set(ChunkState::Ready(bytes));
     }
 
-    /// The bytes `all` of the chunks `run`, if they are those that were put there.
-    fn verified(
-        &self,
-        member: &Member,
-        run: &[(u64, Arc<Chunk>)],
-        range: &Range<u64>,
-        all: Bytes,
-    ) -> Result<Bytes> {
-        let is_right = |no: u64| {
-            let part = member.range_of(no);
-            let from = part.start.saturating_sub(range.start) as usize;
-            let to = part.end.saturating_sub(range.start) as usize;
-            member.has_digest(no, all.get(from..to).unwrap_or_default())
-        };
-        if run.iter().all(|(no, _)| is_right(*no)) {
-            return Ok(all);
-        }
-        let what = "the object is damaged: it does not have what was put there";
-        Err(crate::failure::lost(member.object.location(), what))
+    /// Lets the readers of a chunk fail, and the next one ask again.
+    fn has_failed(&self, no: u64, chunk: &Arc<Chunk>, failure: Failure) {
+        self.held.lock().remove(no);
+        chunk.set(ChunkState::Failed(failure));
     }
 
     /// Fetches adjacent chunks in one request.
@@ -458,7 +443,7 @@ impl Chunks {
         };
         let range = member.range_of(*first).start..member.range_of(*last).end;
         let read = member.object.read(range.clone()).await;
-        match read.and_then(|all| self.verified(member, run, &range, all)) {
+        match read {
             Ok(all) => {
                 // Before any reader goes on, and perhaps ends.
                 *self.writing.lock() += 1;
@@ -466,8 +451,17 @@ impl Chunks {
                     let part = member.range_of(*no);
                     let from = part.start.saturating_sub(range.start) as usize;
                     let to = part.end.saturating_sub(range.start) as usize;
+                    let bytes = all.get(from..to).unwrap_or_default();
+                    // Damage costs its chunk, and not the others of the request.
+                    if !member.has_digest(*no, bytes) {
+                        let what = "the object is damaged: it does not have what was put there";
+                        let error = crate::failure::lost(member.object.location(), what);
+                        log::info!("{error}");
+                        self.has_failed(*no, chunk, Failure::from(error));
+                        continue;
+                    }
                     // A copy: a slice would keep the whole answer in memory.
-                    let bytes = Bytes::copy_from_slice(all.get(from..to).unwrap_or_default());
+                    let bytes = Bytes::copy_from_slice(bytes);
                     self.is_ready(*no, chunk, bytes.clone());
                     if let Some(disk) = &member.disk {
                         disk.write(member.own_no(*no), &bytes);
@@ -480,8 +474,7 @@ impl Chunks {
                 log::info!("{error}");
                 let failure = Arc::new(Failure::from(error));
                 for (no, chunk) in run {
-                    self.held.lock().remove(*no);
-                    chunk.set(ChunkState::Failed(Failure::from(failure.error())));
+                    self.has_failed(*no, chunk, Failure::from(failure.error()));
                 }
             }
         }

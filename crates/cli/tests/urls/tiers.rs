@@ -240,6 +240,20 @@ fn what_is_no_tier_of_this_store_is_refused() {
     must(&ground, &["store", "check", "store"]);
     let checked = ground.weald(["store", "check", "--data", "store"]);
     assert_eq!(checked.code, Some(1), "{}", checked.stderr);
+    // Damage costs the block that it lies in: not the chunk that is fetched, nor the request.
+    let said = checked.text();
+    assert_eq!(said.matches("damaged: one").count(), 1, "{said}");
+    let image = ground.weald(["check", "store:one"]);
+    assert_eq!(image.code, Some(1), "{}", image.stderr);
+    must(&ground, &["tier", "drain", "-q", "store", "cold"]);
+    let checked = ground.weald(["store", "check", "--data", "store"]).text();
+    assert_eq!(checked.matches("damaged: one").count(), 1, "{checked}");
+    must(&ground, &["tier", "set", "store", "cold", "--on"]);
+    must(
+        &ground,
+        &["tier", "move", "-q", "store:one", "--to", "cold"],
+    );
+    let objects = self::objects(&ground);
     fs::remove_file(&objects[1]).expect("remove");
     let checked = ground.weald(["store", "check", "store"]);
     assert_eq!(checked.code, Some(1), "{}", checked.stderr);

@@ -159,6 +159,11 @@ pub fn restore_store(
     })?;
     let rows = path.rows(place, &Sealer::new()?)?;
     damage.extend(missing_data(&path, &rows));
+    let volumes = rows.rows().iter();
+    let volumes = volumes.filter(|((table, _), _)| *table == Table::Volumes);
+    let volumes = volumes.map(|((_, key), row)| (String::from_utf8_lossy(key).into(), row.clone()));
+    let is_shown = |(name, _): &(String, Vec<u8>)| !layout::is_replaced_key(name);
+    let volumes: Vec<_> = volumes.filter(is_shown).collect();
     let header = to.header;
     let (mut written_len, mut lost) = (0, Vec::new());
     let fill = |disk: &dyn Disk, engine: &dyn Engine| -> Result<()> {
@@ -171,6 +176,9 @@ pub fn restore_store(
         segment_len: header.segment_len,
     };
     let store = Store::create_filled(disk, superblock, fill)?;
+    for (name, row) in &volumes {
+        store.show_volume(name, row)?;
+    }
     // It shows the maps, and makes the journal.
     let mut writer = store.write(options)?;
     writer.begin_journal()?;

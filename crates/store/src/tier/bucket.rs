@@ -581,23 +581,30 @@ impl FarFile {
         format!("{}/{}", self.place.objects.shown(), self.object.key)
     }
 
-    /// The part from `start` on, as the bucket has it now.
+    /// The part from `start` on, as the bucket has it now, damaged or not: each block has a digest
+    /// of its own, which costs less of what lies around damage.
     fn part(&self, start: u64) -> Result<Bytes> {
         let range = start..start.saturating_add(STEP_LEN).min(self.object.len);
-        let read = self
-            .place
-            .objects
-            .read_part(&self.object.key, range.clone());
+        let len = range.end.saturating_sub(range.start);
+        let read = self.place.objects.read_part(&self.object.key, range);
         let bytes = read.map_err(of_place)?;
-        let first = usize::try_from(start / CHUNK_LEN).unwrap_or(usize::MAX);
-        let wanted = self.object.digests.get(first..).unwrap_or_default();
-        let found = digests_of(std::slice::from_ref(&bytes));
-        let is_whole = bytes.len() as u64 == range.end.saturating_sub(range.start);
-        if is_whole && wanted.starts_with(&found) {
+        if bytes.len() as u64 == len {
             return Ok(bytes);
         }
-        let shown = self.shown();
-        Err(Error::lost(format!("{shown}: is damaged")))
+        Err(Error::lost(format!("{}: is cut", self.shown())))
+    }
+
+    /// Reads around all copies what differs from the digests of its chunk: the digest of a block
+    /// tells which of the bytes are damaged. `error` says that they differ.
+    fn read_damaged(&self, error: Error, buf: &mut [u8], range: Range<u64>) -> Result<()> {
+        match self.place.objects.read_part(&self.object.key, range) {
+            Ok(bytes) if bytes.len() == buf.len() => {
+                buf.copy_from_slice(&bytes);
+                Ok(())
+            }
+            // It may lie elsewhere by now: the caller looks again.
+            _ => Err(Error::new(ErrorKind::Io, error.what().to_owned())),
+        }
     }
 
     /// Reads past all copies.
@@ -643,14 +650,12 @@ impl Object for FarFile {
             Some(now) => self.read_now(now, buf, &(offset..end)),
             None => {
                 let objects = &self.place.objects;
-                let read = objects.read_verified(&self.object, buf, offset);
-                read.map_err(|error| match error.kind() {
-                    // It may lie elsewhere by now: the caller looks again.
-                    ErrorKind::Lost | ErrorKind::NotFound => {
-                        Error::new(ErrorKind::Io, error.what().to_owned())
+                match objects.read_verified(&self.object, buf, offset) {
+                    Err(error) if matches!(error.kind(), ErrorKind::Lost | ErrorKind::NotFound) => {
+                        self.read_damaged(error, buf, offset..end)
                     }
-                    _ => of_place(error),
-                })
+                    read => read.map_err(of_place),
+                }
             }
         }
     }
