@@ -9,7 +9,7 @@ use crate::tier::{Heat, TierReport};
 use weald_format::{ErrorKind, Result};
 
 /// Most bytes that are read of one of them. A longer one is damaged.
-const LEN_MAX: u64 = 64 << 20;
+const LEN_MAX: u64 = 256 << 20;
 
 /// A small file.
 struct StateFile {
@@ -56,18 +56,22 @@ impl Store {
     pub(crate) fn damaged_state_files(&self) -> Result<Vec<String>> {
         let mut damaged = Vec::new();
         for file in &STATE_FILES {
-            let is_bad = match self.disk.read_file(file.name, LEN_MAX) {
-                Ok(bytes) => !(file.is_whole)(&bytes),
-                Err(error) if error.kind() == ErrorKind::NotFound => false,
-                Err(error) if is_bad_file(&error) => true,
-                Err(error) => return Err(error),
-            };
-            if is_bad {
+            // What reads well the second time is not damaged: the disk or its cable failed once.
+            if self.is_damaged(file)? && self.is_damaged(file)? {
                 damaged.push(format!("{}: is damaged: {}", file.name, file.cost));
             }
         }
         let replicas = self.damaged_replicas()?.into_iter();
         damaged.extend(replicas.map(|error| error.to_string()));
         Ok(damaged)
+    }
+
+    fn is_damaged(&self, file: &StateFile) -> Result<bool> {
+        match self.disk.read_file(file.name, LEN_MAX) {
+            Ok(bytes) => Ok(!(file.is_whole)(&bytes)),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+            Err(error) if is_bad_file(&error) => Ok(true),
+            Err(error) => Err(error),
+        }
     }
 }

@@ -537,6 +537,8 @@ fn drill(
             "segment" => at < SEGMENT_SUPERBLOCK_LEN,
             // Nobody reads it while the tables are whole. A log is read by the next writer.
             "journal" | "volumes" => true,
+            // What was asked of a scrub, and what the last one found, is shown to users alone.
+            "other" => place.starts_with("scrub"),
             _ => false,
         };
         let (count, found) = round_of(whole, &copies, (kind, is_read));

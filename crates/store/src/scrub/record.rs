@@ -354,9 +354,11 @@ impl ScrubReport {
                     }
                 }
                 None => {
-                    let ids: Vec<String> =
-                        finding.blocks.iter().map(|id| id.0.to_string()).collect();
-                    let _ = writeln!(text, "blocks {}", ids.join(" "));
+                    text.push_str("blocks");
+                    for id in &finding.blocks {
+                        let _ = write!(text, " {}", id.0);
+                    }
+                    text.push('\n');
                 }
             }
         }
@@ -532,6 +534,11 @@ mod tests {
                 ScrubFinding {
                     what: "a block \u{1b}[31m".into(),
                     blocks: vec![BlockId(1), BlockId(u64::MAX)],
+                    users: None,
+                },
+                ScrubFinding {
+                    what: "not of blocks".into(),
+                    blocks: Vec::new(),
                     users: None,
                 },
                 ScrubFinding {
