@@ -279,6 +279,8 @@ fn what_cannot_follow_is_refused_and_stays_as_it_is() {
     );
     ground.refused(&["store", "salvage", "standby"], &["is a standby"]);
     ground.refused(&["replica", "send", "standby"], &["has no replica"]);
+    let words = ["replica", "add", "store", "place-3", "--name", "standby"];
+    ground.refused(&words, &["cannot be called standby"]);
     ground.sh("diff -r store before");
     // Another history of the same store.
     ground.weald(&[

@@ -283,7 +283,9 @@ impl Store {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
             other => other?,
         };
-        // Of a record that is missing, the copy is left.
+        // Of a record that is missing, the copy is left. That of a standby is no replica's.
+        let is_standby_copy = |name: &String| layout::STANDBY_COPY.ends_with(&format!("/{name}"));
+        names.retain(|name| !is_standby_copy(name));
         for name in &mut names {
             let of_copy = name
                 .strip_prefix('.')

@@ -101,6 +101,11 @@ impl Store {
         settings: ReplicaSettings,
     ) -> Result<()> {
         crate::layout::check_name(name)?;
+        // Its copy would be the file by which a store is a standby.
+        if name == "standby" {
+            let what = "a replica cannot be called standby: choose another name (--name)";
+            return Err(Error::invalid(what));
+        }
         if self.replica_names()?.iter().any(|other| other == name) {
             let what = format!(
                 "{}: has a replica {name:?} already: another --name, or 'weald replica remove'",
