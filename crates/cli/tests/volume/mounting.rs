@@ -350,11 +350,9 @@ fn commands_wait_for_another_writer_if_asked_to() {
     ground.sh(TREE);
     let other_adds = "
         rm -f stream; mkfifo stream
-        $WEALD store add -q --wait 60 store - --name slow --replace < stream & other=$!
+        $WEALD store add -q store - --name slow --replace < stream & other=$!
         exec 3> stream
-        until ! $WEALD snapshot rm store:v@none 2> said && grep -q 'store add' said; do
-            sleep 0.1
-        done;";
+        until grep -qs \"process $other (weald store add)\" store/lock; do sleep 0.05; done;";
     let other_ends = "(sleep 1; tar -c tree >&3) & exec 3>&-; ";
     ground.sh(&format!(
         "mkdir -p mnt; $WEALD snapshot create -q {VOLUME}@old; {other_adds}

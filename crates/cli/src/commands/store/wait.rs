@@ -39,7 +39,15 @@ pub(in crate::commands) fn until_free(store: &Store, wait: Duration) -> anyhow::
         match store.write(WriteOptions::new(writer_name("store"))) {
             Err(error) if error.kind() == ErrorKind::Busy => {}
             // Another error is told by the command.
-            _ => return Ok(()),
+            done => {
+                drop(done);
+                // Threads of the writer may end a moment later, and have its lock until then.
+                let own = std::process::id();
+                while store.writers().contains(&own) && start.elapsed() < wait {
+                    std::thread::sleep(INTERVAL / 10);
+                }
+                return Ok(());
+            }
         }
         if held(Path::new(&store.shown()))?.is_some() {
             return Ok(());
